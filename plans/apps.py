@@ -80,17 +80,20 @@ def _register_with_lower_layers() -> None:
     """Register the look-ups that lower layers make about plans, and the tools and tables of this layer."""
     from approvals.audit import rights
     from approvals.grants.proposals import register_direct_plan_lookup
+    from approvals.queue.grouping import register_plan_titles
     from approvals.reviews.edits import register_previewer
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan
     from plans.engine.previews import preview_again
     from plans.llm.provider import is_configured
     from plans.store.privacy import hidden_by_call
+    from plans.store.selectors import plan_titles
 
     rights.register(rights.RightsTable("agent", "plans.Agent", "name", ("agent.",), left_out=frozenset({"updated_at"})))
     register_privacy_judge(hidden_by_call)
     register_direct_plan_lookup(is_direct_plan)
     register_previewer(preview_again)
+    register_plan_titles(plan_titles)
     for module in (PLANNING_TOOLS, QUESTION_TOOL, AGENT_TURN_TOOL):
         registry.register_module(module, lambda: True)
     for module in PLANNER_TOOLS:

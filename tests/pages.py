@@ -46,7 +46,9 @@ class Pages:
         form = {**(fields or {}), "csrfmiddlewaretoken": self._token()}
         return self._read(self.client.post(path, form, follow=True), status)
 
-    def swap(self, path: str, target: str, fields: Mapping[str, str] | None = None, status: int = 200) -> Any:
+    def swap(
+        self, path: str, target: str, fields: Mapping[str, str | list[str]] | None = None, status: int = 200
+    ) -> Any:
         """Send a form as htmx does and return the response."""
         headers = {"HX-Request": "true", "HX-Target": target, "X-CSRFToken": self._token()}
         response = self.client.post(path, fields or {}, headers=headers)

@@ -104,6 +104,7 @@ class Round(models.Model):
     state_token = models.CharField(
         max_length=255, blank=True, help_text="State of the target at the time of the preview."
     )
+    is_deceptive = models.BooleanField(default=False, help_text="The agent's text has warnings.")
     policy_revision = models.ForeignKey(PolicyRevision, models.PROTECT, related_name="rounds")
     quorum = models.PositiveSmallIntegerField(default=1)
     editor = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
@@ -140,6 +141,7 @@ class Review(models.Model):
     on_behalf_of = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
     seen_digest = models.CharField(max_length=64)
     channel = models.CharField(max_length=16, help_text="page or rest.")
+    batch = models.CharField(max_length=32, blank=True, help_text="Shared by the reviews of one batch; may be empty.")
     at = models.DateTimeField()
     undone_at = models.DateTimeField(null=True)
 

@@ -6,6 +6,7 @@ of requests here; only delegated and edited requests are checked individually. N
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 
 from django.contrib.auth.models import User
@@ -42,6 +43,9 @@ WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
 """Open requests; those the viewer can decide, has not snoozed and nobody else has claimed; those they have claimed;
 those that need someone else; those they have snoozed; decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
+EXPIRES_SOON = timedelta(minutes=5)
+MAX_EXPIRING = 20
+"""How many of the requests that expire soon stand above all others."""
 MATCH_NOTHING = Q(pk__in=())
 
 
@@ -62,12 +66,22 @@ class Queues:
     def __init__(self, viewer: User) -> None:
         self._viewer = viewer
         self._now = clock.now()
+        self._expiring: dict[str, list[int]] = {}
 
     def of(self, view: str) -> QuerySet[ApprovalRequest]:
         """Return the requests in a view, unordered."""
         if view == DECIDED:
             return requests_for(self._viewer).exclude(status=RequestStatus.PENDING).exclude(HIDDEN_PRE_APPROVALS)
         return pending_for(self._viewer).filter(self._within(view))
+
+    def expiring(self, view: str) -> list[int]:
+        """Return the keys of the requests in a view that expire within `EXPIRES_SOON`, the first to expire first."""
+        if view not in OPEN_VIEWS:
+            return []
+        if view not in self._expiring:
+            soon = self.of(view).filter(expires_at__lt=self._now + EXPIRES_SOON).order_by("expires_at", "pk")
+            self._expiring[view] = list(soon.values_list("pk", flat=True)[:MAX_EXPIRING])
+        return self._expiring[view]
 
     @cached_property
     def waiting(self) -> int:

@@ -23,6 +23,7 @@ from approvals.policies.eligibility import is_requester
 from approvals.policies.rulebook import Rule, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest, call_digest, intent_digest
 from approvals.requests.queries import status_sentence
+from approvals.requests.text_warnings import is_deceptive
 from approvals.states import OPEN, RequestStatus
 from catalog.access.roles import NotAllowed, user_display_name
 from catalog.core import clock
@@ -158,6 +159,7 @@ def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule,
         digest=request.digest,
         preview=json.dumps(to_jsonable_python(preview)) if preview else "",
         state_token=binding.state_token,
+        is_deceptive=is_deceptive(binding.arguments, request.call.reason),
         policy_revision_id=rule.revision_id,
         quorum=rule.quorum,
         created_at=request.opened_at,

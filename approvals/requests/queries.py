@@ -132,6 +132,12 @@ def last_review(request: ApprovalRequest) -> Review | None:
     return max(counting, key=lambda review: review.pk, default=None)
 
 
+def is_last_decision(review: Review) -> bool:
+    """Return True if its reviewer has made no later decision that stands, other than in the same batch."""
+    later = Review.objects.filter(person=review.person_id, undone_at=None, pk__gt=review.pk)
+    return not (later.exclude(batch=review.batch) if review.batch else later).exists()
+
+
 def answered_by(request: ApprovalRequest) -> str:
     """Return the name of the reviewer whose answer led to the current status; empty for any other status."""
     review = last_review(request) if request.status in REVIEWED else None

@@ -4,6 +4,7 @@ Only requests of one tool whose rule allows it can be approved together. Items n
 reviewer saw, so that a changed selection cannot decide anything else.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,11 +13,11 @@ from typing import Literal, TypeVar
 from django.contrib.auth.models import User
 from django.db.models import Prefetch
 
-from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.models import ApprovalRequest, PolicyRevision, Review
 from approvals.requests.queries import requests_for
 from approvals.reviews import coordination
 from approvals.reviews.confirmation import requires_individual_review
-from approvals.reviews.decisions import Decision, decide
+from approvals.reviews.decisions import Decision, decide, undo_decision
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
@@ -68,12 +69,24 @@ def decide_many(
     if why_not is not None:
         raise field_error("items", "not_together", why_not)
 
+    batch = secrets.token_urlsafe(16)
+
     def answer(item: BatchItem) -> ApprovalRequest:
-        return decide(
-            held[item.id], by=by, decision=Decision(verdict, item.seen_digest, comment=comment, channel=channel)
-        )
+        decision = Decision(verdict, item.seen_digest, comment=comment, channel=channel, batch=batch)
+        return decide(held[item.id], by=by, decision=decision)
 
     return [_result(item, held, answer) for item in items]
+
+
+def undo_batch(by: User, batch: str) -> list[BatchItemResult]:
+    """Undo one's own decisions of a batch and return the result of each. Raises Conflict if there are none."""
+    reviews = Review.objects.filter(batch=batch, person=by, undone_at=None) if batch else Review.objects.none()
+    ids = [each.request.public_id for each in reviews.select_related("request").order_by("id")]
+    held = requests_for(by).in_bulk(ids, field_name="public_id")
+    if not held:
+        raise Conflict("There is no decision to undo.")
+    items = [BatchItem(public_id) for public_id in ids if public_id in held]
+    return [_result(item, held, lambda each: undo_decision(held[each.id], by=by)) for item in items]
 
 
 def batch_status(by: User, items: Sequence[BatchItem]) -> list[BatchItemResult]:
@@ -102,10 +115,11 @@ def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | 
         return (
             f"Only requests of one tool can be approved together; these are of {', '.join(tools)}. You can reject all."
         )
-    return next(filter(None, map(_request_objection, listed)), None)
+    return next(filter(None, map(individual_objection, listed)), None)
 
 
-def _request_objection(request: ApprovalRequest) -> str | None:
+def individual_objection(request: ApprovalRequest) -> str | None:
+    """Return the reason for which a request can be approved only on its own; None if it can be with others."""
     terms, tool = request.policy_revision, request.tool_version.tool.name
     name = f"The policy “{terms.policy.name}”"
     if not terms.batchable:

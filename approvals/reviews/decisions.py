@@ -63,7 +63,8 @@ class Decision:
 
     `hunks` are the numbers (from 0) of the accepted parts of a change: None means all, an empty tuple is a rejection.
     `arguments` replace those of the call on approval, `response` is the answer instead of the tool, and `effect` is
-    what a rejection does to the plan: fail the step, skip it, or cancel the plan.
+    what a rejection does to the plan: fail the step, skip it, or cancel the plan. `batch` is shared by the decisions of
+    one batch.
     """
 
     verdict: ReviewVerdict
@@ -75,6 +76,7 @@ class Decision:
     arguments: Mapping[str, Any] | None = None
     response: Any = UNSET
     effect: str = FAIL
+    batch: str = ""
 
 
 def normalise_decision(decision: Decision) -> Decision:
@@ -233,6 +235,7 @@ def _store_review(request: ApprovalRequest, by: User, decision: Decision) -> Rev
                 effect=decision.effect,
                 seen_digest=request.digest,
                 channel=decision.channel,
+                batch=decision.batch,
                 at=clock.now(),
             )
     except IntegrityError:

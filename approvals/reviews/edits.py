@@ -19,6 +19,7 @@ from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule, call_facts, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
+from approvals.requests.text_warnings import is_deceptive
 from approvals.states import RequestStatus
 from catalog.access.roles import user_display_name
 from catalog.calls import vault
@@ -283,6 +284,7 @@ def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") 
         digest=digest,
         preview=json.dumps(made.preview) if made.preview else "",
         state_token=made.state_token,
+        is_deceptive=is_deceptive(made.text, call.reason),
         policy_revision_id=rule.revision_id,
         quorum=rule.quorum,
         editor=editor,

@@ -10,6 +10,7 @@ from approvals.web.review import views as review_views
 urlpatterns = [
     path("approvals/", views.inbox, name="approvals"),
     path("approvals/insights/", insights.insights, name="insights"),
+    path("approvals/undo/", review_views.undo_several, name="undo-several"),
     path("approvals/several/", review_views.batch_review, name="several"),
     path("approvals/grants/", grants.grants, name="grants"),
     path("approvals/grants/<slug:public_id>/revoke/", grants.revoke_grant_page, name="grant-revoke"),

@@ -39,6 +39,28 @@ class VisibilityRun(NamedTuple):
     hidden: bool
 
 
+# Emoji are drawn from several characters: a sign, a variation selector, a skin tone, and joiners between signs.
+_EMOJI = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934-\u2b55"
+    "\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff]"
+    "(?:\ufe0f|[\U0001f3fb-\U0001f3ff])?"
+)
+# Joiners also shape letters: between those of Arabic script, and after an Indic virama.
+_DRAWN = re.compile(
+    rf"{_EMOJI}(?:\u200d{_EMOJI})*|[0-9#*]\ufe0f\u20e3|(?<=[\u0620-\u06ff])\u200c(?=[\u0620-\u06ff])"
+    "|(?<=[\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d4d])[\u200c\u200d]"
+)
+
+
+def hidden_places(text: str) -> list[int]:
+    """Return the places of the hidden characters of a text. Those that draw an emoji or shape a letter are none."""
+    found = [match.start() for match in _SUSPECT_CHARACTER.finditer(text) if is_hidden(match[0])]
+    if not found:
+        return []
+    drawn = {place for match in _DRAWN.finditer(text) for place in range(*match.span())}
+    return [place for place in found if place not in drawn]
+
+
 def is_hidden(character: str) -> bool:
     """Return whether a reader could miss this character or be misled by it."""
     code = ord(character)
@@ -51,13 +73,11 @@ def split_hidden(text: str) -> list[VisibilityRun]:
     """Split text into visible runs and spelled-out hidden characters, in order."""
     pieces: list[VisibilityRun] = []
     done = 0
-    for match in _SUSPECT_CHARACTER.finditer(text):
-        if not is_hidden(match[0]):
-            continue
-        if match.start() > done:
-            pieces.append(VisibilityRun(text[done : match.start()], hidden=False))
-        pieces.append(VisibilityRun(f"U+{ord(match[0]):04X}", hidden=True))
-        done = match.end()
+    for place in hidden_places(text):
+        if place > done:
+            pieces.append(VisibilityRun(text[done:place], hidden=False))
+        pieces.append(VisibilityRun(f"U+{ord(text[place]):04X}", hidden=True))
+        done = place + 1
     if done < len(text):
         pieces.append(VisibilityRun(text[done:], hidden=False))
     return pieces
@@ -65,7 +85,7 @@ def split_hidden(text: str) -> list[VisibilityRun]:
 
 def count_hidden(text: str) -> int:
     """Return the number of characters that `split_hidden` would spell out."""
-    return sum(is_hidden(match[0]) for match in _SUSPECT_CHARACTER.finditer(text))
+    return len(hidden_places(text))
 
 
 def _letter_set(codes: str) -> frozenset[str]:
@@ -260,15 +280,25 @@ _PLAIN_PATTERN = re.compile(r"[!-~]+(?: [!-~]+)*")
 _BLANK_STRETCH = re.compile(r"[ \t]{40,}|(?:[ \t]*\n){6,}")
 # Marks stacked on one letter cover its neighbours, and some strike letters out.
 _STACKED_MARKS = re.compile(
-    "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20eb]|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{2})"
+    "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20e2\u20e4-\u20eb]|(?<!\ufe0f)\u20e3|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{2})"
     "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
 )
+_APPROVED = r"(?:approved|reviewed|cleared|authori[sz]ed|verified)"
+_THIS_WAS = r"(?:this|it|(?:the|this)\s+(?:call|request|action|change|command|step))\s+(?:was|is|has\s+been)\s+"
+# Names of roles and reviews of other things are common in texts: they are claims only at the start of a line
+# and with a verb of approval, or about the call itself.
 _CLAIMS = re.compile(
-    r"\b(?:pre-?\s?approved|already\s+(?:been\s+)?(?:approved|reviewed|cleared)|(?:approved|reviewed|cleared|authori[sz]ed|verified)"
-    r"\s+by\b|no\s+(?:review|approval|human)\s+(?:is\s+)?(?:needed|required|necessary)|safe\s+to\s+(?:approve|run)|auto-?approved?"
-    r"|approval\s+(?:is\s+)?not\s+(?:needed|required)|press\s+a\b|just\s+approve|ignore\s+(?:all\s+|any\s+)?(?:previous|above|warnings?)"
-    r"|(?:this\s+is\s+)?(?:only\s+)?a\s+(?:test|drill)\b[,.!]?\s+(?:approve|nothing)|policy\s*:|toolgate\s*:|system\s*:|reviewer\s*:)",
-    re.IGNORECASE,
+    r"\bpre-?\s?approved\b|\balready\s+(?:been\s+)?(?:approved|reviewed|cleared)\b"
+    rf"|(?:^\W*|[.!?]\s+|\b{_THIS_WAS}){_APPROVED}\s+by\b"
+    r"|\bno\s+(?:review|approval|human)\s+(?:is\s+)?(?:needed|required|necessary)\b|\bauto-?approved?\b"
+    r"|\bsafe\s+to\s+(?:approve|run)\b(?!\s+(?:again|twice|repeatedly|concurrently|in\s+parallel|(?:multiple|many)\s+times))"
+    r"|\bapproval\s+(?:is\s+)?not\s+(?:needed|required)\b|\bjust\s+approve\b"
+    r"|\bpress\s+a\b(?=\W*(?:$|(?:to|now|twice|again|and)\b))"
+    r"|\bignore\s+(?:all\s+|any\s+)?(?:previous|above|warnings?)\b"
+    r"|\b(?:this\s+is\s+)?(?:only\s+)?a\s+(?:test|drill)\b[,.!]?\s+(?:approve|nothing)\b"
+    r"|^\W*(?:policy|toolgate|system|reviewer|admin(?:istrator)?)\W*:[^\n]{0,80}?"
+    r"\b(?:approv\w+|allow\w*|authori[sz]\w+|clear(?:ed|ance)|permit\w*|grant\w*|confirm\w*|accept\w*|agreed|fine|harmless|safe|ok(?:ay)?|go\s+ahead)\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 
@@ -306,9 +336,8 @@ def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:
     for match in _BLANK_STRETCH.finditer(text):
         lines = match[0].count("\n")
         yield match.start(), match.end(), "nothing", f"{lines} empty lines" if lines else f"{len(match[0])} spaces"
-    for match in _SUSPECT_CHARACTER.finditer(text):
-        if is_hidden(match[0]):
-            yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
+    for place in hidden_places(text):
+        yield place, place + 1, "hidden", f"U+{ord(text[place]):04X}"
     for match in _STACKED_MARKS.finditer(text):
         yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
     for word in confusable_words(text):

@@ -1,9 +1,7 @@
 """Tags with which pages of lower layers show plans: requests by plan, a step in its plan, outcomes to settle."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any
+from dataclasses import dataclass
 
 from django import template
 from django.contrib.auth.models import User
@@ -26,29 +24,6 @@ SHOWN_OF_STEP = (
 )
 AUTHOR = ("plan__author__username", "plan__author__first_name", "plan__author__last_name")
 SHOWN_OF_UNKNOWN = (*SHOWN_OF_STEP, "waiting_since", "plan__public_id", *AUTHOR)
-
-
-@dataclass(slots=True)
-class PlanGroup:
-    """Consecutive requests of one plan in a list, or of direct calls."""
-
-    title: str
-    address: str
-    requests: list[Any] = field(default_factory=list)
-
-
-@register.simple_tag
-def plan_groups(requests: Iterable[Any], viewer: User) -> list[PlanGroup]:
-    """Group consecutive requests by plan, keeping their order; one query."""
-    listed = list(requests)
-    refs = {request.plan_ref for request in listed}
-    seen = plans_for(viewer).filter(public_id__in=refs, kind=Plan.Kind.PLAN).order_by()
-    goals = dict(seen.values_list("public_id", "goal"))
-    groups = []
-    for ref, members in groupby(listed, lambda request: request.plan_ref if request.plan_ref in goals else ""):
-        group = PlanGroup(goals[ref], f"/plans/{ref}/") if ref else PlanGroup(_("No plan"), "")
-        groups.append(replace(group, requests=list(members)))
-    return groups
 
 
 @register.simple_tag

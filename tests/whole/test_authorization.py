@@ -173,6 +173,7 @@ PAGES: dict[str, str] = {
     "GET /approvals/insights/": "13+++++",
     "GET /approvals/several/": "1++++++",
     "POST /approvals/several/": "3++++++",
+    "POST /approvals/undo/": "3++++++",
     "GET /ask/": "1++++++",
     "POST /ask/": "333++3+",
     "GET /ask/<slug:public_id>/": "14+++++",

@@ -18,7 +18,14 @@ from approvals.policy_language.sentences import expiry_consequence
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import duplicates_of
 from approvals.requests.privacy import SecretField, hidden_from, may_reveal, secret_fields
-from approvals.requests.queries import answered_by, current_round, last_review, status_sentence
+from approvals.requests.queries import (
+    answered_by,
+    current_round,
+    is_last_decision,
+    last_review,
+    status_sentence,
+)
+from approvals.requests.text_warnings import ArgumentWarnings, argument_warnings
 from approvals.reviews.confirmation import (
     ApprovalSubject,
     Confirmation,
@@ -32,10 +39,8 @@ from approvals.web.review.call_result import CallResult, result_of
 from approvals.web.review.edit_form import EditForm, initial_form
 from approvals.web.review.rendering import (
     ArgumentRow,
-    ArgumentWarnings,
     RenderedEdits,
     RenderedRequestChange,
-    argument_warnings,
     render_argument,
     render_edits,
     render_request_change,
@@ -319,6 +324,11 @@ class RequestDetail:
         if review is None or review.person_id != self.viewer.pk or request.effective_at is None or request.applied_at:
             return 0
         return max(0, int((request.effective_at - clock.now()).total_seconds()))
+
+    @cached_property
+    def is_last_decision(self) -> bool:
+        """True if the viewer's review of this request is their latest, so that the key for undoing is about it."""
+        return self.answer is not None and is_last_decision(self.answer)
 
     @cached_property
     def precedent(self) -> list[tuple[ApprovalRequest, Review | None, str]]:

@@ -16,10 +16,12 @@ from django.utils.translation import gettext
 from rest_framework.exceptions import ValidationError
 
 from approvals.models import ApprovalRequest, Review, Round
+from approvals.queue.grouping import RequestGroup, group_requests
 from approvals.queue.saved_views import DECIDED, SAVED_VIEWS, WAITING, Queues, ViewCounts, count_duplicates
 from approvals.requests.deadlines import expire_and_load
 from approvals.requests.privacy import hidden_from
-from approvals.requests.queries import answered_by, last_review, requests_for
+from approvals.requests.queries import answered_by, is_last_decision, last_review, requests_for
+from approvals.reviews.batch import MAX_BATCH_ITEMS, individual_objection
 from approvals.states import UNDOABLE, RequestStatus
 from approvals.web.review.decision_form import WRITTEN_ANSWERS, success_message
 from approvals.web.review.detail import RequestDetail, detail_for
@@ -90,12 +92,18 @@ class InboxForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class UndoableDecision:
-    """A decision that its reviewer can still undo: the request's id and summary, the message, and the seconds left."""
+    """A decision that its reviewer can still undo: the request's id and summary, the message, and the seconds left.
+
+    For several requests decided together `batch` is set, and `id` and `seconds` are those of the one that ends first.
+    `is_last` is False if the reviewer has made a later decision, which is final.
+    """
 
     id: str
     summary: str
     said: str
     seconds: int
+    batch: str = ""
+    is_last: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class Inbox:
     """
 
     status: str
-    requests: Sequence[ApprovalRequest]
+    groups: Sequence[RequestGroup]
     viewer: User
     queues: Queues
     shown: RequestDetail | None = None
@@ -127,6 +135,11 @@ class Inbox:
         if self.status == DECIDED:
             return "shell"
         return "inbox" if self.status == WAITING else f"inbox/{self.status}"
+
+    @property
+    def requests(self) -> list[ApprovalRequest]:
+        """The requests of this page in the order of the list."""
+        return [request for group in self.groups for request in group.requests]
 
     @property
     def counts(self) -> ViewCounts:
@@ -172,7 +185,7 @@ def inbox_for(viewer: User, asked: InboxQuery) -> Inbox:
     status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
     listed = _list_page(viewer, status, asked.cursor, named)
     shown = named
-    if named is None and not asked.item and listed.requests:
+    if named is None and not asked.item and listed.groups:
         shown = _find_request(viewer, listed.requests[0].public_id)
     return replace(
         listed,
@@ -197,31 +210,45 @@ def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
     """
     queues = Queues(viewer)
     page = _page_keys(queues, view, _start_of_page(queues, view, request))
-    ids = _ids_in_order(page.rows)
+    ids = _ids_in_order(viewer, queues.expiring(view), page.rows)
     following = ids[ids.index(request.public_id) + 1 :] if request.public_id in ids else ids
     if not following:  # continue with the next page or, after the last one, with the first
-        following = _ids_in_order(_page_keys(queues, view, page.next).rows)
+        following = _ids_in_order(viewer, queues.expiring(view), _page_keys(queues, view, page.next).rows)
     return next((each for each in following if each != request.public_id), "")
 
 
-def _ids_in_order(rows: Sequence[ApprovalRequest]) -> list[str]:
+def _ids_in_order(viewer: User, expiring: Sequence[int], rows: Sequence[ApprovalRequest]) -> list[str]:
     found = ApprovalRequest.objects.only("public_id", "plan_ref").in_bulk([row.pk for row in rows])
-    return [row.public_id for row in _by_plan([found[row.pk] for row in rows if row.pk in found])]
+    groups = group_requests(viewer, [found[row.pk] for row in rows if row.pk in found], expiring)
+    return [request.public_id for group in groups for request in group.requests]
 
 
 def last_undoable(viewer: User) -> UndoableDecision | None:
-    """Return the last decision that the viewer can still undo; None if there is none."""
+    """Return the last decision, or batch of decisions, that the viewer can still undo; None if there is none."""
     now = clock.now()
     waiting = requests_for(viewer).filter(status__in=UNDOABLE, applied_at=None, effective_at__gt=now)
     mine = _load_listed_fields(waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None).distinct())
-    for request in mine.prefetch_related(REVIEWS_PREFETCH).order_by("-decided_at", "-id"):
-        review = last_review(request)
-        if review is not None and review.person_id == viewer.pk and request.effective_at is not None:
-            seconds = ceil((request.effective_at - now).total_seconds())
-            return UndoableDecision(
-                request.public_id, _summary(viewer, request), success_message(review.verdict), seconds
-            )
-    return None
+    requests = list(mine.prefetch_related(REVIEWS_PREFETCH).order_by("-decided_at", "-id")[:MAX_BATCH_ITEMS])
+    reviews = [(last_review(request), request) for request in requests]
+    own = [(review, request) for review, request in reviews if review is not None and review.person_id == viewer.pk]
+    if not own:
+        return None
+    last = own[0][0]
+    together = [request for review, request in own if last.batch and review.batch == last.batch]
+    ends, request = min(
+        ((each.effective_at or now, each) for each in together or [own[0][1]]), key=lambda pair: pair[0]
+    )
+    summary = _summary(viewer, request)
+    if len(together) > 1:
+        summary = gettext("%(count)s requests") % {"count": len(together)}
+    return UndoableDecision(
+        request.public_id,
+        summary,
+        success_message(last.verdict),
+        ceil((ends - now).total_seconds()),
+        last.batch if len(together) > 1 else "",
+        is_last_decision(last),
+    )
 
 
 def summary_of(viewer: User, request: ApprovalRequest) -> str:
@@ -244,7 +271,8 @@ def _list_page(
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
     before = _count_before(queues, view, rows[0]) if rows and page.previous and view != DECIDED else 0
-    return Inbox(view, _by_plan(rows), viewer, queues, before=before or 0, older=older, later=later)
+    groups = group_requests(viewer, rows, queues.expiring(view))
+    return Inbox(view, groups, viewer, queues, before=before or 0, older=older, later=later)
 
 
 def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
@@ -257,36 +285,43 @@ def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[A
 
 
 def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
-    """Return the keys of one page of a view: open requests oldest first, decided ones newest first."""
+    """Return the keys of one page of a view: open requests oldest first, decided ones newest first.
+
+    Requests that expire soon stand on the first page, before all others.
+    """
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
-    return paginate(queues.of(view).only("pk", "opened_at"), order=order, at=PageParameters(REQUESTS_PER_PAGE, place))
-
-
-def _by_plan(rows: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
-    """Sort the rows of a page for display: those of a plan together, at the position of its first row."""
-    places: dict[str, int] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row.plan_ref or row.public_id, place)
-    return sorted(rows, key=lambda row: places[row.plan_ref or row.public_id])
+    soon = queues.expiring(view)
+    others = queues.of(view).exclude(pk__in=soon) if soon else queues.of(view)
+    page = paginate(others.only("pk", "opened_at"), order=order, at=PageParameters(REQUESTS_PER_PAGE, place))
+    if not soon or place is not None:
+        return page
+    found = ApprovalRequest.objects.only("pk", "opened_at").in_bulk(soon)
+    return replace(page, rows=[*(found[pk] for pk in soon if pk in found), *page.rows])
 
 
 def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | None:
-    """Return the number of older requests in a view of open requests; None if the view lacks this request."""
+    """Return the number of requests before one in a view of open requests; None if the view lacks this request."""
+    soon = queues.expiring(view)
+    if request.pk in soon:
+        return soon.index(request.pk)
     older = Q(opened_at__lt=request.opened_at) | Q(opened_at=request.opened_at, pk__lt=request.pk)
     counts = {"before": Count("pk", filter=older), "here": Count("pk", filter=Q(pk=request.pk))}
-    found = queues.of(view).aggregate(**counts)
-    return found["before"] if found["here"] else None
+    found = queues.of(view).exclude(pk__in=soon).aggregate(**counts)
+    return len(soon) + found["before"] if found["here"] else None
 
 
 def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageCursor | None:
     """Return the cursor of the page that contains a request; None for the first page or if the view lacks it."""
     if view == DECIDED or request.status != RequestStatus.PENDING:
         return None
-    start = (_count_before(queues, view, request) or 0) // REQUESTS_PER_PAGE * REQUESTS_PER_PAGE
+    soon = queues.expiring(view)
+    older = max(0, (_count_before(queues, view, request) or 0) - len(soon))
+    start = older // REQUESTS_PER_PAGE * REQUESTS_PER_PAGE
     if not start:
         return None
-    last = queues.of(view).only("pk", "opened_at").order_by("opened_at", "pk")[start - 1]
+    others = queues.of(view).exclude(pk__in=soon).only("pk", "opened_at")
+    last = others.order_by("opened_at", "pk")[start - 1]
     return PageCursor(back=False, value=str(last.opened_at), pk=last.pk)
 
 
@@ -309,7 +344,9 @@ LISTED_FIELDS = (
         "effective_at",
     ),
     *("call__tool_name", "call__plan_ref", "call__step_ref", "call__token", "call__requested_by"),
-    "tool_version__reversibility",
+    *("tool_version__reversibility", "tool_version__tool__name"),
+    *("policy_revision__tool", "policy_revision__batchable", "policy_revision__typed_target"),
+    *("policy_revision__min_review_seconds", "policy_revision__fresh_sign_in_seconds", "policy_revision__policy__name"),
     *("claimed_until", "claimed_by__username", "claimed_by__first_name", "claimed_by__last_name"),
 )
 """Columns for lists of requests: never arguments, results and the texts of previews."""
@@ -320,12 +357,13 @@ def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[Appr
     """Load the columns for lists; reviewers are prefetched separately with `REVIEWS_PREFETCH`."""
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
     start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
-    listed = requests.select_related("call", "tool_version", "claimed_by").only(*LISTED_FIELDS)
-    return listed.annotate(preview_start=start)
+    related = ("call", "tool_version__tool", "policy_revision__policy", "claimed_by")
+    listed = requests.select_related(*related).only(*LISTED_FIELDS)
+    return listed.annotate(preview_start=start, is_deceptive=Subquery(judged.values("is_deceptive")[:1]))
 
 
 def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
-    """Set `summary` and `answered_by` on each request, as this viewer may see them."""
+    """Set `summary`, `answered_by` and `batch_objection` on each request, as this viewer may see them."""
     listed = list(requests)
     if not can_see_private(viewer):
         prefetch_related_objects(listed, "call__requesters", "delegations")
@@ -334,7 +372,9 @@ def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[A
         summary = "" if request.call_id in hidden else parse_summary(request.preview_start)  # type: ignore[attr-defined] # see _load_listed_fields
         run = gettext("Run %(tool)s") % {"tool": request.call.tool_name}
         request.summary = describe_placeholders(summary) or run  # type: ignore[attr-defined] # for pages
+        request.is_deceptive = request.is_deceptive and request.call_id not in hidden  # type: ignore[attr-defined] # see _load_listed_fields
         request.answered_by = answered_by(request)  # type: ignore[attr-defined] # for pages
+        request.batch_objection = individual_objection(request)  # type: ignore[attr-defined] # for pages
     return listed
 
 

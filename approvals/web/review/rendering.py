@@ -21,7 +21,7 @@ from catalog.access.roles import user_display_name
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import describe_placeholders
 from catalog.text import diff
-from catalog.text.safety import EncodedRun, approval_claims, confusable_words, count_hidden, encoded_runs, inspect_text
+from catalog.text.safety import EncodedRun, encoded_runs, inspect_text
 
 if TYPE_CHECKING:
     from approvals.requests.privacy import SecretField
@@ -87,31 +87,6 @@ class ArgumentRow:
         return encoded_runs(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentWarnings:
-    """Warnings about text that an agent wrote.
-
-    `hidden` is the number of invisible characters, `odd` the number of words with confusable letters; `claims` are
-    phrases that pretend to come from Toolgate, such as "already approved".
-    """
-
-    hidden: int
-    odd: int
-    claims: list[str]
-
-    @property
-    def any(self) -> bool:
-        """True if there is any warning."""
-        return bool(self.hidden or self.odd or self.claims)
-
-
-def argument_warnings(arguments: Mapping[str, Any], reason: str) -> ArgumentWarnings:
-    """Return the warnings about a call's arguments and reason."""
-    texts = [*_texts_in(arguments), reason]
-    hidden, odd = sum(map(count_hidden, texts)), sum(len(confusable_words(text)) for text in texts)
-    return ArgumentWarnings(hidden, odd, approval_claims("\n".join(texts)))
-
-
 def render_argument(name: str, value: Any, **more: Any) -> ArgumentRow:
     """Return an `ArgumentRow` for a value; `more` are further fields."""
     return ArgumentRow(name, value_as_display_text(value), is_json=not isinstance(value, str), **more)
@@ -134,15 +109,6 @@ def arguments_as_lines(arguments: Mapping[str, Any], schema: Mapping[str, Any]) 
         else:
             parts.append(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False)}")
     return "".join(f"{part}\n" for part in parts)
-
-
-def _texts_in(value: Any) -> list[str]:
-    """Return every text and name inside a JSON value."""
-    if isinstance(value, Mapping):
-        return [text for name, inner in value.items() for text in (name, *_texts_in(inner))]
-    if isinstance(value, list):
-        return [text for inner in value for text in _texts_in(inner)]
-    return [value] if isinstance(value, str) else []
 
 
 @dataclass(frozen=True, slots=True)

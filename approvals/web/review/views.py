@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django_htmx.http import replace_url
 
@@ -17,6 +18,7 @@ from approvals.queue.saved_views import DECIDED, OPEN_VIEWS, WAITING
 from approvals.requests.privacy import reveal_field
 from approvals.requests.queries import request_for
 from approvals.reviews import decisions
+from approvals.reviews.batch import undo_batch
 from approvals.web.review.actions import ACTIONS, HIDING_ACTIONS, perform_action
 from approvals.web.review.batch import BatchReview, load_batch, submit_batch
 from approvals.web.review.decision_form import (
@@ -35,8 +37,8 @@ from approvals.web.review.inbox import Inbox, InboxQuery, inbox_for, inbox_list,
 from catalog.errors import ToolgateError
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 
-UNDO = "undo"
-"""Tag of a message about a decision that can be undone: the page shows the last such decision instead."""
+UNDO, FINAL = "undo", "final"
+"""Tags of messages about a decision that can be undone, in whose place the page shows the last one, or cannot be."""
 
 
 @require_safe
@@ -73,7 +75,7 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
     if outcome.undoable:
         messages.success(request, outcome.message, extra_tags=UNDO)
     else:
-        messages.success(request, f"{summary_of(request.user, held)}: {outcome.message}")
+        messages.success(request, f"{summary_of(request.user, held)}: {outcome.message}", extra_tags=FINAL)
     return decision_response(request, following)
 
 
@@ -107,6 +109,26 @@ def undo(request: PageRequest, public_id: str) -> HttpResponse:
         )
     messages.success(request, f"{summary_of(request.user, held)}: {_('Decision undone. The request is open again.')}")
     return decision_response(request, public_id)
+
+
+@require_POST
+@sign_in_required
+def undo_several(request: PageRequest) -> HttpResponse:
+    """Undo one's own decisions of a batch."""
+    try:
+        results = undo_batch(request.user, request.POST.get("batch", "")[:32])
+    except ToolgateError as error:
+        failed = DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
+        return decision_response(request, "", failed)
+    undone = [each for each in results if not each.detail]
+    late = len(results) - len(undone)
+    message = ngettext("%(count)s decision undone.", "%(count)s decisions undone.", len(undone)) % {
+        "count": len(undone)
+    }
+    if late:
+        message += " " + ngettext("%(count)s had taken effect.", "%(count)s had taken effect.", late) % {"count": late}
+    messages.success(request, message)
+    return decision_response(request, undone[0].id if undone else "")
 
 
 @require_POST

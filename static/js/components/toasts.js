@@ -1,7 +1,10 @@
 /* Short messages. One with data-seconds counts down and can be undone until then; the others disappear after six
    seconds, or fifteen if they have a button. They stand above the bar at the bottom of the window, whose height is published as --bar-height. */
 
+import { answer } from "../core/announce.js";
 import { changed, onChange } from "../core/page_changes.js";
+import { onKey, visible } from "../core/shortcuts.js";
+import { isSending, tellToWait } from "../pages/pane_requests.js";
 
 const STAY_MS = 6000;
 const STAY_WITH_BUTTON_MS = 15000;
@@ -30,6 +33,16 @@ function countDown(box) {
     } else if (place) place.textContent = `${left} s`;
   }, 250);
 }
+
+/** Undo the last decision, and no earlier one: one that is final, or still being sent, leaves nothing to undo. */
+onKey("z", () => {
+  if (isSending()) return (tellToWait(), true);
+  if (visible("[data-key=z]")) return undefined; // it is pressed
+  const text = "Nothing to undo: your last decision is final or has taken effect.";
+  toast(text);
+  answer(text);
+  return true;
+});
 
 /* Beside a decided request, the button that takes it back goes when the time for it is over. */
 onChange(() => {

@@ -1,10 +1,12 @@
-/* Several at once: X selects the current request, Shift X all from the last one, boxes do the same by mouse. The choice
-   outlives a list that a socket replaced. What is new in a list that somebody points at is announced, never moved. */
+/* Several at once: X selects the current request, Shift X all from the last one, boxes do the same by mouse. Only requests
+   that can be approved together are selected together; the others say why not. The choice outlives a list that a socket
+   replaced. While anything is selected, the bar of the selection stands in place of the decision bar. What is new in a list that somebody points at is announced, never moved. */
 
 import { answer } from "../core/announce.js";
 import { changed, onChange } from "../core/page_changes.js";
 import { onKey, visible } from "../core/shortcuts.js";
 import { reopen } from "../components/list_navigation.js";
+import { toast } from "../components/toasts.js";
 import { holds, release } from "../core/fragments.js";
 import { isSending } from "./pane_requests.js";
 
@@ -30,12 +32,35 @@ function pick(box, on) {
   else picked.delete(box.value);
 }
 
+/** Return the reason for which a request cannot be selected with those that are; empty if it can. */
+function objection(box) {
+  const other = boxes().find((each) => each.checked && each !== box);
+  if (!other) return "";
+  const alone = box.dataset.alone ?? other.dataset.alone;
+  if (alone) return alone;
+  const tools = `${other.dataset.pick} is selected: only requests of one tool can be approved together.`;
+  return box.dataset.pick === other.dataset.pick ? "" : tools;
+}
+
 function tell() {
   const form = document.getElementById("bulk");
   if (!form) return;
-  const count = boxes().filter((box) => box.checked).length;
-  form.toggleAttribute("data-any", count > 0);
-  form.querySelector("[data-picked]").textContent = `${count} selected`;
+  const checked = boxes().filter((box) => box.checked);
+  form.toggleAttribute("data-any", checked.length > 0);
+  form.querySelector("[data-picked]").textContent = `${checked.length} selected`;
+  for (const box of boxes()) {
+    const why = box.checked ? "" : objection(box);
+    if (why) box.setAttribute("aria-disabled", "true");
+    else box.removeAttribute("aria-disabled");
+    box.parentElement.title = why;
+  }
+}
+
+/** Say why a request is not selected. */
+function refuse(box, why) {
+  pick(box, false);
+  toast(why);
+  answer(why);
 }
 
 function toggle(range) {
@@ -44,11 +69,18 @@ function toggle(range) {
   if (!current) return false;
   const from = all.findIndex((box) => box.value === last);
   const to = all.indexOf(current);
-  if (range && from >= 0) for (const box of all.slice(Math.min(from, to), Math.max(from, to) + 1)) pick(box, true);
-  else pick(current, !current.checked);
+  const chosen = range && from >= 0 ? all.slice(Math.min(from, to), Math.max(from, to) + 1) : [current];
+  const isOn = chosen.length > 1 || !current.checked;
+  const refused = [];
+  for (const box of chosen) {
+    const why = isOn && !box.checked ? objection(box) : "";
+    if (why) refused.push([box, why]);
+    else pick(box, isOn);
+  }
   last = current.value;
   tell();
   answer(`${picked.size} selected`);
+  if (refused.length) refuse(...refused[0]);
   return true;
 }
 
@@ -85,6 +117,8 @@ function giveUp() {
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-pick]")) {
+    const why = event.target.checked ? objection(event.target) : "";
+    if (why) return refuse(event.target, why);
     pick(event.target, event.target.checked);
     last = event.target.value;
     tell();

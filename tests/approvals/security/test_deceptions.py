@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from approvals.models import ApprovalRequest, Round
-from approvals.web.review.rendering import argument_warnings
+from approvals.requests.text_warnings import argument_warnings
 from catalog.core.canonical_json import canonical_text
 from catalog.text.safety import is_hidden
 from tests import counts

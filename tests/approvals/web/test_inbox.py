@@ -3,12 +3,15 @@
 import html
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.reviews.decisions import decide
+from approvals.web.review.inbox import InboxQuery, inbox_for, next_request_id
 from catalog.core import clock
 from catalog.models import Call
 from catalog.results import Preview
@@ -16,7 +19,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.factories import approval, ask, make_tool, page_of_request, rejection, set_rule, setback_on
-from tests.builders import act, approve, make_plan, request_of, work_off
+from tests.builders import act, approve, make_plan, request_of, work_off, write_step
 from tests.pages import Pages, words
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_now")]
@@ -394,3 +397,78 @@ def test_direct_call_shows_no_plan_actions(stage, ada, rosa):
     call = create_call(CallOrder("dangerous", {"value": "x"}), by=Requester(ada))
     pages.open(page_of_request(request_of(work_off(Plan.objects.get(public_id=call.plan_ref)))))
     assert 'id="direct"' in pages.html and offers_of_the_plan(pages) == set()
+
+
+def test_key_for_undoing_is_about_the_last_decision_only(ada, rosa):
+    """An earlier decision keeps its button when a later one is final."""
+    first, second = ask(ada), ask(ada)
+    pages = Pages(rosa)
+    pages.open("/approvals/")
+    pages.swap(page_of_request(first, "decision"), "pane", approve_as_seen(first))
+    final = {"verdict": "request_changes", "seen_digest": second.digest, "comment": "Another file."}
+    toasts = pages.swap(page_of_request(second, "decision"), "pane", final).content.decode().partition('id="toasts"')[2]
+    assert page_of_request(first, "undo") in toasts and 'data-key="z"' not in toasts
+    assert "This is final." in toasts
+
+
+def test_batch_is_undone_at_once(ada, rosa):
+    """Its message names the number; someone else cannot undo it."""
+    set_rule(batchable=True)
+    requests = [ask(ada) for _ in range(3)]
+    pages = Pages(rosa)
+    pages.open("/approvals/")
+    items = [f"{each.public_id}:{each.digest}" for each in requests]
+    answered = pages.swap("/approvals/several/", "pane", {"verdict": "approve", "item": items}).content.decode()
+    toasts = answered.partition('id="toasts"')[2]
+    assert toasts.count("<form") == 1 and "3 requests" in toasts and 'data-key="z"' in toasts
+    batch = re.findall(r'name="batch" value="([^"]+)"', toasts)[0]
+    other = Pages(User.objects.create_user("olga"))
+    other.open("/approvals/")
+    other.send("/approvals/undo/", {"batch": batch}, status=409)
+    pages.send("/approvals/undo/", {"batch": batch})
+    assert set(ApprovalRequest.objects.values_list("status", flat=True)) == {"pending"}
+    pages.send("/approvals/undo/", {"batch": batch}, status=409)
+
+
+def test_requests_that_expire_soon_stand_first(ada, rosa):
+    """Above older ones, the first to expire first; the next request after a decision follows the same order."""
+    old, later, soon = ask(ada), ask(ada), ask(ada)
+    for request, seconds in ((later, 200), (soon, 20)):
+        ApprovalRequest.objects.filter(pk=request.pk).update(expires_at=clock.now() + timedelta(seconds=seconds))
+    listed = inbox_for(rosa, InboxQuery())
+    assert [group.expires_soon for group in listed.groups] == [True, False]
+    assert [each.pk for each in listed.requests] == [soon.pk, later.pk, old.pk]
+    assert [next_request_id(rosa, "waiting", each) for each in (soon, later)] == [later.public_id, old.public_id]
+
+
+def test_each_title_heads_one_group(catalog, workspace, ada, rosa):
+    """Direct calls stand together around a plan's requests; plans with the same goal are told apart."""
+    for _ in range(2):
+        ask(ada)
+        work_off(make_plan(ada, write_step(1)))
+    titles = [group.title for group in inbox_for(rosa, InboxQuery()).groups]
+    assert len(titles) == len(set(titles)) == 3
+
+
+def test_deceptive_request_has_a_mark_in_the_list(catalog, workspace, ada, rosa):
+    """Edits decide anew."""
+    plans = [work_off(make_plan(ada, write_step(1, content=text))) for text in ("plain", "a\u202eb")]
+    pages = Pages(rosa)
+    pages.open("/approvals/")
+    assert pages.html.count("data-deceptive") == 1
+    edited = {"path": "note.txt", "content": "a\u200bb"}
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    plain = request_of(plans[0])
+    decide(plain, by=rosa, decision=replace(approval(plain), arguments=edited))
+    pages.open("/approvals/")
+    assert pages.html.count("data-deceptive") == 2
+
+
+def test_list_says_what_can_be_approved_only_alone(ada, rosa):
+    set_rule(batchable=True)
+    ask(ada)
+    assert "data-alone" not in Pages(rosa).open("/approvals/")
+    set_rule(batchable=False)
+    pages = Pages(rosa)
+    pages.open("/approvals/")
+    assert pages.html.count("data-alone") == 1

@@ -1,0 +1,52 @@
+"""Groups of a list of requests: those that expire soon first, then one group for each plan and one for direct calls."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from django.contrib.auth.models import User
+from django.utils.translation import gettext
+
+from approvals.models import ApprovalRequest
+
+PlanTitles = Callable[[User, Collection[str]], Mapping[str, str]]
+_plan_titles: list[PlanTitles] = []
+
+
+def register_plan_titles(titles: PlanTitles) -> None:
+    """Register a function that returns the titles of those of these plans that a viewer may see, by id.
+
+    Plans of direct calls have none.
+    """
+    _plan_titles[:] = [titles]
+
+
+@dataclass(slots=True)
+class RequestGroup:
+    """Requests of one plan; of direct calls if `plan_ref` is empty; or those that expire soon."""
+
+    title: str
+    plan_ref: str = ""
+    expires_soon: bool = False
+    requests: list[ApprovalRequest] = field(default_factory=list)
+
+
+def group_requests(
+    viewer: User, requests: Iterable[ApprovalRequest], expiring: Collection[int] = ()
+) -> list[RequestGroup]:
+    """Return the groups in the order of their first requests; those with the keys `expiring` come first."""
+    listed = list(requests)
+    soon = [request for request in listed if request.pk in expiring]
+    others = [request for request in listed if request.pk not in expiring]
+    refs = {request.plan_ref for request in others}
+    titles = _plan_titles[0](viewer, refs) if refs and _plan_titles else {}
+    count = Counter(titles.values())
+    groups: dict[str, RequestGroup] = {}
+    for request in others:
+        ref = request.plan_ref if request.plan_ref in titles else ""
+        if ref not in groups:
+            title = titles[ref] if ref else gettext("No plan")
+            groups[ref] = RequestGroup(f"{title} · {ref[-6:]}" if count[title] > 1 else title, ref)
+        groups[ref].requests.append(request)
+    first = [RequestGroup(gettext("Expires soon"), expires_soon=True, requests=soon)] if soon else []
+    return [*first, *groups.values()]
