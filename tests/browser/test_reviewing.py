@@ -241,7 +241,12 @@ def test_decision_keys_apply_to_the_selection(ada, rosa, page_as: PageAs):
     page.keyboard.press("x")
     page.keyboard.press("j")
     expect(page.locator(f"#detail[data-shown=q-{current.public_id}]")).to_be_visible()
-    press_approve(page)
+    expect(page.locator("#bulk")).to_contain_text("1 selected")
+    expect(page.locator("form.decide")).to_be_hidden()
+    page.keyboard.press("x")  # of another tool
+    expect(page.locator("#toasts")).to_contain_text("only requests of one tool")
+    expect(page.locator("#bulk")).to_contain_text("1 selected")
+    page.keyboard.press("a")
     expect(page.locator("#several [name=item]")).to_have_count(1)
     page.keyboard.press("d")
     expect(page.locator("#note")).to_be_focused()
