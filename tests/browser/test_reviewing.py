@@ -243,8 +243,8 @@ def test_decision_keys_apply_to_the_selection(ada, rosa, page_as: PageAs):
     expect(page.locator(f"#detail[data-shown=q-{current.public_id}]")).to_be_visible()
     expect(page.locator("#bulk")).to_contain_text("1 selected")
     expect(page.locator("form.decide")).to_be_hidden()
-    page.keyboard.press("x")  # of another tool
-    expect(page.locator("#toasts")).to_contain_text("only requests of one tool")
+    page.keyboard.press("x")
+    expect(page.locator("#toasts")).to_contain_text("one by one")
     expect(page.locator("#bulk")).to_contain_text("1 selected")
     page.keyboard.press("a")
     expect(page.locator("#several [name=item]")).to_have_count(1)
