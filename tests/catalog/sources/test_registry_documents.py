@@ -58,7 +58,9 @@ def text_of(request):
                 pytest.skip(f"npm cannot fetch {package}: {done.stderr.strip()[-300:] or done.returncode}")
         assert hashlib.sha256(archive.read_bytes()).hexdigest() == PACKAGES[package]
         with tarfile.open(archive) as files:
-            return files.extractfile(f"package/{member}").read().decode()
+            file = files.extractfile(f"package/{member}")
+            assert file is not None
+            return file.read().decode()
 
     return text
 
@@ -103,4 +105,4 @@ def test_chosen_operations_of_a_large_document_become_tools(text_of, transaction
     assert not sync_source(source)
     assert Tool.objects.filter(source=source, registered=True).count() == len(changes.added)
     create = next(each for each in listing.definitions if each.upstream == "issues/create")
-    assert create.http["url"] == "https://api.github.com/repos/{owner}/{repo}/issues"
+    assert create.http is not None and create.http["url"] == "https://api.github.com/repos/{owner}/{repo}/issues"
