@@ -31,6 +31,8 @@ READING_METHODS = ("GET", "HEAD")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 JSON = "application/json"
 MAX_REDIRECTS = 3
+MAX_SENT_URL = 50_000
+"""Characters of a URL without the stored credentials; the HTTP client sends at most 65,536."""
 CONNECT_SHARE = 0.5
 """Part of a call's time that connecting may take."""
 BODY_MARGIN = 0.03
@@ -129,6 +131,9 @@ def prepare(
     )
     secret_query = dict(query or {})
     url = _with_query(url, _query_pairs(operation, arguments, {*names}, {*secret_query}))
+    if len(url) > MAX_SENT_URL:
+        message = f"The address would have {len(url):,} characters; at most {MAX_SENT_URL:,} are sent"
+        raise ToolValidationError(f"The parameters in path and query are too long. {message}.")
     stored = {**headers, **operation.own_headers()}
     reserved = {header.lower() for header in stored}
     sent = {

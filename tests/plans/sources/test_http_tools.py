@@ -80,6 +80,8 @@ class Shop(BaseHTTPRequestHandler):
             return  # the connection is closed without an answer
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
+        if status == 429:
+            self.send_header("Retry-After", "7")
         if status in (302, 307):
             self.send_header("Location", "/orders/200" if status == 307 else "http://10.0.0.1/")
         self.end_headers()
@@ -139,6 +141,13 @@ def test_answer_that_may_have_followed_an_effect_is_an_unknown_outcome(order_too
     assert (call_of(plan).status, len(shop.taken)) == ("outcome_unknown", 1)
 
 
+def test_arguments_that_make_the_address_too_long_are_refused(order_tool, ada, shop):
+    order_tool()
+    plan = work_off(make_plan(ada, step(1, "order", parameters={"id": 200, "note": "x" * 60_000})))
+    call = call_of(plan)
+    assert call.error_kind == "validation_error" and "too long" in call.message and shop.taken == []
+
+
 @pytest.mark.parametrize("status", [200, 400])
 def test_credential_that_a_server_sends_back_is_masked(order_tool, ada, shop, status):
     order_tool()
@@ -172,6 +181,8 @@ def test_failure_is_classified_by_status(order_tool, ada, shop, status, kind):
     _, call = called(ada, status)
     assert (call.status, call.error_kind) == ("failed", kind)
     assert len(shop.taken) == 1 and "s3cret" not in call.message
+    response = json.loads(call.response)
+    assert (response["http_status"], response.get("retry_after")) == (status, 7 if status == 429 else None)
 
 
 def test_redirect_within_the_origin_is_followed(order_tool, ada, shop):
