@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import prepare_arguments
 from catalog.tools import Tool
 
 BATCHES = 40
@@ -43,7 +43,7 @@ def order(
 def measure(runs: int) -> list[float]:
     """Return the microseconds of a call's check, each the mean of a batch."""
     tool = Tool[Any, Any](name="bench_typical", description="Take an order.", handler=order)
-    return _timed(lambda: pipeline.prepare_arguments(tool, ARGUMENTS), runs)
+    return _timed(lambda: prepare_arguments(tool, ARGUMENTS), runs)
 
 
 def measure_validator(runs: int) -> list[float]:

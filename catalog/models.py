@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from catalog.core import clock
 from catalog.definitions.levels import GrantLimits, SafetyLevel, grant_limits_for
 from catalog.results import format_error_response
+from catalog.schemas.defaults import dotted_paths, given_text
 from catalog.secrets.placeholders import without_macs
 from catalog.states import MOVES, PUBLIC_STATUS, WAITING_FOR, CallStatus
 
@@ -374,6 +375,12 @@ class Call(models.Model):
     implementation = models.ForeignKey(Implementation, models.PROTECT, null=True, related_name="calls", db_index=False)
     query_type = models.CharField(max_length=128, blank=True)
     arguments = models.TextField(help_text="Approved and executed arguments, as RFC 8785 text.")
+    defaults = models.TextField(  # noqa: DJ001 - null: stored before defaults were filled in
+        null=True, help_text="JSON list of the paths in the arguments that hold defaults, each a list of steps."
+    )
+    omitted = models.TextField(  # noqa: DJ001 - null: as above
+        null=True, help_text="JSON list of the dotted paths of nulls that were left out."
+    )
     status = models.CharField(max_length=16, choices=CallStatus.choices, default=CallStatus.CREATED)
     response = models.TextField(blank=True, help_text="The standard response as JSON; empty until the call has ended.")
     message = models.TextField(blank=True, help_text="Message for the model.")
@@ -429,6 +436,22 @@ class Call(models.Model):
         return json.loads(without_macs(self.arguments))
 
     @property
+    def given_json(self) -> Any:
+        """The arguments for display without the defaults that were filled in."""
+        return json.loads(without_macs(given_text(self.arguments, self.defaults)))
+
+    @property
+    def default_paths(self) -> list[str]:
+        """The dotted paths of arguments that hold defaults."""
+        return dotted_paths(self.defaults)
+
+    @property
+    def omitted_paths(self) -> list[str]:
+        """The dotted paths of nulls that were left out."""
+        omitted: list[str] = json.loads(self.omitted or "[]")
+        return omitted
+
+    @property
     def response_json(self) -> Any:
         """The standard response as JSON values; None until the call ends, then an error if it has none."""
         if self.response:
@@ -473,7 +496,7 @@ class Call(models.Model):
     @property
     def response_parameters(self) -> tuple[str | None, Any]:
         """The query type and parameters as named in responses; a query's are nested in the arguments."""
-        parameters = self.arguments_json
+        parameters = self.given_json
         if self.query_type:
             return self.query_type, parameters.get("parameters", {})
         return None, parameters

@@ -271,6 +271,8 @@ class ApprovalSerializer(CoordinationSerializer):
     safety_level = serializers.CharField(source="tool_version.safety_level")
     reversibility = serializers.CharField(source="tool_version.reversibility")
     arguments = serializers.SerializerMethodField()
+    defaults = serializers.SerializerMethodField(help_text="Paths of the arguments that hold the tool's defaults.")
+    omitted = serializers.SerializerMethodField(help_text="Paths of arguments that were null and left out.")
     preview = serializers.SerializerMethodField()
     plan = BlankAsNullField(source="plan_ref")
     step_id = serializers.SerializerMethodField()
@@ -300,6 +302,14 @@ class ApprovalSerializer(CoordinationSerializer):
         arguments = current_round(request).arguments_json
         hidden = self._hidden(request)
         return hidden.mask_arguments(arguments) if hidden else arguments
+
+    def get_defaults(self, request: ApprovalRequest) -> list[str]:
+        """Return the paths of the arguments that hold defaults."""
+        return current_round(request).default_paths
+
+    def get_omitted(self, request: ApprovalRequest) -> list[str]:
+        """Return the paths of the arguments that were null and left out."""
+        return current_round(request).omitted_paths
 
     def get_preview(self, request: ApprovalRequest) -> dict[str, Any] | None:
         """Return the preview computed by the tool."""

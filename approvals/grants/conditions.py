@@ -1,6 +1,7 @@
 """Conditions of a grant: rows as in policies, which must cover every argument of a call.
 
-A call with an argument that no row names is not covered and needs approval. `exists` allows any value.
+A call with an argument that no row names is not covered and needs approval. `exists` allows any value. A default that
+was filled in needs no row: the grant is bound to the definition that names it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from approvals.policy_language.conditions import check_conditions, compile_condi
 from approvals.requests.privacy import hidden_from
 from catalog.calls.privacy import PrivateCallParts, can_see_private, is_mask, mask
 from catalog.core.canonical_json import canonical_text
+from catalog.dispatch.arguments import CallArguments
 
 ArgumentPath = tuple[str, ...]
 PLACEHOLDER_KEY = "$secret"
@@ -28,12 +30,13 @@ def check_grant_conditions(rows: object, path: str = "arguments") -> list[dict[s
     return checked
 
 
-def conditions_cover(rows: list[dict[str, Any]], arguments: Mapping[str, Any]) -> bool:
-    """Return True if the arguments satisfy every row and each argument is named by a row."""
-    if not compile_conditions(rows).covers(arguments):
+def conditions_cover(rows: list[dict[str, Any]], arguments: CallArguments) -> bool:
+    """Return True if the arguments satisfy every row, as given and filled in, and each given one is named by a row."""
+    if not all(map(compile_conditions(rows).covers, arguments.forms)):
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
-    return all(any(leaf[:length] in named for length in range(1, len(leaf) + 1)) for leaf in leaf_paths(arguments))
+    given = leaf_paths(arguments.given)
+    return all(any(leaf[:length] in named for length in range(1, len(leaf) + 1)) for leaf in given)
 
 
 def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -28,8 +28,10 @@ from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, GrantLimits
+from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.errors import ParameterError
 from catalog.models import Call
+from catalog.schemas.normalization import large_integers_as_digits
 from catalog.secrets.placeholders import without_macs
 
 MAX_APPROVALS_COMPARED = 50
@@ -128,10 +130,10 @@ def propose_grant(request: ApprovalRequest, by: User) -> Proposal:
     limits = request.tool_version.tool.grant_limits
     if limits is None:
         raise LookupError(f"{request.tool_version.tool.name} cannot be granted.")
-    mine = _arguments(request.call.arguments)
+    mine = _arguments(request)
     alike = [request, *_similar_approvals(request, mine)]
-    texts = [_arguments(each.call.arguments) for each in alike]
-    parts = tuple(_propose_argument(path, texts) for path in _nameable_paths(mine))
+    arguments = [_arguments(each) for each in alike]
+    parts = tuple(_propose_argument(path, arguments) for path in _nameable_paths(mine.given))
     scopes, scope = available_scopes(request), default_scope(request)
     by_you = sum(any(each.person_id == by.pk for each in one.reviews.all()) for one in alike)
     rows = [part.row or {"path": part.path, "operator": "exists"} for part in parts]
@@ -146,19 +148,19 @@ def default_scope(request: ApprovalRequest) -> str:
     return str(Grant.Scope.SESSION if request.call.session else Grant.Scope.REQUESTER)
 
 
-def _similar_approvals(request: ApprovalRequest, mine: Mapping[str, Any]) -> list[ApprovalRequest]:
+def _similar_approvals(request: ApprovalRequest, mine: CallArguments) -> list[ApprovalRequest]:
     """Return recent approved requests of the same plan or requester for this tool, with the same argument names."""
     same = Q(plan_ref=request.plan_ref) | Q(call__requested_by=request.call.requested_by_id)
     rows = ApprovalRequest.objects.filter(same, tool_version__tool=request.tool_version.tool_id)
     rows = rows.filter(status__in=(RequestStatus.APPROVED, RequestStatus.CONSUMED)).exclude(pk=request.pk)
-    found = rows.select_related("call").prefetch_related("reviews").order_by("-pk")[:MAX_APPROVALS_COMPARED]
-    names = set(leaf_paths(mine))
-    return [each for each in found if set(leaf_paths(_arguments(each.call.arguments))) == names]
+    found = rows.select_related("call", "tool_version").prefetch_related("reviews").order_by("-pk")
+    names = set(leaf_paths(mine.given))
+    return [each for each in found[:MAX_APPROVALS_COMPARED] if set(leaf_paths(_arguments(each).given)) == names]
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    arguments: dict[str, Any] = json.loads(without_macs(text))
-    return arguments
+def _arguments(request: ApprovalRequest) -> CallArguments:
+    validator = validator_of(request.tool_version.input_schema)
+    return stored_arguments(validator, request.call.arguments_json, request.call.defaults)
 
 
 def _nameable_paths(arguments: Mapping[str, Any]) -> list[ArgumentPath]:
@@ -178,12 +180,14 @@ def _nameable_prefix(path: ArgumentPath) -> ArgumentPath:
     return path[:1]
 
 
-def _propose_argument(path: ArgumentPath, all_arguments: Sequence[Mapping[str, Any]]) -> ArgumentProposal:
-    values = [value_at_path(arguments, path) for arguments in all_arguments]
+def _propose_argument(path: ArgumentPath, all_arguments: Sequence[CallArguments]) -> ArgumentProposal:
+    values = [large_integers_as_digits(value_at_path(arguments.given, path)) for arguments in all_arguments]
     distinct = {canonical_text(value): value for value in values}
     seen = tuple(distinct.values())
     row = _propose_condition(".".join(path), seen)
-    if row is not None and not all(map(compile_conditions([row]).covers, all_arguments)):
+    covers = compile_conditions([row]).covers if row is not None else None
+    # A list or object may have defaults inside.
+    if covers is not None and not all(covers(form) for arguments in all_arguments for form in arguments.forms):
         row = None
     return ArgumentProposal(".".join(path), values[0], seen[:MAX_VALUES_LISTED], row)
 
@@ -222,9 +226,12 @@ def replay_history(request: ApprovalRequest, rows: list[GrantCondition], scope: 
     mine = Q(requested_by=request.call.requested_by_id)
     in_scope = scope_mapping(Q(plan_ref=request.plan_ref), mine & Q(session=request.call.session), mine)
     calls = calls.filter(in_scope.get(scope, mine)).order_by("-created_at")[:MAX_CALLS_REPLAYED]
+    versions = request.tool_version.tool.versions.filter(pk__in=calls.values("version")).in_bulk()
+    validators = {pk: validator_of(version.input_schema) for pk, version in versions.items()}
+    columns = ("version_id", "arguments", "defaults", "approval__status")
     found = [
         status == RequestStatus.REJECTED
-        for text, status in calls.values_list("arguments", "approval__status")
-        if conditions_cover(rows, _arguments(text))
+        for version, text, defaults, status in calls.values_list(*columns)
+        if conditions_cover(rows, stored_arguments(validators.get(version), json.loads(without_macs(text)), defaults))
     ]
     return CoverageHistory(len(calls), len(found), sum(found))

@@ -5,7 +5,7 @@ has the definition and code it was created for, and whose rule an approval of it
 replace an earlier one are never covered, because that one was reviewed or its outcome is unknown.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,7 @@ from approvals.policies.rulebook import Rule
 from approvals.states import ReviewVerdict
 from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
 from catalog.core import clock
+from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.signals import Fact, record_fact
@@ -42,14 +43,19 @@ GRANTS_DISABLED = "{tool} can no longer be granted."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantCandidate:
-    """A call about to start; `people` are its requesters, `arguments` have secrets cut out."""
+    """A call about to start; `arguments` have secrets cut out.
+
+    `requesters` shaped its arguments. `barred` may not cover it by their own grant: the requesters, and the authors of
+    its input.
+    """
 
     target: CallableTool
-    arguments: Mapping[str, Any]
+    arguments: CallArguments
     plan_ref: str
     session: str
     requested_by: int
-    people: frozenset[int]
+    requesters: frozenset[int]
+    barred: frozenset[int]
     replaces_call: bool = False
 
 
@@ -140,13 +146,13 @@ def _is_bound_to(grant: Grant, target: CallableTool) -> bool:
 
 
 def _is_for_requester(grant: Grant, candidate: GrantCandidate) -> bool:
-    """Return True if the call is by the user whom the grant is for; session names and usernames are not enough."""
-    return grant.scope == Grant.Scope.PLAN or grant.requester_id == candidate.requested_by
+    """Return True if the call is by its grant's user alone, by key: session names and usernames can be reused."""
+    return grant.scope == Grant.Scope.PLAN or candidate.requesters | {candidate.requested_by} == {grant.requester_id}
 
 
 def _maker_may_approve(maker: User, candidate: GrantCandidate, rule: Rule) -> bool:
     """Return True if the creator could approve the call alone now, by the four-eyes principle and the rule's groups."""
-    if not maker.is_active or (maker.pk in candidate.people and not rule.allow_self_review):
+    if not maker.is_active or (maker.pk in candidate.barred and not rule.allow_self_review):
         return False
     return eligibility.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
 
@@ -167,10 +173,11 @@ def _end_covering(call: Call, because: str) -> None:
     request = call.approval  # loaded by the code that decided it
     scopes = available_scopes(request)
     grants = Grant.objects.filter(in_force(clock.now()), tool=request.tool_version.tool_id).order_by("pk")
+    arguments = stored_arguments(validator_of(request.tool_version.input_schema), call.arguments_json, call.defaults)
     found = [
         grant
         for grant in grants
-        if scopes.get(grant.scope) == grant.scope_ref and conditions_cover(grant.conditions, call.arguments_json)
+        if scopes.get(grant.scope) == grant.scope_ref and conditions_cover(grant.conditions, arguments)
     ]
     if found:
         end_grants(found, because)

@@ -10,6 +10,7 @@ from django.db.models import Q
 from approvals.models.policies import PolicyRevision
 from approvals.states import MOVES, RequestStatus, ReviewVerdict
 from catalog.models import Call, ToolVersion, new_public_id
+from catalog.schemas.defaults import dotted_paths
 from catalog.secrets.placeholders import without_macs
 
 QUEUED_BY = (
@@ -99,6 +100,8 @@ class Round(models.Model):
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="rounds")
     number = models.PositiveIntegerField()
     arguments = models.TextField(help_text="RFC 8785 text, as on the call.")
+    defaults = models.TextField(null=True, help_text="As on the call.")  # noqa: DJ001 - null: as on the call
+    omitted = models.TextField(null=True, help_text="As on the call.")  # noqa: DJ001 - null: as on the call
     digest = models.CharField(max_length=64)
     preview = models.TextField(blank=True, help_text="JSON of the tool's preview; empty if it has none.")
     state_token = models.CharField(
@@ -121,6 +124,17 @@ class Round(models.Model):
         """The parsed arguments for display, with `{"$secret": name}` instead of secrets."""
         arguments: dict[str, Any] = json.loads(without_macs(self.arguments))
         return arguments
+
+    @property
+    def default_paths(self) -> list[str]:
+        """The dotted paths of arguments that hold defaults."""
+        return dotted_paths(self.defaults)
+
+    @property
+    def omitted_paths(self) -> list[str]:
+        """The dotted paths of nulls that were left out."""
+        omitted: list[str] = json.loads(self.omitted or "[]")
+        return omitted
 
     @property
     def preview_json(self) -> dict[str, Any] | None:

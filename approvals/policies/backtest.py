@@ -5,7 +5,7 @@ Each call is evaluated by the current rules without and with the change, at the 
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
@@ -26,9 +26,11 @@ from approvals.policies.simulator import effect_of
 from approvals.states import ReviewVerdict
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch.arguments import stored_arguments, validator_of
 from catalog.dispatch.pipeline import CallFacts, Hold
 from catalog.dispatch.pipeline import GateDecision as Gated
-from catalog.models import Call, ToolVersion
+from catalog.models import Call, CallRequester, ToolVersion
+from catalog.schemas import Validator
 
 MAX_CALLS = 10_000
 MAX_DAYS = 90
@@ -46,6 +48,7 @@ REPLAYED_COLUMNS = (
     "tool_name",
     "version_id",
     "arguments",
+    "defaults",
     "requested_by_id",
     "plan_ref",
     "created_at",
@@ -101,6 +104,14 @@ class BackTest:
     def older(self) -> str:
         """Id of the call after which the test continues with older ones; empty if there are none."""
         return self.changed[-1].call if self.changes > len(self.changed) else self.next or ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedVersion:
+    """A tool's version: its schema's validator, and the level, categories and source that rules match on."""
+
+    validator: Validator | None
+    facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +178,11 @@ def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
 
 
 def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
-    tools = _tools({row["version_id"] for row in rows})
+    tools = _versions({row["version_id"] for row in rows})
     reviews = _reviews_by_call([row["pk"] for row in rows])
+    requesters = _requesters_by_call([row["pk"] for row in rows])
     for row in rows:
-        facts = _facts(row, tools[row["version_id"]])
+        facts = _facts(row, tools[row["version_id"]], requesters.get(row["pk"], ()))
         verdicts = [book.verdict(facts, row["created_at"]) for book in (books.before, books.after)]
         before, after = map(effect_of, verdicts)
         review = reviews.get(row["pk"], "")
@@ -191,28 +203,41 @@ def _asks_other_people(before: Gated, after: Gated) -> bool:
     return isinstance(before, Hold) and isinstance(after, Hold) and before.terms.stages != after.terms.stages
 
 
-def _facts(row: Mapping[str, Any], tool: Mapping[str, Any]) -> CallFacts:
+def _facts(row: Mapping[str, Any], version: ReplayedVersion, requesters: Collection[int]) -> CallFacts:
+    prepared = stored_arguments(version.validator, json.loads(row["arguments"]), row["defaults"])
     return CallFacts(
         tool_name=row["tool_name"],
-        arguments=json.loads(row["arguments"]),
+        arguments=prepared.passed,
         requested_by=row["requested_by_id"],
         plan_ref=row["plan_ref"],
-        **tool,
+        prepared=prepared,
+        find_requesters=lambda: requesters,
+        **version.facts,
     )
 
 
-def _tools(versions: set[int]) -> dict[int, dict[str, Any]]:
-    """Return the properties that rules match on: safety level of the version, current categories and source."""
+def _versions(versions: set[int]) -> dict[int, ReplayedVersion]:
     rows = ToolVersion.objects.filter(pk__in=versions).select_related("tool__source")
     rows = rows.defer(*(f"tool__source__{name}" for name in ("document", "secrets", "tool_settings")))
     return {
-        row.pk: {
-            "safety_level": SafetyLevel(row.safety_level),
-            "categories": tuple(category.name for category in row.tool.categories.all()),
-            "source": row.tool.source.name,
-        }
+        row.pk: ReplayedVersion(
+            validator_of(row.input_schema),
+            {
+                "safety_level": SafetyLevel(row.safety_level),
+                "categories": tuple(category.name for category in row.tool.categories.all()),
+                "source": row.tool.source.name,
+            },
+        )
         for row in rows.prefetch_related("tool__categories")
     }
+
+
+def _requesters_by_call(calls: Sequence[int]) -> dict[int, set[int]]:
+    """Return the keys of the recorded requesters, by call: those of calls that were held."""
+    found: dict[int, set[int]] = {}
+    for call, person in CallRequester.objects.filter(call__in=calls).values_list("call_id", "user_id"):
+        found.setdefault(call, set()).add(person)
+    return found
 
 
 def _reviews_by_call(calls: Sequence[int]) -> dict[int, str]:

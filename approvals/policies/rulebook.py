@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -22,6 +23,7 @@ from approvals.policy_language.stages import Stage, stages_of
 from catalog.calls import vault
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
 from catalog.models import Call
 
@@ -53,6 +55,19 @@ class Match:
         """True if the tool alone determines whether the rule applies."""
         return not (self.requester or self.plan or self.hours or self.predicate.rows)
 
+    def fits_requesters(self, facts: CallFacts, *, entirely: bool) -> bool:
+        """Return True if the requester term matches one of the call's requesters, or all of them if `entirely`."""
+        if not self.requester:
+            return True
+        people = facts.requesters
+        return bool(people) and people <= self.people if entirely else not people.isdisjoint(self.people)
+
+    def fits_arguments(self, facts: CallFacts, *, entirely: bool) -> bool:
+        """Return True if the conditions match the arguments as given or filled in, or both if `entirely`."""
+        if not self.predicate.rows:
+            return True
+        return (all if entirely else any)(map(self.predicate.matches, facts.argument_forms))
+
     def fits_tool(self, facts: CallFacts) -> bool:
         """Return True if the terms about the tool match."""
         return (
@@ -62,21 +77,27 @@ class Match:
             and self.source in ("", facts.source)
         )
 
-    def fits_call(self, facts: CallFacts, at: datetime | None = None) -> bool:
-        """Return True if the terms about the call match: requester, plan, time and arguments."""
-        return self.fits_without_arguments(facts, at) and self.predicate.matches(facts.arguments)
+    def fits_call(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
+        """Return True if the terms about the call match: requester, plan, time and arguments.
 
-    def fits_without_arguments(self, facts: CallFacts, at: datetime | None = None) -> bool:
-        """Return True if the terms about requester, plan and time match."""
-        return (
-            (not self.requester or facts.requested_by in self.people)
-            and self.plan in ("", facts.plan_ref)
-            and (self.hours is None or self.hours.cover(at or clock.now()))
+        A rule that allows must match `entirely`: every requester, and the arguments in every form. For a rule that
+        holds or denies, one requester and one form are enough.
+        """
+        return self.fits_without_arguments(facts, at, entirely=entirely) and self.fits_arguments(
+            facts, entirely=entirely
         )
 
-    def mismatches(self, facts: CallFacts, at: datetime) -> list[Mismatch]:
+    def fits_without_arguments(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
+        """Return True if the terms about requester, plan and time match."""
+        return (
+            self.plan in ("", facts.plan_ref)
+            and (self.hours is None or self.hours.cover(at or clock.now()))
+            and self.fits_requesters(facts, entirely=entirely)
+        )
+
+    def mismatches(self, facts: CallFacts, at: datetime, *, entirely: bool) -> list[Mismatch]:
         """Return the reasons for which the rule does not apply to this call; empty if it does."""
-        return [*self._tool_mismatches(facts), *self._call_mismatches(facts, at)]
+        return [*self._tool_mismatches(facts), *self._call_mismatches(facts, at, entirely=entirely)]
 
     def _tool_mismatches(self, facts: CallFacts) -> Iterator[Mismatch]:
         if self.safety_level not in ("", facts.safety_level):
@@ -88,16 +109,16 @@ class Match:
         if self.source not in ("", facts.source):
             yield Mismatch("source", f"the tool does not come from {self.source}")
 
-    def _call_mismatches(self, facts: CallFacts, at: datetime) -> Iterator[Mismatch]:
-        if self.requester and facts.requested_by not in self.people:
+    def _call_mismatches(self, facts: CallFacts, at: datetime, *, entirely: bool) -> Iterator[Mismatch]:
+        if not self.fits_requesters(facts, entirely=entirely):
             yield Mismatch("requester", f"the requester is not {requester_in_words(self.requester)}")
         if self.plan not in ("", facts.plan_ref):
             yield Mismatch("plan", "it is for another plan")
         if self.hours is not None and not self.hours.cover(at):
             yield Mismatch("hours", "the time is outside of its hours")
-        row = self.predicate.failing(facts.arguments)
-        if row is not None:
-            yield Mismatch("arguments", f"a condition does not hold: {condition_sentence(row)}")
+        if not self.fits_arguments(facts, entirely=entirely):
+            found = [row for form in facts.argument_forms if (row := self.predicate.failing(form)) is not None]
+            yield Mismatch("arguments", f"a condition does not hold: {condition_sentence(found[-1])}")
 
 
 def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:
@@ -115,17 +136,22 @@ def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()
     )
 
 
-def call_facts(call: Call, arguments: Mapping[str, Any] | None = None) -> CallFacts:
+def call_facts(call: Call, arguments: CallArguments | None = None) -> CallFacts:
     """Return the facts of a stored call for the gate, optionally with other arguments."""
     version, tool = call.version, call.version.tool
+    if arguments is None:
+        values = vault.load_available(call.arguments, call.plan_ref)
+        arguments = stored_arguments(validator_of(version.input_schema), values, call.defaults)
     return CallFacts(
         tool_name=call.tool_name,
         safety_level=SafetyLevel(version.safety_level),
         categories=tuple(tool.categories.values_list("name", flat=True)),
-        arguments=vault.load_available(call.arguments, call.plan_ref) if arguments is None else arguments,
+        arguments=arguments.passed,
         requested_by=call.requested_by_id,
         plan_ref=call.plan_ref,
         source=tool.source.name,
+        prepared=arguments,
+        find_requesters=cache(lambda: {each.user_id for each in call.requesters.all()}),
     )
 
 
@@ -256,7 +282,7 @@ class Rulebook:
         """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous."""
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
-            if match.fits_call(facts, at):
+            if match.fits_call(facts, at, entirely=isinstance(verdict, Allow)):
                 return verdict
         return answers.otherwise
 
@@ -265,9 +291,10 @@ class Rulebook:
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
             is_denied = isinstance(verdict, Deny)
-            if match.predicate.rows and (is_denied or not match.fits_without_arguments(facts)):
+            fits = match.fits_without_arguments(facts, entirely=isinstance(verdict, Allow))
+            if match.predicate.rows and (is_denied or not fits):
                 continue  # other arguments may not match, or the rule is about other calls
-            if match.predicate.rows or match.fits_call(facts):
+            if fits:
                 return is_denied
         return isinstance(answers.otherwise, Deny)
 

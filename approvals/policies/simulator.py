@@ -18,7 +18,7 @@ from catalog.access.roles import find_active_user
 from catalog.core import clock
 from catalog.core.canonical_json import normalize_numbers
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import CallArguments, prepare_arguments, stored_arguments, validator_of
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
 from catalog.errors import ParameterError, ToolError
 from catalog.inventory import snapshot
@@ -108,7 +108,8 @@ def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: da
     passed: list[RuleTrace] = []
     for revision in revisions:
         clause = compile_clause(revision, people.get(revision.requester, frozenset()))
-        reasons = clause.match.mismatches(facts, at)
+        allows = clause.rule.effect == PolicyRevision.Effect.ALLOW
+        reasons = clause.match.mismatches(facts, at, entirely=allows)
         verdict = None if reasons else clause.verdict(facts.safety_level)
         if verdict is not None:
             return Simulation(verdict, RuleTrace(revision.policy, revision, ()), tuple(passed))
@@ -130,25 +131,29 @@ def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> Call
     person = find_active_user(requester) if requester else None
     if requester and person is None:
         raise_for_problems([ArgumentProblem("requester", "unknown", "There is no active user with this name.")])
+    prepared = _prepared_arguments(tool, dict(arguments))
     return CallFacts(
         tool_name=tool.name,
         safety_level=SafetyLevel(tool.current_version.safety_level),
         categories=tuple(category.name for category in tool.categories.all()),
-        arguments=_validated_arguments(tool, dict(arguments)),
+        arguments=prepared.passed,
         requested_by=person.pk if person else None,
         plan_ref="",
         source=tool.source.name,
+        prepared=prepared,
     )
 
 
-def _validated_arguments(tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
+def _prepared_arguments(tool: Tool, arguments: dict[str, Any]) -> CallArguments:
     """Return the arguments as the tool would get them. Raises RefusedArguments."""
     loaded = snapshot.callable_tool(tool.name)
     try:
         if loaded is not None:
-            return pipeline.prepare_arguments(loaded.tool, arguments)
+            return prepare_arguments(loaded.tool, arguments)
         # The tool's code is not loaded in this process, so validate against the stored schema.
         schema = tool.current_version.input_schema if tool.current_version else {}
-        return dict(normalize_numbers(validate_tool_args(schema, arguments)))
+        return stored_arguments(
+            validator_of(schema), dict(normalize_numbers(validate_tool_args(schema, arguments))), None
+        )
     except ToolError as error:
         raise RefusedArguments(error) from None

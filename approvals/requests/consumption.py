@@ -13,7 +13,7 @@ from approvals.policies.eligibility import is_enough, may_decide
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule, call_facts, rule_for, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest
-from approvals.requests.lifecycle import lock_request
+from approvals.requests.lifecycle import UNFILLED, hides_defaults, lock_request
 from approvals.requests.queries import counted_approvals, current_round, status_sentence
 from approvals.states import RequestStatus
 from catalog.access.roles import user_display_name
@@ -81,6 +81,8 @@ def _binding_objections(request: ApprovalRequest, approved: Round, binding: Appr
     tool = request.call.tool_name
     if binding.arguments != approved.arguments:
         yield Drift.ARGUMENTS, "The arguments differ from the approved ones."
+    if hides_defaults(request.call):
+        yield Drift.ARGUMENTS, UNFILLED
     if binding.fingerprint != request.tool_version.fingerprint:
         yield Drift.DEFINITION, f"The definition of {tool} changed after the approval."
     if binding.state_token != approved.state_token:

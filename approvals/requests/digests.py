@@ -11,7 +11,7 @@ from approvals.models import Instance
 from approvals.policies.rulebook import Rule
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.models import Call
-from catalog.schemas.normalization import fill_defaults
+from catalog.schemas.defaults import fill_defaults
 
 ACTION_DOMAIN, INTENT_DOMAIN, CALL_DOMAIN = "action-v1", "intent-v1", "likeness-v1"
 NO_CREDENTIAL = ""
@@ -81,7 +81,7 @@ def intent_digest_for(plan_ref: str, tool_name: str, arguments: str, schema: Map
 
 
 def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
-    return canonical_text(fill_defaults(dict(schema), json.loads(arguments)))
+    return canonical_text(fill_defaults(dict(schema), json.loads(arguments)).arguments)
 
 
 def call_digest(call: Call) -> str:

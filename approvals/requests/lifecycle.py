@@ -26,15 +26,19 @@ from approvals.requests.queries import status_sentence
 from approvals.requests.text_warnings import is_deceptive
 from approvals.states import OPEN, RequestStatus
 from catalog.access.roles import NotAllowed, user_display_name
+from catalog.calls import vault
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import move, retry_on_deadlock, run_each, try_move
+from catalog.dispatch.arguments import stored_arguments, validator_of
 from catalog.errors import Conflict, field_error
 from catalog.models import Call
 from catalog.results import Preview
+from catalog.schemas.defaults import NO_DEFAULTS
 from catalog.secrets.placeholders import redact_text
 from catalog.signals import announce_call_change, record_fact
 from catalog.states import CallStatus
+from catalog.tools.registry import get_tool
 
 MAX_COMMENT = 4000
 
@@ -156,6 +160,8 @@ def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule,
         request=request,
         number=request.round_number,
         arguments=binding.arguments,
+        defaults=request.call.defaults,
+        omitted=request.call.omitted,
         digest=request.digest,
         preview=json.dumps(to_jsonable_python(preview)) if preview else "",
         state_token=binding.state_token,
@@ -290,14 +296,40 @@ MAX_INVALIDATED_PER_TICK = 100
 
 
 def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
-    """Invalidate and reopen open requests about outdated versions of their tools; return their number."""
-    requests = ApprovalRequest.objects.filter(status__in=OPEN)
+    """Invalidate and reopen open requests about outdated versions of their tools; return their number.
+
+    So are requests from before defaults were filled in, whose reviewers did not see the defaults.
+    """
+    requests = ApprovalRequest.objects.filter(status__in=OPEN).order_by("pk")
     changed = ~Q(tool_version=F("tool_version__tool__current_version"))
-    outdated = requests.filter(changed | Q(tool_version__tool__held_version__isnull=False)).order_by("pk")
-    found = outdated.select_related("call", "tool_version__tool__current_version")[:most]
-    return run_each(
-        lambda request: invalidate_and_reopen(request, reason=_outdated_reason(request), what=Drift.DEFINITION), found
+    outdated = requests.filter(changed | Q(tool_version__tool__held_version__isnull=False))
+    related = ("call__version", "tool_version__tool__current_version")
+    invalidated = run_each(
+        lambda request: invalidate_and_reopen(request, reason=_outdated_reason(request), what=Drift.DEFINITION),
+        outdated.select_related(*related)[:most],
     )
+    return invalidated + run_each(
+        _invalidate_unfilled, requests.filter(call__defaults=None).select_related(*related)[:most]
+    )
+
+
+UNFILLED = "The request did not show the default values of its arguments."
+
+
+def _invalidate_unfilled(request: ApprovalRequest) -> bool:
+    if hides_defaults(request.call):
+        return invalidate_and_reopen(request, reason=UNFILLED, what=Drift.ARGUMENTS)
+    Call.objects.filter(pk=request.call_id, defaults=None).update(defaults=NO_DEFAULTS)
+    return False
+
+
+def hides_defaults(call: Call) -> bool:
+    """Return whether a call was stored before defaults were filled in, and would run with some that nobody saw."""
+    tool = get_tool(call.tool_name) if call.defaults is None else None
+    if tool is None or not tool.fills_defaults:
+        return False
+    arguments = vault.load_available(call.arguments, call.plan_ref)
+    return len(stored_arguments(validator_of(call.version.input_schema), arguments, None).forms) > 1
 
 
 def _outdated_reason(request: ApprovalRequest) -> str:

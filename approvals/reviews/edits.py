@@ -28,11 +28,20 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.tool import Tool
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import (
+    CallArguments,
+    paths_to_store,
+    prepare_arguments,
+    stored_arguments,
+    validator_of,
+    without_unchanged_defaults,
+)
 from catalog.errors import Conflict, ParameterError, ToolError, field_error
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.results import Preview
+from catalog.schemas.defaults import given_text
 from catalog.secrets.placeholders import Secret, without_macs
 from catalog.signals import record_fact
 from catalog.states import CallStatus
@@ -68,12 +77,15 @@ class DivisibleChange:
 class Edit:
     """Result of an edit of the request with the digest `base`: new arguments, preview and rule.
 
-    `text` are the arguments as stored, with secrets cut out. `fields` are the dotted paths of the changed arguments.
+    `text` are the arguments as stored, with secrets cut out, and `defaults` and `omitted` what is stored with them.
+    `fields` are the dotted paths of the changed arguments.
     `hunks` are the accepted hunks, `of` their total number.
     """
 
     base: str
     text: str
+    defaults: str | None
+    omitted: str | None
     preview: Mapping[str, Any] | None
     state_token: str
     rule: Rule
@@ -138,13 +150,15 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
     if len(accepted) == part.total:
         return None
     after, before = part.division.apply(accepted), json.loads(round_.arguments)
-    narrowed = canonical_text(before | {part.parameter: after})
-    arguments = pipeline.prepare_arguments(part.tool, vault.load_complete(narrowed, request.call.plan_ref))
-    cut = vault.redact_arguments(part.tool, arguments)
+    narrowed = given_text(canonical_text(before | {part.parameter: after}), round_.defaults)
+    arguments = prepare_arguments(part.tool, vault.load_complete(narrowed, request.call.plan_ref))
+    cut = vault.redact_arguments(part.tool, arguments.storable)
     preview = {**(round_.preview_json or {}), "after": after, "rows": HunkedDiff(part.before, after).rows}
     return Edit(
         base=request.digest,
         text=cut.text,
+        defaults=paths_to_store(arguments, json.loads(cut.text)),
+        omitted=round_.omitted,
         secrets=cut.secrets,
         preview=preview,
         state_token=round_.state_token,
@@ -172,15 +186,18 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     and Conflict if a policy refuses the call or the tool has changed.
     """
     round_, target = current_round(request), _callable_tool(request)
-    restored = vault.restore_edited_arguments(arguments, round_.arguments, request.call.plan_ref)
-    checked = pipeline.prepare_arguments(target.tool, restored.in_place())
-    cut = vault.redact_arguments(target.tool, checked)
+    given = without_unchanged_defaults(arguments, round_.arguments, round_.defaults)
+    restored = vault.restore_edited_arguments(given, round_.arguments, request.call.plan_ref)
+    checked = prepare_arguments(target.tool, restored.in_place())
+    cut = vault.redact_arguments(target.tool, checked.storable)
     restored.check(cut)
     rule = _rule_for_edit(request, checked)
-    preview = _preview_edit(request.call, checked)
+    preview = _preview_edit(request.call, checked.given)
     return Edit(
         base=request.digest,
         text=cut.text,
+        defaults=paths_to_store(checked, json.loads(cut.text)),
+        omitted=json.dumps(checked.omitted),
         secrets=cut.secrets,
         preview=to_jsonable_python(preview) if preview else None,
         state_token=(preview.state_token or "") if preview else "",
@@ -254,6 +271,8 @@ def undo_edit(request: ApprovalRequest, *, by: User) -> None:
     made = Edit(
         base=request.digest,
         text=before.arguments,
+        defaults=before.defaults,
+        omitted=before.omitted,
         preview=before.preview_json,
         state_token=before.state_token,
         rule=_rule_for_original(request, before),
@@ -266,7 +285,9 @@ def undo_edit(request: ApprovalRequest, *, by: User) -> None:
 def _rule_for_original(request: ApprovalRequest, before: Round) -> Rule:
     """Return the current rule for the arguments before an edit; their original rule if a policy now refuses them."""
     try:
-        return _rule_for_edit(request, vault.load_available(before.arguments, request.call.plan_ref))
+        arguments = vault.load_available(before.arguments, request.call.plan_ref)
+        validator = validator_of(request.call.version.input_schema)
+        return _rule_for_edit(request, stored_arguments(validator, arguments, before.defaults))
     except Conflict:  # the policy is checked again before the call starts
         return rule_from_revision(before.policy_revision)
 
@@ -281,6 +302,8 @@ def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") 
         request=request,
         number=number,
         arguments=made.text,
+        defaults=made.defaults,
+        omitted=made.omitted,
         digest=digest,
         preview=json.dumps(made.preview) if made.preview else "",
         state_token=made.state_token,
@@ -300,14 +323,16 @@ def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") 
 def _rewrite(call: Call, made: Edit) -> None:
     """Store the edited arguments and their query type on the held call. Raises Conflict if it is no longer held."""
     query_type = str(made.arguments.get("query_type", "")) if call.query_type else ""
-    if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(arguments=made.text, query_type=query_type):
+    columns = {"arguments": made.text, "defaults": made.defaults, "omitted": made.omitted, "query_type": query_type}
+    if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(**columns):
         raise Conflict("The call is no longer waiting for approval, so its arguments cannot be changed.")
-    call.arguments, call.query_type = made.text, query_type
+    for name, value in columns.items():
+        setattr(call, name, value)
     if made.secrets:
         vault.store_secrets(SecretScope(call.plan_ref, call.step_ref), made.secrets)
 
 
-def _rule_for_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Rule:
+def _rule_for_edit(request: ApprovalRequest, arguments: CallArguments) -> Rule:
     """Return the rule that holds the edited call, or the request's rule if none does. Raises Conflict on a denial."""
     verdict = gate(call_facts(request.call, arguments))
     if isinstance(verdict, pipeline.Deny):

@@ -29,7 +29,7 @@ from catalog.calls.statistics import implementation_stats
 from catalog.core.egress import MAX_URL_LENGTH
 from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, MAX_GRANT_HOURS, MAX_GRANT_USES
 from catalog.definitions.tool import MAX_CATEGORY
-from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import prepare_arguments
 from catalog.exports import providers
 from catalog.inventory import selectors, snapshot
 from catalog.inventory.held_changes import accept_version
@@ -224,7 +224,7 @@ class ToolValidate(Endpoint):
         loaded = snapshot.callable_tool(name)
         if loaded is None:
             raise Http404
-        pipeline.prepare_arguments(loaded.tool, arguments)
+        prepare_arguments(loaded.tool, arguments)
         return Response({"valid": True})
 
 

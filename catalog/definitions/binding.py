@@ -7,10 +7,10 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
@@ -18,6 +18,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
 from catalog.results import ToolResult
 from catalog.schemas import ArgumentProblem, Validator, compile_schema, raise_for_problems
+from catalog.schemas.defaults import ArgumentPath, FilledArguments
 from catalog.schemas.resolver import subschemas
 
 Handler = Callable[..., Any]
@@ -43,6 +44,8 @@ class Binding:
 
     query_types: Mapping[str, Schema] | None = None
     params_type: Any = dict
+    has_default_factories = False
+    """An optional argument without a default in the schema gets a value when the handler is called."""
 
     def __init__(self, schema: Schema) -> None:
         self.input_schema = schema
@@ -64,8 +67,14 @@ class Binding:
             return False
         return "query_type" in arguments and "query_type" not in known and arguments.keys() <= _ENVELOPE
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
-        """Call a handler or preview hook with checked arguments."""
+    def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
+        """Return valid arguments with the defaults of omitted ones. Raises ParameterError if they are too large."""
+        return self.validator.defaults.fill(arguments)
+
+    def call(
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
+        """Call a handler or preview hook with checked arguments; those at the paths `defaults` were not given."""
         if "context" in parameter_names(function):
             return function(arguments, context=context)
         return function(arguments)
@@ -100,8 +109,11 @@ class KeywordBinding(Binding):
     """Arguments passed as keywords to a function whose annotations are plain JSON types."""
 
     params_type = None
+    has_default_factories = True
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+    def call(
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
         """Call with one keyword argument for each argument."""
         if "context" in parameter_names(function):
             return function(**arguments, context=context)
@@ -110,6 +122,8 @@ class KeywordBinding(Binding):
 
 class ModelBinding(Binding):
     """Arguments as one typed value: `params`, or converted keywords if `spread`."""
+
+    has_default_factories = True
 
     def __init__(self, params_type: Any, *, spread: bool = False) -> None:
         self.params_type = params_type
@@ -125,13 +139,17 @@ class ModelBinding(Binding):
     def _build(self, arguments: dict[str, Any]) -> Any:
         return build_params(self.adapter, arguments, names=self.input_schema["properties"])
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+    def call(
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
         """Call with the typed value."""
         value = self._build(arguments)
+        passed = {} if not self._spread else {name: getattr(value, name) for name in value.model_fields_set}
+        _mark_as_unset(value, defaults)
         if not self._spread:
             return _call_with_value(function, value, context)
-        given = {name.removeprefix(_FIELD_PREFIX): getattr(value, name) for name in value.model_fields_set}
-        return function(**given, **_matching_keywords(function, {"context": context}))
+        keywords = {name.removeprefix(_FIELD_PREFIX): each for name, each in passed.items()}
+        return function(**keywords, **_matching_keywords(function, {"context": context}))
 
 
 class NoParameters(Binding):
@@ -142,13 +160,17 @@ class NoParameters(Binding):
     def __init__(self) -> None:
         super().__init__({"type": "object", "properties": {}, "additionalProperties": False})
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+    def call(
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
         """Call with None."""
         return _call_with_value(function, None, context)
 
 
 class QueryBinding(Binding):
     """Arguments as `{"query_type": …, "parameters": {…}}`, with one parameter model for each query type."""
+
+    has_default_factories = True
 
     def __init__(self, models: Mapping[str, Any]) -> None:
         if not models:
@@ -179,16 +201,56 @@ class QueryBinding(Binding):
         raise_for_problems([dataclasses.replace(each, path=_nested_path("parameters", each.path)) for each in found])
         self._build(query_type, parameters)
 
+    def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
+        """Return valid arguments with the defaults of omitted ones; `parameters` may be omitted as a whole."""
+        if "parameters" in arguments:
+            return super().fill_defaults(arguments)
+        filled = super().fill_defaults(arguments | {"parameters": {}})
+        # A default that the query type refuses must be removable by its own path.
+        return FilledArguments(filled.arguments, (("parameters",), *filled.paths))
+
     def _build(self, query_type: str, parameters: Any) -> Any:
         names = self.query_types[query_type]["properties"]
         return build_params(self.adapters[query_type], parameters, "parameters", names=names)
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+    def call(
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
         """Call with the query type's model."""
         query_type = arguments["query_type"]
         params = self._build(query_type, arguments.get("parameters", {}))
+        _mark_as_unset(params, [path[1:] for path in defaults if len(path) > 1])
         offered = {"params": params, "query_type": query_type, "context": context}
         return function(**_matching_keywords(function, offered))
+
+
+def _mark_as_unset(value: Any, defaults: Iterable[ArgumentPath]) -> None:
+    """Remove the members at these paths from the `model_fields_set` of the models inside a built value."""
+    for *steps, name in defaults:
+        parent = value
+        for step in steps:
+            parent = _member(parent, step)
+        if isinstance(parent, BaseModel):
+            parent.__pydantic_fields_set__.discard(_field_name(parent, name))
+
+
+def _member(value: Any, step: object) -> Any:
+    """Return the member of a built value for one step in its arguments; None if it cannot be told."""
+    if isinstance(value, BaseModel):
+        return getattr(value, _field_name(value, step), None)
+    if isinstance(value, Mapping):
+        return value.get(step)
+    if isinstance(value, list | tuple) and isinstance(step, int) and step < len(value):
+        return value[step]
+    return getattr(value, step, None) if isinstance(step, str) and dataclasses.is_dataclass(value) else None
+
+
+def _field_name(model: BaseModel, name: object) -> str:
+    """Return the name of a model's field in Python for its name in JSON."""
+    for field, facts in type(model).model_fields.items():
+        if name in (facts.validation_alias, facts.alias):
+            return field
+    return str(name)
 
 
 def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) -> Binding:

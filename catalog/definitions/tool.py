@@ -46,6 +46,7 @@ from catalog.definitions.levels import (
 from catalog.errors import IdentifierRequired, ParameterError, PromptEvaluationError, ToolDefinitionError, naming_tool
 from catalog.results import ToolResult, format_error_response, format_success_response, to_result
 from catalog.schemas import Validator
+from catalog.schemas.defaults import ArgumentPath
 from catalog.schemas.resolver import subschemas
 from catalog.secrets.placeholders import SecretLocations
 
@@ -80,7 +81,9 @@ class Tool(Generic[ParamsT, ResultT]):
     `identifier` names the parameter that `requires_identifier` demands; default: "identifier", else the first required.
     `hunks` names the parameter with an entire new text, whose changes reviewers may accept hunk by hunk.
     `when_rejected` is sent to the model with the reviewer's reason; `{path}` is replaced by that argument.
-    The last four are set by other ways of declaring: the binding of arguments, and how a returned value is read.
+    The last five are set by other ways of declaring: the binding of arguments, how a returned value is read, and if the
+    defaults of the schema are passed with the arguments (what an upstream server does with a missing one is its own
+    matter).
     `title` and `hints` of an imported tool are those of its source.
     """
 
@@ -108,6 +111,7 @@ class Tool(Generic[ParamsT, ResultT]):
     reads: Callable[[Any], ToolResult[Any]] = to_result
     result_type_known: bool = True
     hides_errors: bool = False
+    fills_defaults: bool = True
     binding: Binding = field(init=False)
     output_schema: dict[str, Any] | None = field(init=False, default=None)
     title: str = field(init=False, default="")
@@ -332,12 +336,14 @@ class Tool(Generic[ParamsT, ResultT]):
         self._previewer = function
         return function
 
-    def preview_for(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+    def preview_for(
+        self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
         """Return what the hook returns: a Preview, or an async hook's coroutine; None without a hook.
 
         Raises whatever the hook raises.
         """
-        return None if self._previewer is None else self.binding.call(self._previewer, arguments, context)
+        return None if self._previewer is None else self.binding.call(self._previewer, arguments, context, defaults)
 
     def check(self, arguments: dict[str, Any]) -> None:
         """Raise ParameterError or QueryTypeUnsupported unless the arguments are valid.
@@ -366,14 +372,15 @@ class Tool(Generic[ParamsT, ResultT]):
         texts = {name: value if isinstance(value, str) else "(secret)" for name, value in arguments.items()}
         return self.when_rejected.format_map(texts)
 
-    def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+    def call(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[ArgumentPath] = ()) -> Any:
         """Call the handler with checked arguments; an async handler returns its coroutine.
 
+        `defaults` are the paths of arguments that were not given: models do not count them as set.
         Raises PromptEvaluationError for a tool without a handler.
         """
         if self.handler is None:
             raise PromptEvaluationError(f"Tool '{self.name}' does not have a registered handler.")
-        return self.binding.call(self.handler, arguments, context)
+        return self.binding.call(self.handler, arguments, context, defaults)
 
     @property
     def format_success_response(self) -> Callable[..., dict[str, Any]]:

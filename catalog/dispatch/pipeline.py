@@ -1,21 +1,21 @@
-"""Pipeline of one call, from its arguments to its outcome: check → gate → run.
+"""Pipeline of one call, from its arguments to its outcome: prepare → gate → run.
 
 Knows no person, plan or row: the caller passes a gate that may refuse the call, and records the outcome.
 """
 
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from catalog.context import Deadline, ToolContext
-from catalog.core.canonical_json import check_json, normalize_numbers
+from catalog.core.canonical_json import check_json
 from catalog.core.content import Block
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
 from catalog.dispatch.runner import await_result
 from catalog.dispatch.serialization import (
     exception_summary,
@@ -45,20 +45,11 @@ from catalog.results import (
     format_error_response,
     format_success_response,
 )
-from catalog.schemas import ArgumentProblem, check_json_arguments, raise_for_problems
-from catalog.schemas.normalization import drop_omitted_nulls
-from catalog.secrets.placeholders import (
-    Secret,
-    find_argument_secrets,
-    placeholders_as_text,
-    reject_placeholders,
-)
+from catalog.secrets.placeholders import Secret, find_argument_secrets, placeholders_as_text
 from catalog.secrets.scrubber import Scrubber, scrubber_for
 
-MAX_ARGUMENTS = 256 * 1024
 PREVIEW_SECONDS = 10.0
 """Maximum seconds of a preview; a shorter timeout of the tool applies instead."""
-WHOLE_FLOAT_PATTERN = re.compile(rb"\d\.0|\de\+?(?:1|20)")
 HIDDEN_ERROR_MESSAGE = "Tool '{name}' encountered an error"
 HIDDEN_ERROR_USER_MESSAGE = "I ran into a problem looking that up. Could you try again?"
 REDUCER_ERRORS_MESSAGE = "Reducer errors prevented applying tool result: {errors}"
@@ -93,7 +84,11 @@ class Deny:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFacts:
-    """Properties of a call that a gate evaluates."""
+    """Properties of a call that a gate evaluates; `requested_by` is the key of the person in whose name it is made.
+
+    `prepared` has the other forms of the arguments. `find_requesters` returns the keys of all who shaped the arguments;
+    it is called only where a rule names a requester, because it may read the database.
+    """
 
     tool_name: str
     safety_level: SafetyLevel
@@ -102,6 +97,19 @@ class CallFacts:
     requested_by: int | None = None
     plan_ref: str | None = None
     source: str | None = None
+    prepared: CallArguments | None = field(default=None, compare=False, repr=False)
+    find_requesters: Callable[[], Collection[int]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def argument_forms(self) -> Sequence[Mapping[str, Any]]:
+        """The arguments as given and, if that differs, with their defaults filled in."""
+        return self.prepared.forms if self.prepared is not None else (self.arguments,)
+
+    @property
+    def requesters(self) -> frozenset[int]:
+        """The keys of all people who shaped the arguments."""
+        others = self.find_requesters() if self.find_requesters is not None else ()
+        return frozenset(others) if self.requested_by is None else frozenset({self.requested_by, *others})
 
 
 GateDecision = Allow | Hold | Deny
@@ -149,52 +157,23 @@ def dispatch(
         checked = prepare_arguments(tool, arguments)
     except ToolError as error:
         return _outcome_from_exception(tool, error)
-    verdict = gate(replace(facts, arguments=checked))
+    verdict = gate(replace(facts, arguments=checked.passed, prepared=checked))
     if isinstance(verdict, Hold):
         return verdict
     if isinstance(verdict, Deny):
         return CallOutcome(success=False, message=verdict.message, error=verdict.message, error_kind="denied")
-    return run_call(tool, checked, context, secrets=find_argument_secrets(tool.secret_locations, checked))
-
-
-def prepare_arguments(tool: Tool[Any, Any], arguments: object) -> dict[str, Any]:
-    """Return normalized arguments. Raises ParameterError or QueryTypeUnsupported.
-
-    A null for an optional, non-nullable property is treated as omitted: strict forms of a tool make models send those.
-    """
-    if not isinstance(arguments, dict):
-        raise_for_problems([ArgumentProblem("", "type", "The arguments must be a JSON object.")])
-    checked: dict[str, Any] = check_json_arguments(arguments)
-    written = to_json(checked)
-    if len(written) > MAX_ARGUMENTS:
-        message = f"The arguments have {len(written):,} bytes. At most {MAX_ARGUMENTS:,} are accepted."
-        raise_for_problems([ArgumentProblem("", "too_large", message)])
-    if b"$secret" in written:
-        reject_placeholders(checked)
-    if WHOLE_FLOAT_PATTERN.search(
-        written
-    ):  # recorded as an integer, so an integer must run, or be refused as too large
-        checked = check_json_arguments(normalize_numbers(checked))
-    try:
-        tool.check(checked)
-    except ParameterError:
-        meant = drop_omitted_nulls(tool.validator, checked)
-        if meant is checked:
-            raise
-        checked = meant
-        tool.check(checked)
-    return checked
+    return run_call(tool, checked, context, secrets=find_argument_secrets(tool.secret_locations, checked.storable))
 
 
 def run_call(
     tool: Tool[Any, Any],
-    arguments: dict[str, Any],
+    arguments: CallArguments,
     context: ToolContext,
     may_undo: Callable[[], bool] = lambda: True,
     *,
     secrets: Sequence[Secret] = (),
 ) -> CallOutcome:
-    """Run one checked call and close its resources. A failure undoes its changes and never raises.
+    """Run one prepared call and close its resources. A failure undoes its changes and never raises.
 
     `may_undo` is called right before: by then another process may have run the call, or a person settled it. The
     arguments' secrets are redacted in everything that the outcome holds.
@@ -204,7 +183,7 @@ def run_call(
 
 
 def _run_unscrubbed(
-    tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, may_undo: Callable[[], bool]
+    tool: Tool[Any, Any], arguments: CallArguments, context: ToolContext, may_undo: Callable[[], bool]
 ) -> CallOutcome:
     if context.deadline is not None and context.deadline.expired():
         return _finalize(
@@ -213,7 +192,9 @@ def _run_unscrubbed(
     limit = _effective_deadline(tool, context)
     context.resources.adopt(context.session)
     try:
-        outcome = _outcome_from_return(tool, await_result(tool.call(arguments, context), limit))
+        outcome = _outcome_from_return(
+            tool, await_result(tool.call(arguments.passed, context, arguments.defaults), limit)
+        )
     except HANDLER_FAILURES as error:
         outcome = _outcome_from_exception(tool, error)
     if limit.stopped:
@@ -241,7 +222,7 @@ def _scrub_outcome(outcome: CallOutcome, scrub: Scrubber) -> CallOutcome:
 
 
 def preview_call(
-    tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext, *, secrets: Sequence[Secret] = ()
+    tool: Tool[Any, Any], arguments: CallArguments, context: ToolContext, *, secrets: Sequence[Secret] = ()
 ) -> Preview | None:
     """Return the tool's preview of the call, with the arguments' secrets redacted; None if the tool has none.
 
@@ -260,11 +241,12 @@ def preview_call(
         context.resources.close()
 
 
-def _preview_from_hook(tool: Tool[Any, Any], arguments: dict[str, Any], context: ToolContext) -> Preview | None:
+def _preview_from_hook(tool: Tool[Any, Any], arguments: CallArguments, context: ToolContext) -> Preview | None:
     """Return the preview of the tool's hook, or None. Raises as the hook does, and TypeError if it is no Preview."""
     if not tool.has_preview:
         return None
-    preview = await_result(tool.preview_for(arguments, context), Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
+    returned = tool.preview_for(arguments.passed, context, arguments.defaults)
+    preview = await_result(returned, Deadline.after(min(tool.timeout, PREVIEW_SECONDS)))
     if not isinstance(preview, Preview):
         raise TypeError(f"A preview hook must return a Preview, not {type(preview).__name__}.")
     check_json(to_jsonable_python(preview))

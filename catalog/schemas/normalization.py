@@ -1,12 +1,16 @@
-"""Normalization of arguments: needless nulls are dropped, defaults are filled in.
+"""Normalization of arguments: needless nulls are dropped, large integers are read from their digits.
 
 Strict forms of a tool make models send a null for each omitted member. A null is dropped only if the schema declares
-the member, does not require it, and would refuse null.
+the member, does not require it, and would refuse null. Integers beyond ±(2^53 - 1) do not survive most JSON parsers:
+they are sent and stored as digits, and are integers where the schema says so.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from catalog.core.canonical_json import MAX_SAFE_INTEGER
 from catalog.schemas.resolver import (
     REFERENCE_KEYWORDS,
     Schema,
@@ -19,48 +23,104 @@ from catalog.schemas.validation import Validator
 
 _ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
 _IN_PLACE_KEYWORDS = ("allOf", "then", "else", "dependentSchemas", *_ALTERNATIVE_KEYWORDS)
+_DIGITS = re.compile(r"[+-]?[0-9]{16,4300}")
+"""Python converts at most 4,300 digits."""
 
 
-def drop_omitted_nulls(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments without nulls that stand for omitted members."""
-    if not _has_null(arguments) or validator.accepts(arguments) or not validator.explains(arguments):
+@dataclass(frozen=True, slots=True)
+class NormalizedArguments:
+    """Arguments after normalization, with the dotted paths of the nulls that were dropped."""
+
+    arguments: dict[str, Any]
+    dropped: tuple[str, ...] = ()
+
+
+def normalize_arguments(validator: Validator, arguments: dict[str, Any]) -> NormalizedArguments:
+    """Return the arguments without nulls for omitted members, and with integers that were sent as digits.
+
+    Arguments that are valid, or too large to explain, are returned unchanged.
+    """
+    if not _may_differ(arguments) or validator.accepts(arguments) or not validator.explains(arguments):
+        return NormalizedArguments(arguments)
+    normalizer = _Normalizer(validator.schema)
+    normal: dict[str, Any] = normalizer.normalized([validator.schema], arguments, "")
+    return NormalizedArguments(normal, tuple(normalizer.dropped))
+
+
+def read_large_integers(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return stored arguments with their large integers as integers, not digits; the same object without any."""
+    if not any(is_large_integer(text) for text in _texts(arguments)):
         return arguments
-    cleaned: dict[str, Any] = _NullDropper(validator.schema).cleaned([validator.schema], arguments)
-    return cleaned
+    return normalize_arguments(validator, arguments).arguments
 
 
-def _has_null(value: object) -> bool:
+def large_integers_as_digits(value: Any) -> Any:
+    """Return the value with each integer beyond ±(2^53 - 1) as its digits, the form in which it is stored."""
     if isinstance(value, dict):
-        return any(each is None or _has_null(each) for each in value.values())
-    return isinstance(value, list) and any(_has_null(each) for each in value)
+        return {name: large_integers_as_digits(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [large_integers_as_digits(each) for each in value]
+    return str(value) if type(value) is int and abs(value) > MAX_SAFE_INTEGER else value
 
 
-class _NullDropper:
-    """Drops nulls by one schema. Results for subschemas are cached, because they can be reached in many ways."""
+def is_large_integer(value: object) -> bool:
+    """Return whether a text consists of the digits of an integer beyond ±(2^53 - 1), with or without a sign."""
+    if not isinstance(value, str) or not _DIGITS.fullmatch(value):
+        return False
+    return abs(int(value)) > MAX_SAFE_INTEGER
+
+
+def _may_differ(value: object) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_may_differ, value.values() if isinstance(value, dict) else value))
+    return value is None or is_large_integer(value)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+class _Normalizer:
+    """Normalizes by one schema. Results for subschemas are cached, because they can be reached in many ways."""
 
     def __init__(self, root: Schema) -> None:
         self._named = index_references(root)
         self._names_required: dict[int, frozenset[str]] = {}
         self._nulls_taken: dict[int, bool] = {}
+        self.dropped: list[str] = []
 
-    def cleaned(self, schemas: list[object], value: Any) -> Any:
+    def normalized(self, schemas: list[object], value: Any, path: str) -> Any:
         """Return a value to which these schemas apply, without nulls for omitted members."""
         if not isinstance(value, dict | list):
-            return value
+            return int(value) if is_large_integer(value) and self._means_integer(schemas) else value
         forms = schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)
         if isinstance(value, list):
-            return [self.cleaned(self._for_entry(forms, index), each) for index, each in enumerate(value)]
+            return [
+                self.normalized(self._for_entry(forms, index), each, _nested_path(path, index))
+                for index, each in enumerate(value)
+            ]
         required = frozenset[str]().union(*map(self._required, schemas))
         kept = {}
         for name, member in value.items():
             declared = [form["properties"][name] for form in forms if name in form.get("properties", {})]
             if member is None and declared and name not in required and not any(map(self._allows_null, declared)):
+                self.dropped.append(_nested_path(path, name))
                 continue
             others = [
                 each for form in forms for each in child_schemas(form, "additionalProperties", "patternProperties")
             ]
-            kept[name] = self.cleaned(declared or others, member)
+            kept[name] = self.normalized(declared or others, member, _nested_path(path, name))
         return kept
+
+    def _means_integer(self, schemas: list[object]) -> bool:
+        """Return whether the schemas of a value name the type integer and no form of it that is a text."""
+        kinds = [form.get("type") for form in schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)]
+        named = {name for kind in kinds for name in (kind if isinstance(kind, list) else [kind])}
+        return "integer" in named and "string" not in named
 
     def _for_entry(self, forms: list[Schema], index: int) -> list[object]:
         first = [[*child_schemas(form, "prefixItems")] for form in forms]
@@ -110,57 +170,5 @@ def _references_of(schema: Schema, named: dict[str, object]) -> list[object]:
     return [resolve_reference(schema[word], named) for word in REFERENCE_KEYWORDS if word in schema]
 
 
-MAX_DEFAULTS_DEPTH = 16
-
-
-def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the defaults of omitted members filled in, also in nested objects.
-
-    Among alternatives, only the one selected by constants in the arguments is used.
-    """
-    filled: dict[str, Any] = _fill_schema_defaults([schema], arguments, index_references(schema), MAX_DEFAULTS_DEPTH)
-    return filled
-
-
-def _fill_schema_defaults(schemas: list[object], value: Any, named: dict[str, object], depth: int) -> Any:
-    if not isinstance(value, dict) or not depth:
-        return value
-    members: dict[str, list[object]] = {}
-    for form in _applicable_schemas(schemas, value, named, depth):
-        for name, member in form.get("properties", {}).items():
-            members.setdefault(name, []).append(member)
-    filled = dict(value)
-    for name, declared in members.items():
-        defaults = [each["default"] for each in declared if isinstance(each, dict) and "default" in each]
-        if name in value:
-            filled[name] = _fill_schema_defaults(declared, value[name], named, depth - 1)
-        elif defaults:
-            filled[name] = defaults[0]
-    return filled
-
-
-def _applicable_schemas(
-    schemas: list[object], value: dict[str, Any], named: dict[str, object], depth: int
-) -> Iterator[Schema]:
-    """Yield these schemas and those that apply to the same object through them."""
-    for schema in schemas:
-        if not isinstance(schema, dict) or not depth:
-            continue
-        yield schema
-        more = [*child_schemas(schema, "allOf"), *_references_of(schema, named)]
-        for word in _ALTERNATIVE_KEYWORDS:
-            chosen = [each for each in child_schemas(schema, word) if _may_apply(each, value, named)]
-            more += chosen if len(chosen) == 1 else []
-        yield from _applicable_schemas(more, value, named, depth - 1)
-
-
-def _may_apply(schema: object, value: dict[str, Any], named: dict[str, object]) -> bool:
-    """Return whether an alternative matches the object's constants."""
-    meant = resolve_reference(schema["$ref"], named) if isinstance(schema, dict) and "$ref" in schema else schema
-    if not isinstance(meant, dict) or meant.get("type", "object") != "object":
-        return False
-    return all(
-        value.get(name) == member["const"]
-        for name, member in meant.get("properties", {}).items()
-        if isinstance(member, dict) and "const" in member
-    )
+def _nested_path(path: str, step: object) -> str:
+    return f"{path}.{step}" if path else str(step)

@@ -16,6 +16,7 @@ import jsonschema_rs
 from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schemas.acceptance import check_schema
+from catalog.schemas.defaults import SchemaDefaults
 from catalog.schemas.resolver import subschemas
 
 __all__ = [
@@ -53,10 +54,11 @@ class ArgumentProblem:
 class Validator:
     """One compiled schema; thread-safe. Raises SchemaProblem for a schema that is not accepted."""
 
-    __slots__ = ("_compiled", "_costs", "_known", "schema")
+    __slots__ = ("_compiled", "_costs", "_known", "defaults", "schema")
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
+        self.defaults = SchemaDefaults(schema)
         self._compiled, self._costs = check_schema(schema)
         self._known = sorted({name for _, sub in subschemas(schema) for name in sub.get("properties", ())})
 

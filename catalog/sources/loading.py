@@ -84,6 +84,7 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
         retry_safe=definition.retry_safe,
         timeout=definition.timeout,
         result_type_known=False,
+        fills_defaults=False,
     )
     tool.output_schema = dict(definition.output_schema) if definition.output_schema else None
     if previewer is not None:

@@ -7,7 +7,7 @@ or returned.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,8 +17,10 @@ from catalog.definitions.binding import Binding, CheckedBinding, Handler
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool, ToolExample
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import prepare_arguments
 from catalog.errors import ToolDefinitionError, ToolError, naming_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
+from catalog.schemas.defaults import ArgumentPath
 
 RESULT_FIELDS = ("success", "data", "error", "user_message")
 NEEDS_APPROVAL_MESSAGE = "Dangerous tool requires approval handler, but none configured"
@@ -155,7 +157,7 @@ async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> d
             "user_message": NEEDS_APPROVAL_MESSAGE,
         }
     try:
-        checked = pipeline.prepare_arguments(tool, args)
+        checked = prepare_arguments(tool, args)
     except ToolError as error:
         _log_event("tool_error", tool.name, context, error=type(error).__name__)
         message = error.user_message()
@@ -206,7 +208,9 @@ def failed_result_dict(name: str) -> dict[str, Any]:
 class DictBinding(CheckedBinding):
     """Arguments as one dict, and contract C's context."""
 
-    def call(self, function: Handler, arguments: dict[str, Any], context: object) -> Any:
+    def call(
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+    ) -> Any:
         """Call `execute` or `preview` with the arguments and the context as a dict."""
         return function(arguments, _as_dict(context))
 

@@ -17,6 +17,7 @@ from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
 from approvals.requests.limits import check_pending_limit, reserve_slot
 from catalog.access.roles import NotAllowed
+from catalog.core.canonical_json import canonical_text
 from catalog.core.transactions import retry_on_deadlock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
@@ -28,6 +29,7 @@ from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
+from plans.documents.references import escape_references
 from plans.engine import calls, execution, grants, hints, limits, starting
 from plans.engine.calls import new_call
 from plans.engine.denials import record_denial
@@ -246,7 +248,10 @@ def _add_call(plan: Plan, tx: PlanTransaction, admission: _Admission, *, step_id
     """Add the step of a direct call: hold it, start it in this transaction, or leave it to an executor."""
     order, facts = admission.order, snapshot_of(plan)
     name, is_drifted, is_rejected = order.target.tool.name, order.target.drifted, admission.first is not None
-    step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=order.text)
+    parameters = order.given_text
+    if plan.kind != Plan.Kind.CALL and "${" in parameters:  # arguments of a call are literal, parameters of a step not
+        parameters = canonical_text(escape_references(json.loads(parameters)))
+    step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=parameters)
     step.ready_at = tx.now
     is_held = admission.rule is not None
     is_granted = (

@@ -12,6 +12,7 @@ from approvals.requests.resolution import SENT_BACK
 from catalog.access.roles import user_display_name
 from catalog.calls import vault
 from catalog.core.transactions import retry_on_deadlock
+from catalog.dispatch.arguments import without_unchanged_defaults
 from catalog.errors import Conflict, field_error
 from catalog.secrets.placeholders import RedactedArguments
 from plans.engine import calls, hints
@@ -89,7 +90,8 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the call that a sent-back step makes with these arguments. Raises like `calls.prepare_call`."""
     before = step.call.arguments if step.call else step.parameters
-    restored = vault.restore_edited_arguments(arguments, before, plan.public_id)
+    given = without_unchanged_defaults(arguments, before, step.call.defaults if step.call else None)
+    restored = vault.restore_edited_arguments(given, before, plan.public_id)
     order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
     restored.check(RedactedArguments(order.text, order.secrets))
     return order
@@ -99,7 +101,7 @@ def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Pr
 def _store_revision(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS_FOR_ARGUMENTS)
-        if not waiting.update(given_arguments=order.text, waiting_for="", waiting_since=None, ready_at=tx.now):
+        if not waiting.update(given_arguments=order.given_text, waiting_for="", waiting_since=None, ready_at=tx.now):
             raise Conflict(f"Step {step.step_id} is no longer waiting for input.")
         calls.store_call_secrets(order, plan.public_id, step.step_id)
         add_requesters(plan, [step.step_id], by=by)

@@ -20,6 +20,7 @@ from catalog.access.roles import user_display_name
 from catalog.calls import vault
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import move, retry_on_deadlock, try_move
+from catalog.dispatch.arguments import without_unchanged_defaults
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import RedactedArguments, without_macs
@@ -69,7 +70,7 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
 def _retry_edited(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step.step_id, tx, by=by, event_data={"edited": True})
-        Step.objects.filter(pk=step.pk).update(given_arguments=order.text)
+        Step.objects.filter(pk=step.pk).update(given_arguments=order.given_text)
         calls.store_call_secrets(order, plan.public_id, step.step_id)
         if step.call is not None:
             signals.record_fact("call.edited", call=step.call, by=by.user)
@@ -101,7 +102,9 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the call that a failed step makes with these arguments. Raises like `calls.prepare_call`."""
-    restored = vault.restore_edited_arguments(arguments, _editable_arguments(step), plan.public_id)
+    before = _editable_arguments(step)
+    given = without_unchanged_defaults(arguments, before, step.call.defaults if step.call else None)
+    restored = vault.restore_edited_arguments(given, before, plan.public_id)
     order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
     restored.check(RedactedArguments(order.text, order.secrets))
     return order

@@ -24,7 +24,7 @@ from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
 from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
 from plans.engine import execution, grants, limits
-from plans.engine.grants import requesters_of
+from plans.engine.calls import requesters_of
 from plans.engine.previews import preview_with_timeout
 from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
 from plans.models import Plan, Step

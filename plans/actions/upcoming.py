@@ -11,6 +11,7 @@ from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
 from approvals.states import RequestStatus
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import CallArguments
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.tools.registry import output_key_of
@@ -116,12 +117,13 @@ class _UpcomingSteps:
         target = snapshot.callable_tool(step.tool)
         if target is None:
             return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")
-        order = PreparedCall(target, step.parameters_json, step.parameters)
-        runs = isinstance(gate(calls.facts_for_rules(order, self.facts)), pipeline.Allow)
+        arguments = CallArguments(step.parameters_json, schema=target.tool.validator.defaults)
+        order = PreparedCall(target, arguments, step.parameters)
+        runs = isinstance(gate(calls.facts_for_rules(order, self.facts, step.pk)), pipeline.Allow)
         return UpcomingStep(step, ALONE if runs else LATER, why)
 
     def _judged(self, step: Step, order: PreparedCall) -> UpcomingStep:
-        verdict = gate(calls.facts_for_rules(order, self.facts))
+        verdict = gate(calls.facts_for_rules(order, self.facts, step.pk))
         if isinstance(verdict, pipeline.Deny):
             return UpcomingStep(step, STOPS, verdict.message)
         if isinstance(verdict, pipeline.Allow):

@@ -450,6 +450,16 @@ class CallSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(source="version.number")
     query_type = BlankAsNullField()
     arguments = serializers.DictField(source="arguments_json")
+    defaults = serializers.ListField(
+        child=serializers.CharField(),
+        source="default_paths",
+        help_text="Dotted paths of the arguments that were not given and hold the tool's defaults.",
+    )
+    omitted = serializers.ListField(
+        child=serializers.CharField(),
+        source="omitted_paths",
+        help_text="Dotted paths of arguments that were null and left out, because the tool allows no null there.",
+    )
     status = serializers.ChoiceField(choices=CALL_STATUSES, source="public_status")
     waiting_for = serializers.CharField(allow_null=True)
     result = serializers.JSONField(source="response_json", allow_null=True)

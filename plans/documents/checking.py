@@ -14,7 +14,7 @@ from catalog.core.expressions import ExpressionError
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, QueryTypeUnsupported
-from catalog.schemas.normalization import drop_omitted_nulls
+from catalog.schemas.normalization import normalize_arguments
 from catalog.secrets.detectors import find_secrets
 from catalog.secrets.placeholders import MISSING_MESSAGE, find_placeholders
 from plans import conditions
@@ -39,7 +39,7 @@ def argument_problems(
 
 def _argument_errors(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
     try:
-        tool.check(drop_omitted_nulls(tool.validator, given))
+        tool.check(normalize_arguments(tool.validator, given).arguments)
     except ParameterError as refusal:
         whole = {"path": "", "code": "check_failed", "message": refusal.message}
         return [_argument_problem(error) for error in refusal.details.get("errors", [whole])]

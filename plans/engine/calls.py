@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -15,9 +16,12 @@ from catalog.context import Budget, CancelToken, Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.tracing import trace_id_of
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
 from catalog.errors import ToolDisabled, ToolDrifted, ToolHeld
 from catalog.inventory import snapshot
+from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call, new_call_id
+from catalog.schemas.defaults import given_text, paths_from_store
 from catalog.secrets.placeholders import RedactedArguments
 from catalog.states import CallStatus
 from catalog.tools.class_tools import CallerContext
@@ -26,7 +30,7 @@ from plans.engine import extensions
 from plans.engine.work import Memory, PlanSnapshot, PreparedCall, RunningCall
 from plans.models import Step
 from plans.sessions.lists import StoredSession
-from plans.store.requesters import RequesterIds
+from plans.store.requesters import RequesterIds, extra_requesters
 from plans.store.statements import ClaimedStep, Lease
 from plans.store.transactions import PlanTransaction
 
@@ -44,7 +48,9 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     text, old = step.parameters, _previous_call(step)
     given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.load_complete(text, plan.ref) if given is None else given
-    is_literal = plan.is_call or given is not None or (old is not None and old.arguments == text)
+    is_literal = (
+        plan.is_call or given is not None or (old is not None and given_text(old.arguments, old.defaults) == text)
+    )
     restored = vault.RestoredArguments(parameters)
     if not is_literal and ("${" in text or step.parent_pk is not None):  # text of models is escaped too
         memory = Memory(step.plan_pk, stored=True)
@@ -71,12 +77,17 @@ def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
 def prepare_call(
     tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
 ) -> PreparedCall:
-    """Look up the tool, select its implementation and check the arguments; `kept` is a stored call's implementation.
+    """Look up the tool, select its implementation and prepare the arguments; `kept` is a stored call's implementation.
 
     With `to_leave`, code that differs from the catalog is accepted: the call is stored and left to a process that has
     loaded the right code.
     Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and other ToolErrors.
     """
+    target = _find_target(tool_name, plan_ref, kept, to_leave=to_leave)
+    return _sealed(target, prepare_arguments(target.tool, arguments))
+
+
+def _find_target(tool_name: str, plan_ref: str, kept: int | None, *, to_leave: bool = False) -> CallableTool:
     target = snapshot.callable_tool(tool_name)
     if target is None:
         raise snapshot.missing_tool_error(tool_name)
@@ -90,9 +101,13 @@ def prepare_call(
         if left is None:
             raise tool_drifted(tool_name)
         target = left
-    checked = pipeline.prepare_arguments(target.tool, arguments)
-    sealed = vault.redact_arguments(target.tool, checked)
-    return PreparedCall(target=target, arguments=checked, text=sealed.text, secrets=sealed.secrets)
+    return target
+
+
+def _sealed(target: CallableTool, arguments: CallArguments) -> PreparedCall:
+    """Return the call with the stored form of its arguments, without secrets."""
+    sealed = vault.redact_arguments(target.tool, arguments.storable)
+    return PreparedCall(target=target, arguments=arguments, text=sealed.text, secrets=sealed.secrets)
 
 
 def tool_drifted(tool_name: str) -> ToolDrifted:
@@ -114,18 +129,20 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
 
     Raises what `prepare_call` raises.
     """
-    arguments = vault.load_call_arguments(call) if given is None else given
-    order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref)
+    if given is None:
+        given = vault.load_complete(given_text(call.arguments, call.defaults), call.plan_ref)
+    order = prepare_call(call.tool_name, given, plan_ref=call.plan_ref)
     return replace(order, replaces=call, asker=requester_ids_of(call))
 
 
 def prepare_stored_call(call: Call) -> PreparedCall:
-    """Return a stored call, prepared for its stored implementation and its requester.
+    """Return a stored call, prepared for its stored implementation and its requester, with its arguments as stored.
 
     Raises what `prepare_call` raises.
     """
     arguments = vault.load_call_arguments(call)
-    order = prepare_call(call.tool_name, arguments, plan_ref=call.plan_ref, kept=call.implementation_id)
+    target = _find_target(call.tool_name, call.plan_ref, call.implementation_id)
+    order = _sealed(target, prepare_arguments(target.tool, arguments, stored=paths_from_store(call.defaults)))
     return replace(order, asker=requester_ids_of(call))
 
 
@@ -135,18 +152,26 @@ def requester_ids_of(call: Call) -> RequesterIds | None:
     return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
-def facts_for_rules(order: PreparedCall, plan: PlanSnapshot) -> pipeline.CallFacts:
-    """Return the facts that the gate evaluates."""
+def facts_for_rules(order: PreparedCall, plan: PlanSnapshot, step_pk: int | None = None) -> pipeline.CallFacts:
+    """Return the facts that the gate evaluates, for the call of a stored step if `step_pk` is given."""
     target = order.target
     return pipeline.CallFacts(
         tool_name=target.tool.name,
         safety_level=target.tool.safety_level,
         categories=target.tool.categories,
-        arguments=order.arguments,
+        arguments=order.arguments.passed,
         requested_by=(order.asker or plan.asker).user_id,
         plan_ref=plan.ref,
         source=target.source,
+        prepared=order.arguments,
+        find_requesters=cache(lambda: requesters_of(plan, order, step_pk)),
     )
+
+
+def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) -> set[int]:
+    """Return the keys of all who shaped a call's arguments; none of them may decide it, or cover it by their grant."""
+    people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
+    return people if step_pk is None else people | extra_requesters(step_pk)
 
 
 def context_for_handler(run: RunningCall) -> ToolContext:
@@ -217,8 +242,10 @@ def new_call(plan: PlanSnapshot, step_id: int, order: PreparedCall, *, status: C
         "tool_name": target.tool.name,
         "version_id": target.version_pk,
         "implementation_id": target.implementation_pk,
-        "query_type": str(order.arguments.get("query_type", "")) if target.tool.query_types else "",
+        "query_type": str(order.arguments.passed.get("query_type", "")) if target.tool.query_types else "",
         "arguments": order.text,
+        "defaults": order.defaults_text,
+        "omitted": order.omitted_text,
         "status": status,
         "requested_by_id": asker.user_id,
         "token_id": asker.token_id,

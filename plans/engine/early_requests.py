@@ -62,7 +62,7 @@ def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mism
 def _differs_only_in_hmacs(order: PreparedCall, requested: str, plan_ref: str) -> bool:
     """Return whether only the HMACs of secrets differ, because the key was rotated since."""
     return holds_secret(requested) and canonical_text(vault.load_available(requested, plan_ref)) == canonical_text(
-        order.arguments
+        order.arguments.storable
     )
 
 

@@ -41,7 +41,7 @@ from plans.engine import (
     retries,
     starting,
 )
-from plans.engine.grants import requesters_of
+from plans.engine.calls import requesters_of
 from plans.engine.late_results import record_late_return
 from plans.engine.limits import defer_if_queue_full
 from plans.engine.lost_commits import recover_lost_commit, retry_while_database_is_away

@@ -77,7 +77,7 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
 
 def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool) -> None:
     """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
-    response = pipeline.standard_response(run.order.target.tool, run.order.redacted_arguments, outcome)
+    response = pipeline.standard_response(run.order.target.tool, run.order.given_arguments, outcome)
     content = stored_content(outcome.content) if outcome.content is not None else None
     ending = CallEnding(
         status=_status_of(outcome),

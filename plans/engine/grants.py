@@ -5,6 +5,7 @@ by a grant is treated like an approved one: it does not restart when its worker 
 person.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 
 from approvals.grants import usage
@@ -12,19 +13,20 @@ from approvals.grants.usage import GrantCandidate
 from approvals.policies.rulebook import Rule
 from approvals.requests import limits
 from catalog.core.transactions import move
+from catalog.dispatch.arguments import stored_arguments
 from catalog.errors import Conflict
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.states import CallStatus
 from plans.engine import calls
 from plans.engine import limits as engine_limits
-from plans.engine.calls import new_call
+from plans.engine.calls import new_call, requesters_of
 from plans.engine.limits import request_owner
 from plans.engine.situations import CallSituation, classify
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall
 from plans.models import Plan
 from plans.store import statements
-from plans.store.requesters import extra_requesters, input_authors_of
+from plans.store.requesters import input_authors_of
 from plans.store.transactions import PlanTransaction, record_call_event
 
 
@@ -44,8 +46,9 @@ def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
 
     `now` is the time of the starting transaction. Raises RestoredDatabase and AuditUnavailable.
     """
-    people = requesters_of(hold.plan, hold.order, hold.step.pk) | input_authors_of(hold.step)
-    return usage.is_still_valid(call, grant_query(hold.plan, hold.order, people), hold.rule, now=now)
+    people = requesters_of(hold.plan, hold.order, hold.step.pk)
+    candidate = grant_query(hold.plan, hold.order, people, input_authors_of(hold.step))
+    return usage.is_still_valid(call, candidate, hold.rule, now=now)
 
 
 def end_denied_grants(plan: PlanSnapshot, order: PreparedCall) -> None:
@@ -53,22 +56,22 @@ def end_denied_grants(plan: PlanSnapshot, order: PreparedCall) -> None:
     usage.end_denied_grants(grant_query(plan, order, set()))
 
 
-def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) -> set[int]:
-    """Return the keys of a call's requesters: none of them may decide it or cover it by their own grant."""
-    people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
-    return people if step_pk is None else people | extra_requesters(step_pk)
-
-
-def grant_query(plan: PlanSnapshot, order: PreparedCall, people: set[int]) -> GrantCandidate:
+def grant_query(
+    plan: PlanSnapshot, order: PreparedCall, requesters: set[int], input_authors: Collection[int] = ()
+) -> GrantCandidate:
     """Return the facts about a call that grants are matched against."""
     asker = order.asker or plan.asker
+    arguments = order.arguments
+    if order.secrets:
+        arguments = stored_arguments(order.target.tool.validator, order.redacted_arguments, order.defaults_text)
     return GrantCandidate(
         target=order.target,
-        arguments=order.redacted_arguments,
+        arguments=arguments,
         plan_ref=plan.ref,
         session=asker.session,
         requested_by=asker.user_id,
-        people=frozenset(people),
+        requesters=frozenset(requesters),
+        barred=frozenset((*requesters, *input_authors)),
         replaces_call=order.replaces is not None,
     )
 
@@ -92,8 +95,8 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) 
         call = _store_running(tx, hold)
     else:
         people = requesters_of(hold.plan, hold.order, hold.step.pk)
-        barred = people | input_authors_of(hold.step)
-        grant = usage.consume_use(grant_query(hold.plan, hold.order, barred), hold.rule, now=tx.now)
+        candidate = grant_query(hold.plan, hold.order, people, input_authors_of(hold.step))
+        grant = usage.consume_use(candidate, hold.rule, now=tx.now)
         if grant is None:
             return None
         call = _store_running(tx, hold)

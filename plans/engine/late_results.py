@@ -92,7 +92,7 @@ def _running_attempt(call: Call) -> QuerySet[Call]:
 
 def evidence_of(run: RunningCall, outcome: pipeline.CallOutcome, late: pipeline.CallOutcome) -> str:
     """Return the late response as JSON, with its attempt and whether its changes were undone."""
-    response = pipeline.standard_response(run.order.target.tool, run.order.redacted_arguments, late)
+    response = pipeline.standard_response(run.order.target.tool, run.order.given_arguments, late)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
     return as_json(response | {"attempt": run.call.attempt} | undone | kept)

@@ -143,7 +143,7 @@ _NOT_DONE = _DoneCheck(done=False, event={})
 
 def _ask_question(start: StartContext, order: PreparedCall) -> None:
     """Let the step wait for the answer to its question. Raises ToolError if policies deny or hold the question."""
-    verdict = gate(facts_for_rules(order, start.plan))
+    verdict = gate(facts_for_rules(order, start.plan, start.step.pk))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, start.plan, order, start.step.step_id)
     if isinstance(verdict, pipeline.Hold):
@@ -170,7 +170,7 @@ def admit(
 
     A rate-limited call that is not `counted` yet is returned to be counted first.
     """
-    verdict = gate(facts_for_rules(order, start.plan))
+    verdict = gate(facts_for_rules(order, start.plan, start.step.pk))
     if isinstance(verdict, pipeline.Deny):
         finishing.refuse(start.tx, start.step, record_denial(verdict, start.plan, order, start.step.step_id))
         return None
@@ -304,7 +304,7 @@ def _start_unbegun(start: StartContext, call: Call) -> RunningCall | HeldCall:
 
 def _ask_gate(start: StartContext, order: PreparedCall) -> pipeline.Allow | pipeline.Hold:
     """Return the gate's verdict. Raises PolicyRefusal if policies deny the call."""
-    verdict = gate(facts_for_rules(order, start.plan))
+    verdict = gate(facts_for_rules(order, start.plan, start.step.pk))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, start.plan, order, start.step.step_id)
     return verdict

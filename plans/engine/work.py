@@ -13,8 +13,10 @@ from approvals.errors import Drift
 from approvals.policies.rulebook import Rule
 from approvals.reviews.edits import EditSummary
 from catalog.context import Budget, CancelToken
+from catalog.dispatch.arguments import CallArguments, paths_to_store
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
+from catalog.schemas.defaults import NO_DEFAULTS, given_text, without_paths
 from catalog.secrets.placeholders import Secret, without_macs
 from plans.models import Plan
 from plans.store.requesters import RequesterIds
@@ -78,13 +80,13 @@ def snapshot_of(plan: Plan) -> PlanSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call ready to be made: the catalog's target and the resolved, valid arguments. `asker` None: the plan's.
+    """A call ready to be made: the catalog's target and the resolved, prepared arguments. `asker` None: the plan's.
 
     `arguments` are passed to the handler and never stored; `text` is the stored form, with secrets redacted.
     """
 
     target: CallableTool
-    arguments: dict[str, Any]
+    arguments: CallArguments
     text: str
     replaces: Call | None = None
     reason: str = ""
@@ -94,7 +96,27 @@ class PreparedCall:
     @property
     def redacted_arguments(self) -> dict[str, Any]:
         """The arguments with secrets redacted, fit to be shown and stored."""
-        return json.loads(without_macs(self.text)) if self.secrets else self.arguments
+        return json.loads(without_macs(self.text)) if self.secrets else self.arguments.storable
+
+    @property
+    def given_arguments(self) -> dict[str, Any]:
+        """The arguments as they were given, with secrets redacted: those that a response repeats."""
+        return without_paths(self.redacted_arguments, self.arguments.defaults)
+
+    @property
+    def given_text(self) -> str:
+        """The stored form without the defaults that were filled in, from which the same call can be prepared again."""
+        return given_text(self.text, self.defaults_text)
+
+    @property
+    def defaults_text(self) -> str:
+        """The paths of the defaults that were filled in, as JSON text."""
+        return paths_to_store(self.arguments, json.loads(self.text)) if self.arguments.defaults else NO_DEFAULTS
+
+    @property
+    def omitted_text(self) -> str:
+        """The dotted paths of nulls that were left out, as JSON text."""
+        return json.dumps(self.arguments.omitted) if self.arguments.omitted else "[]"
 
     @property
     def level(self) -> str:

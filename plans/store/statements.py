@@ -63,9 +63,9 @@ STEP_COLUMNS = (
     "call_id, attempt, claimed_by, waiting_since"
 )
 CALL_COLUMNS = (
-    "public_id, tool_name, version_id, implementation_id, query_type, arguments, status, response, message, "
-    "error_kind, late_evidence, requested_by_id, token_id, via, session, reason, plan_ref, step_ref, attempt, fence, "
-    "replaces_id, created_at, started_at"
+    "public_id, tool_name, version_id, implementation_id, query_type, arguments, defaults, omitted, status, response, "
+    "message, error_kind, late_evidence, requested_by_id, token_id, via, session, reason, plan_ref, step_ref, attempt, "
+    "fence, replaces_id, created_at, started_at"
 )
 
 
@@ -117,11 +117,11 @@ SETTLE_PLAN = (
     f"WHERE id = %s AND kind <> '{Plan.Kind.SESSION}' AND {_status_allows(PLAN_MOVES, PlanStatus.COMPLETED)} "
     f"AND {_status_allows(PLAN_MOVES, PlanStatus.FAILED)} AND ({ACTIVE_STEPS}) = 0 RETURNING status"
 )
-INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 23)}) RETURNING id"
+INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 25)}) RETURNING id"
 SET_STEP_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_KEYED_CALL = (
     f"INSERT INTO catalog_call (id, {CALL_COLUMNS}) "
-    f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 23)}) RETURNING id"
+    f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 25)}) RETURNING id"
 )
 # Both in one statement, to save a round trip to PostgreSQL.
 INSERT_STEP_CALL = (
@@ -331,6 +331,8 @@ def _call_row(call: Call) -> list[Any]:
         call.implementation_id,
         call.query_type,
         call.arguments,
+        call.defaults,
+        call.omitted,
         call.status,
         call.response,
         call.message,

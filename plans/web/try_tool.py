@@ -92,7 +92,7 @@ def _schema_of(tool: Tool) -> Mapping[str, Any]:
 
 def trial_of_call(tool: Tool, viewer: User, call: Call) -> Trial:
     """Return the state of a call, with a form filled with its arguments."""
-    trial = new_trial(tool, viewer, call.arguments_json)
+    trial = new_trial(tool, viewer, call.given_json)
     trial.call = call
     return trial
 

@@ -15,6 +15,7 @@ from catalog.core.canonical_json import parse_json
 from catalog.errors import MalformedJSON, ParameterError, TooLarge
 from catalog.schemas import ArgumentProblem
 from catalog.schemas.description import limit_labels, type_label, variant_labels
+from catalog.schemas.normalization import is_large_integer
 from catalog.schemas.resolver import FieldType, SchemaMapping, choice_text, field_type_of, is_choice, nearest_variant
 from catalog.ui.forms.submission import MAX_LIST_ROWS, FormFields, child_path, member_step
 
@@ -308,6 +309,8 @@ class _FormReader:
         text = field.text.strip()
         if not text:
             return self._blank(field)
+        if is_large_integer(text):  # sent as its digits
+            return text
         return self._parsed(field, text) if NUMBER_PATTERN.fullmatch(text) else field.text
 
     def _json(self, field: FormNode) -> Any:
@@ -411,6 +414,9 @@ class _FormWriter:
         return True
 
     def _number(self, shape: FieldType, value: Any, name: str) -> bool:
+        if is_large_integer(value):
+            self.fields.put("value", name, value)
+            return True
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         self.fields.put("value", name, json.dumps(value))

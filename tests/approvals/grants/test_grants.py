@@ -17,6 +17,7 @@ from approvals.policies import gate
 from approvals.reviews.decisions import revoke as revoke_approval
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
+from catalog.dispatch.arguments import CallArguments
 from catalog.errors import Conflict, ToolError
 from catalog.inventory.overrides import apply_overrides
 from plans.actions.call import CallOrder, create_call
@@ -120,7 +121,9 @@ def test_starts_with_covers_whole_folders_and_hosts_only():
     wrong = [
         (begin, value)
         for begin, value, covered in BEGINNINGS
-        if conditions_cover([{"path": "value", "operator": "starts_with", "value": begin}], {"value": value})
+        if conditions_cover(
+            [{"path": "value", "operator": "starts_with", "value": begin}], CallArguments({"value": value})
+        )
         is not covered
     ]
     assert wrong == []
@@ -300,7 +303,7 @@ def test_proposal_covers_its_request(grantable, ada, rosa, shape):
     request = request_of(plan)
     terms = GrantTerms(tool="dangerous", rows=propose_grant(request, rosa).rows, scope="plan", scope_ref=plan.public_id)
     made = create_grant(terms, by=rosa, created_from=request)
-    assert conditions_cover(made.conditions, {"value": value})
+    assert conditions_cover(made.conditions, CallArguments({"value": value}))
 
 
 def test_prefix_that_leads_elsewhere_is_not_proposed(grantable, ada, rosa):

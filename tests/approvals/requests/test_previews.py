@@ -4,6 +4,7 @@ import pytest
 
 from approvals.requests.queries import current_round
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import CallArguments
 from catalog.results import Preview
 from catalog.testing import clean_registry, make_context
 from catalog.tools import tool
@@ -23,7 +24,7 @@ def preview_of(shown: object) -> Preview | None:
         def _() -> object:
             return shown
 
-        return pipeline.preview_call(touch, {}, make_context())
+        return pipeline.preview_call(touch, CallArguments({}), make_context())
 
 
 UNFIT: list[object] = [

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from catalog.dispatch.pipeline import prepare_arguments, run_call, standard_response
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
+from catalog.dispatch.pipeline import run_call, standard_response
 from catalog.errors import (
     DataNotFound,
     ParameterError,
@@ -187,7 +188,7 @@ def test_errors_are_classified(error, kind):
     def fail(arguments: dict[str, Any]) -> None:
         raise error
 
-    outcome = run_call(define_tool("x", "Fail.", [], handler=fail), {}, make_context())
+    outcome = run_call(define_tool("x", "Fail.", [], handler=fail), CallArguments({}), make_context())
     assert (outcome.error_kind, outcome.success) == (kind, False)
 
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from catalog.context import Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
-from catalog.dispatch.pipeline import prepare_arguments, run_call
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
+from catalog.dispatch.pipeline import run_call
 from catalog.errors import (
     DeadlineExceededError,
     PromptEvaluationError,
@@ -147,14 +148,14 @@ def test_every_other_failure_is_a_failed_result(error, message):
     ],
 )
 def test_every_failure_path_restores_the_state(tmp_path, error):
-    outcome = run_call(raising(error), {}, make_context())
+    outcome = run_call(raising(error), CallArguments({}), make_context())
     assert (outcome.success, outcome.restored) == (False, True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("error", [PromptEvaluationError("over"), VisibilityExpansionRequired("more")])
 def test_inside_a_plan_even_those_are_failed_results(error):
-    outcome = run_call(raising(error), {}, make_context())
+    outcome = run_call(raising(error), CallArguments({}), make_context())
     assert (outcome.message, outcome.retryable) == (str(error), False)
 
 
@@ -212,7 +213,9 @@ def test_a_sync_handlers_late_result_is_evidence_and_what_it_did_is_undone(tmp_p
         monkeypatch.setattr(clock, "now", lambda: over)
         return "late"
 
-    outcome = run_call(Tool(name="x", description="Be late.", handler=late, timeout=60), {}, make_context())
+    outcome = run_call(
+        Tool(name="x", description="Be late.", handler=late, timeout=60), CallArguments({}), make_context()
+    )
     assert (outcome.error_kind, outcome.message, outcome.value) == ("timeout", "Tool 'x' exceeded the deadline.", None)
     assert outcome.late is not None and outcome.late.value == "late"
     assert outcome.restored and list(tmp_path.iterdir()) == []

@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.pipeline import prepare_arguments, preview_call, run_call, standard_response
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
+from catalog.dispatch.pipeline import preview_call, run_call, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import (
@@ -246,7 +247,7 @@ def test_in_the_pipeline_a_class_is_an_ordinary_tool():
     made = register_tool(Answering({"success": True, "data": {"a": 1}, "user_message": "Found it."})).as_tool()
     result = invoke("answering", {"any": "thing"})
     assert (result.success, result.value, result.message) == (True, {"a": 1}, "Found it.")
-    response = standard_response(made, {}, run_call(made, {}, make_context()))
+    response = standard_response(made, {}, run_call(made, CallArguments({}), make_context()))
     assert (response["results"], response["success"], response["user_message"]) == ([{"a": 1}], True, "Found it.")
 
 
@@ -256,12 +257,12 @@ def test_in_the_pipeline_a_failed_answer_is_a_failed_result():
     ).as_tool()
     result = invoke("answering", {})
     assert (result.success, result.message, result.user_message) == (False, "not_there", "I found nothing.")
-    response = standard_response(made, {}, run_call(made, {}, make_context()))
+    response = standard_response(made, {}, run_call(made, CallArguments({}), make_context()))
     assert (response["results"], response["error"], response["user_message"]) == ([], "not_there", "I found nothing.")
 
 
 def test_in_the_pipeline_an_exception_is_hidden_too_and_may_be_tried_again():
-    outcome = run_call(BrokenTool().as_tool(), {}, make_context())
+    outcome = run_call(BrokenTool().as_tool(), CallArguments({}), make_context())
     assert (outcome.message, outcome.error) == (FAILED["error"], FAILED["user_message"])
     assert (outcome.error_kind, outcome.retryable) == ("unknown_error", True)
 
@@ -271,7 +272,7 @@ def test_a_class_may_show_what_a_call_would_do():
         async def preview(self, args, context):
             return Preview(f"Ask {args['who']}", "none")
 
-    preview = preview_call(Showing().as_tool(), {"who": "Ada"}, make_context())
+    preview = preview_call(Showing().as_tool(), CallArguments({"who": "Ada"}), make_context())
     assert preview is not None and preview.summary == "Ask Ada"
     assert not AskedTool().as_tool().has_preview
 
@@ -327,13 +328,13 @@ def test_every_way_of_declaring_may_require_an_identifier():
 
     with pytest.raises(IdentifierRequired, match="the email"):
         prepare_arguments(find, {"day": "x"})
-    assert prepare_arguments(find, {"email": "a"})
+    assert prepare_arguments(find, {"email": "a"}).passed
 
 
 def test_parameters_are_checked_and_without_them_any_object_is_taken():
     with pytest.raises(ParameterError):
         prepare_arguments(AskedTool().as_tool(), {"who": "a", "unknown": 1})
-    assert prepare_arguments(BrokenTool().as_tool(), {"any": {"thing": [1]}})
+    assert prepare_arguments(BrokenTool().as_tool(), {"any": {"thing": [1]}}).passed
 
 
 def test_the_context_of_a_call_is_the_contracts_dict():

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from catalog.definitions.levels import SafetyLevel
-from catalog.dispatch.pipeline import prepare_arguments, run_call
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
+from catalog.dispatch.pipeline import run_call
 from catalog.errors import ParameterError, ToolDefinitionError
 from catalog.results import format_for_model
 from catalog.testing import clean_registry, invoke, make_context
@@ -175,7 +176,7 @@ def test_required_is_left_out_when_nothing_is_and_arrays_always_have_items():
 )
 def test_each_parameter_type_takes_its_values_and_no_others(kind, right, wrong):
     made = defined(parameters=[{"name": "a", "type": kind}], required=["a"], handler=lambda arguments: None)
-    assert prepare_arguments(made, {"a": right}) == {"a": right}
+    assert prepare_arguments(made, {"a": right}).passed == {"a": right}
     with pytest.raises(ParameterError) as caught:
         prepare_arguments(made, {"a": wrong})
     assert caught.value.details["field"] == "a"
@@ -202,7 +203,7 @@ def test_an_error_that_is_signalled_is_caught_and_its_text_reaches_the_model():
     def signal(arguments: dict[str, Any]) -> None:
         raise ValueError("Symbol FOO not found in package BAR")
 
-    outcome = run_call(defined(handler=signal), {"symbol": "x"}, make_context())
+    outcome = run_call(defined(handler=signal), CallArguments({"symbol": "x"}), make_context())
     assert (outcome.success, "Symbol FOO not found in package BAR" in outcome.message) == (False, True)
 
 

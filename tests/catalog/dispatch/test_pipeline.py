@@ -13,17 +13,8 @@ from pydantic import BaseModel
 from catalog.context import CancelToken, Deadline, Resources, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
-from catalog.dispatch.pipeline import (
-    CallFacts,
-    CallOutcome,
-    Deny,
-    Gate,
-    Hold,
-    dispatch,
-    prepare_arguments,
-    run_call,
-    standard_response,
-)
+from catalog.dispatch.arguments import CallArguments, prepare_arguments
+from catalog.dispatch.pipeline import CallFacts, CallOutcome, Deny, Gate, Hold, dispatch, run_call, standard_response
 from catalog.errors import (
     DataNotFound,
     DeadlineExceededError,
@@ -59,7 +50,7 @@ def raising(error: BaseException) -> Tool[Any, Any]:
 
 
 def outcome_of(tool: Tool[Any, Any], **fields: Any) -> CallOutcome:
-    return run_call(tool, {}, make_context(**fields))
+    return run_call(tool, CallArguments({}), make_context(**fields))
 
 
 FAILURES = [
@@ -207,7 +198,7 @@ def test_a_late_result_holds_no_secret():
     sign_in = define_tool("x", "Sign in.", [{"name": "password", "type": "string"}], handler=answer)
     secret = Secret("password", "password", "correct horse battery", "")
     context = make_context(deadline=Deadline(clock.now() + timedelta(days=1), stop))
-    outcome = run_call(sign_in, {"password": secret.value}, context, secrets=[secret])
+    outcome = run_call(sign_in, CallArguments({"password": secret.value}), context, secrets=[secret])
 
     assert outcome.late is not None
     assert outcome.late.value == {"echo": {"$secret": "password"}}
@@ -373,10 +364,10 @@ def test_what_runs_is_what_is_recorded_where_an_integer_is_given_as_a_float():
         """Repeat a text."""
         return text * times
 
-    assert repr(prepare_arguments(repeat, {"text": "a", "times": 2.0})) == "{'text': 'a', 'times': 2}"
+    assert repr(prepare_arguments(repeat, {"text": "a", "times": 2.0}).passed) == "{'text': 'a', 'times': 2}"
     assert invoke(repeat, {"text": "a", "times": 2.0}).value == "aa"
     untouched = {"text": "1.0", "times": 3}
-    assert prepare_arguments(repeat, untouched) is untouched
+    assert prepare_arguments(repeat, untouched).passed is untouched
 
 
 @pytest.mark.parametrize("number", [2.0**53, 1e16, -1.5e17, 1e20])
@@ -391,4 +382,4 @@ def test_float_recorded_as_too_large_integer_is_refused(number):
     with pytest.raises(ParameterError) as refusal:
         prepare_arguments(weigh, {"grams": number})
     assert (refusal.value.details["field"], refusal.value.details["errors"][0]["code"]) == ("grams", "integer_range")
-    assert prepare_arguments(weigh, {"grams": 1e21}) == {"grams": 1e21}
+    assert prepare_arguments(weigh, {"grams": 1e21}).passed == {"grams": 1e21}

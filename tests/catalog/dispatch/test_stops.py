@@ -11,6 +11,7 @@ from catalog.context import CancelToken, Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import CallArguments
 from catalog.testing import clean_registry
 from catalog.tools import tool
 
@@ -51,7 +52,7 @@ def test_call_cancelled_before_start_does_nothing():
 
     stop, context = stoppable()
     stop.set()
-    outcome = pipeline.run_call(play, {}, context)
+    outcome = pipeline.run_call(play, CallArguments({}), context)
     assert (outcome.error_kind, outcome.retryable, played) == (pipeline.CANCELLED_BEFORE_START, False, [])
 
 
@@ -90,7 +91,7 @@ def test_an_async_handler_is_cancelled_and_waited_for(late: str, workspace: Any)
     begun = threading.Event()
     stop, context = stoppable()
     threading.Thread(target=set_once, args=[begun, stop]).start()
-    outcome = pipeline.run_call(hanging(begun, late), {}, context)
+    outcome = pipeline.run_call(hanging(begun, late), CallArguments({}), context)
     assert (outcome.error_kind, outcome.restored, list(workspace.iterdir())) == (
         pipeline.CANCELLED_WHILE_RUNNING,
         True,
@@ -109,6 +110,6 @@ def test_result_before_cancellation_counts():
             return 42
 
     stop, context = stoppable()
-    outcome = pipeline.run_call(answer, {}, context)
+    outcome = pipeline.run_call(answer, CallArguments({}), context)
     stop.set()
     assert (outcome.success, outcome.value) == (True, 42)

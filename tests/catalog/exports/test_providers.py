@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from catalog.definitions.binding import Binding
 from catalog.definitions.tool import CATALOG_NAME
-from catalog.dispatch.pipeline import prepare_arguments
+from catalog.dispatch.arguments import prepare_arguments
 from catalog.errors import ParameterError
 from catalog.exports.providers import MAX_NOTES, ExportWarning, export_tool, warnings_header
 from catalog.models import Tool as Row
@@ -267,7 +267,7 @@ def tried(schema: dict[str, Any]) -> Tool[Any, Any]:
     ],
 )
 def test_a_null_for_what_may_be_left_out_but_not_be_null_is_dropped(sent, meant):
-    assert prepare_arguments(tried(OPTIONAL), sent) == meant
+    assert prepare_arguments(tried(OPTIONAL), sent).passed == meant
 
 
 @pytest.mark.parametrize("sent", [{"path": None}, {"path": "a", "unknown": None}, {"path": "a", "rows": [None]}])
@@ -282,13 +282,16 @@ def test_members_of_other_forms_come_back_as_null_and_are_dropped():
     schema = {"type": "object", "oneOf": [first, other]}
 
     assert strictly(schema)["required"] == ["kind", "size", "name"]
-    assert prepare_arguments(tried(schema), {"kind": "b", "name": "x", "size": None}) == {"kind": "b", "name": "x"}
+    assert prepare_arguments(tried(schema), {"kind": "b", "name": "x", "size": None}).passed == {
+        "kind": "b",
+        "name": "x",
+    }
 
 
 @given(parameters, documents)
 def test_dropping_touches_nothing_that_fits(schema, value):
     if isinstance(value, dict) and compile_schema({"type": "object", **schema}).accepts(value):
-        assert prepare_arguments(tried({"type": "object", **schema}), value) == value
+        assert prepare_arguments(tried({"type": "object", **schema}), value).given == value
 
 
 def test_a_reference_to_a_boolean_schema_is_exported():

@@ -9,7 +9,7 @@ from benchmarks.hostile_corpus import LETTERS, REFUSED_PATTERNS, SCHEMAS, SLOW_P
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError, SchemaProblem, ToolDefinitionError
 from catalog.schemas import check_schema, compile_schema, validate_tool_args
-from catalog.schemas.normalization import fill_defaults
+from catalog.schemas.defaults import fill_defaults
 from tests.corpus import faults
 
 TYPICAL: dict[str, Any] = {
@@ -337,5 +337,5 @@ ALTERNATIVES = [
 def test_defaults_are_filled_in_where_one_schema_judges(schema, given, filled):
     before = dict(given)
 
-    assert fill_defaults(schema, given) == filled
+    assert fill_defaults(schema, given).arguments == filled
     assert given == before

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
+from catalog.dispatch.arguments import CallArguments
 from catalog.dispatch.pipeline import preview_call
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
 from catalog.testing import clean_registry, invoke, make_context
@@ -251,13 +252,15 @@ def test_a_preview_takes_what_the_handler_takes():
     def write(path: str, text: str = "") -> None:
         """Write."""
 
-    assert preview_call(write, {"path": "a"}, make_context()) is None
+    assert preview_call(write, CallArguments({"path": "a"}), make_context()) is None
 
     @write.preview
     async def _(path: str, text: str = "", *, context: ToolContext) -> Preview:
         return Preview(f"Write {path} for {context.call_id}", "text", after=text)
 
-    assert preview_call(write, {"path": "a"}, make_context()) == Preview("Write a for call_test", "text", after="")
+    assert preview_call(write, CallArguments({"path": "a"}), make_context()) == Preview(
+        "Write a for call_test", "text", after=""
+    )
 
 
 def test_define_tool_takes_a_parameter_list():
@@ -369,5 +372,5 @@ def test_a_preview_that_is_no_preview_is_not_shown():
     def _(path: str) -> str:
         return "text"
 
-    preview = preview_call(write, {"path": "a"}, make_context())
+    preview = preview_call(write, CallArguments({"path": "a"}), make_context())
     assert preview == Preview("Run write; its preview failed with TypeError", kind="none")

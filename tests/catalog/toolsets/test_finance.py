@@ -2,7 +2,8 @@
 
 import pytest
 
-from catalog.dispatch.pipeline import prepare_arguments, run_call, standard_response
+from catalog.dispatch.arguments import prepare_arguments
+from catalog.dispatch.pipeline import run_call, standard_response
 from catalog.errors import ParameterError, QueryTypeUnsupported
 from catalog.testing import make_context
 from catalog.toolsets.finance import sec_financial_data
@@ -12,7 +13,9 @@ APPLE = {"ticker": "AAPL", "metrics": ["Revenue"], "start_date": "2022-01-01", "
 
 def ask(query_type, **parameters):
     arguments = prepare_arguments(sec_financial_data, {"query_type": query_type, "parameters": parameters})
-    return standard_response(sec_financial_data, arguments, run_call(sec_financial_data, arguments, make_context()))
+    return standard_response(
+        sec_financial_data, arguments.given, run_call(sec_financial_data, arguments, make_context())
+    )
 
 
 def test_the_example_of_the_contract_runs():

@@ -8,6 +8,7 @@ from django.core import mail
 
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
+from catalog.dispatch.arguments import CallArguments
 from catalog.testing import invoke, make_context
 from catalog.tools import Preview
 from catalog.toolsets import registrations
@@ -19,7 +20,7 @@ BADGE = {"registration_id": "R-20400", "document": "badge"}
 
 
 def shown(arguments: dict[str, Any]) -> Preview:
-    preview = pipeline.preview_call(send_registration_email, arguments, make_context())
+    preview = pipeline.preview_call(send_registration_email, CallArguments(arguments), make_context())
     assert preview is not None
     return preview
 

@@ -1,0 +1,63 @@
+"""Notes on the arguments of a call for people: which values are defaults, and what was left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext, gettext_noop
+
+from catalog.definitions.tool import Tool
+from catalog.errors import ParameterError
+from catalog.schemas.defaults import MissingArguments, SchemaDefaults
+
+MAX_NOTES = 50
+KINDS = {
+    "default": gettext_noop("default"),
+    "refused": gettext_noop("default of the tool, not passed: its schema refuses it, so the tool applies its own"),
+    "server": gettext_noop("not sent; the default that the server documents"),
+    "undecided": gettext_noop("decided when it runs"),
+    "omitted": gettext_noop("was null and left out: the tool allows no null here"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentNote:
+    """A note on one argument: its dotted path, a kind of KINDS, and the default, if it has one."""
+
+    path: str
+    kind: str
+    value: Any = None
+
+    @property
+    def label(self) -> str:
+        """The note in words."""
+        return gettext(KINDS[self.kind])
+
+    @property
+    def has_value(self) -> bool:
+        """True if the note is about a default."""
+        return self.kind in ("refused", "server")
+
+
+def notes_on_missing(
+    tool: Tool[Any, Any] | None, schema: Mapping[str, Any], arguments: Mapping[str, Any], omitted: list[str]
+) -> list[ArgumentNote]:
+    """Return notes on the arguments that a stored call leaves out, at most MAX_NOTES.
+
+    `schema` is the input schema of the call's version; `tool` is None if its code is not loaded. Arguments that a
+    server may be sent without, and for which it documents no default, are not listed.
+    """
+    try:
+        missing = SchemaDefaults(dict(schema)).missing(dict(arguments))
+    except ParameterError:  # too large to describe
+        missing = MissingArguments({}, ())
+    kind = "server" if tool is not None and not tool.fills_defaults else "refused"
+    notes = [ArgumentNote(path, "omitted") for path in omitted]
+    notes += [ArgumentNote(_dotted(path), kind, value) for path, value in missing.defaults.items()]
+    if tool is not None and tool.binding.has_default_factories:
+        notes += [ArgumentNote(_dotted(path), "undecided") for path in missing.undecided]
+    return notes[:MAX_NOTES]
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    return ".".join(map(str, path))

@@ -1,0 +1,185 @@
+"""Arguments of a call: checked, with defaults filled in, and in the forms that rules judge.
+
+`prepare_arguments` is the one way from the arguments that somebody sent to those that are stored, judged, shown, bound
+by an approval and passed to the tool.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic_core import to_json
+
+from catalog.core.canonical_json import canonical_text, check_json, normalize_numbers
+from catalog.definitions.tool import Tool
+from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
+from catalog.schemas import ArgumentProblem, Validator, check_json_arguments, compile_schema, raise_for_problems
+from catalog.schemas.defaults import ArgumentPath, SchemaDefaults, paths_from_store, value_at, without_paths
+from catalog.schemas.normalization import large_integers_as_digits, normalize_arguments, read_large_integers
+from catalog.secrets.placeholders import reject_placeholders, without_macs
+
+MAX_ARGUMENTS = 256 * 1024
+WHOLE_FLOAT_PATTERN = re.compile(rb"\d\.0|\de\+?(?:1|20)")
+LARGE_INTEGER_PATTERN = re.compile(rb"[0-9]{16}")
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """The arguments of one call; `passed` are those that the tool receives, with integers of any size.
+
+    `defaults` are the paths of the defaults that were filled in, `omitted` the dotted paths of nulls that were left
+    out because the schema allows none there.
+    """
+
+    passed: dict[str, Any]
+    defaults: tuple[ArgumentPath, ...] = ()
+    omitted: tuple[str, ...] = ()
+    schema: SchemaDefaults | None = None
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The arguments as they were given, without defaults."""
+        return without_paths(self.passed, self.defaults)
+
+    @cached_property
+    def forms(self) -> tuple[dict[str, Any], ...]:
+        """The forms that rules judge: as given and, if that differs, with every default that the schema names.
+
+        The second has defaults that were not passed as well: those of upstream servers, and those that their own schema
+        refuses.
+        """
+        try:
+            filled = self.schema.fill(self.passed).arguments if self.schema else self.passed
+        except ParameterError:  # stored before defaults were filled in, and too large for it
+            filled = self.passed
+        return (self.given,) if filled is self.given else (self.given, filled)
+
+    @cached_property
+    def storable(self) -> dict[str, Any]:
+        """The passed arguments in the form that is stored and shown: large integers as digits."""
+        if not LARGE_INTEGER_PATTERN.search(to_json(self.passed)):
+            return self.passed
+        stored: dict[str, Any] = large_integers_as_digits(self.passed)
+        return stored
+
+
+def prepare_arguments(
+    tool: Tool[Any, Any], arguments: object, *, stored: Sequence[ArgumentPath] | None = None
+) -> CallArguments:
+    """Return the arguments of a call, checked and filled in. Raises ParameterError or QueryTypeUnsupported.
+
+    A null for an optional, non-nullable property is treated as omitted: strict forms of a tool make models send those.
+    `stored` has the paths of defaults that were filled in when the call was stored: such arguments stay as they are.
+    """
+    checked = _read_json(arguments)
+    omitted: tuple[str, ...] = ()
+    try:
+        tool.check(checked)
+    except ParameterError:
+        normal = normalize_arguments(tool.validator, checked)
+        if normal.arguments is checked:
+            raise
+        checked, omitted = normal.arguments, normal.dropped
+        tool.check(checked)
+    known = tool.validator.defaults
+    if stored is not None:
+        return CallArguments(checked, tuple(stored), schema=known)
+    if tool.fills_defaults:
+        return _filled(tool, checked)
+    return CallArguments(checked, omitted=omitted, schema=known)
+
+
+def _read_json(arguments: object) -> dict[str, Any]:
+    """Return the arguments as JSON within the limits, with numbers as canonical text reads."""
+    if not isinstance(arguments, dict):
+        raise_for_problems([ArgumentProblem("", "type", "The arguments must be a JSON object.")])
+    try:
+        checked: dict[str, Any] = check_json(arguments)
+    except MalformedJSON as problem:
+        if problem.code == "integer_range":  # from a result of another call, or from Python
+            arguments = large_integers_as_digits(arguments)
+        checked = check_json_arguments(arguments)
+    written = to_json(checked)
+    if len(written) > MAX_ARGUMENTS:
+        message = f"The arguments have {len(written):,} bytes. At most {MAX_ARGUMENTS:,} are accepted."
+        raise_for_problems([ArgumentProblem("", "too_large", message)])
+    if b"$secret" in written:
+        reject_placeholders(checked)
+    if WHOLE_FLOAT_PATTERN.search(written):
+        # Recorded as an integer, so an integer must run, or be refused as too large.
+        checked = check_json_arguments(normalize_numbers(checked))
+    return checked
+
+
+def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
+    """Return valid arguments with their defaults; those that the tool itself refuses are left to its handler."""
+    filled = tool.binding.fill_defaults(given)
+    passed, paths = filled.arguments, filled.paths
+    while paths:
+        try:
+            tool.check(passed)
+            break
+        except ParameterError as refusal:
+            paths = _without_refused(paths, refusal)
+            passed = without_paths(filled.arguments, [each for each in filled.paths if each not in paths])
+    return CallArguments(passed, paths, schema=tool.validator.defaults)
+
+
+def _without_refused(paths: tuple[ArgumentPath, ...], refusal: ParameterError) -> tuple[ArgumentPath, ...]:
+    """Return the paths that no error of the refusal is about; none if it is about something else."""
+    errors = [f"{each['path']}." for each in (refusal.details or {}).get("errors", ())]
+    refused = {path for path in paths if any(_is_about(path, error) for error in errors)}
+    # Of nested paths only the innermost, and everything below a refused one.
+    refused -= {path[:length] for path in refused for length in range(1, len(path))}
+    kept = tuple(path for path in paths if not any(path[: len(each)] == each for each in refused))
+    return kept if len(kept) < len(paths) else ()
+
+
+def _is_about(path: ArgumentPath, error: str) -> bool:
+    dotted = ".".join(map(str, path)) + "."
+    return dotted.startswith(error) or error.startswith(dotted)
+
+
+def paths_to_store(arguments: CallArguments, redacted: Mapping[str, Any]) -> str:
+    """Return the paths of the defaults as JSON text, without those through names that are secret."""
+    paths = [path for path in arguments.defaults if value_at(redacted, path, _MISSING) is not _MISSING]
+    return json.dumps(paths, ensure_ascii=False)
+
+
+def without_unchanged_defaults(arguments: Mapping[str, Any], before: str, defaults: str | None) -> dict[str, Any]:
+    """Return edited arguments without the defaults that their editor left as they were.
+
+    `before` are the stored arguments that were edited, with their `defaults`. An editor sends all arguments back, but
+    has given only those that differ.
+    """
+    paths = paths_from_store(defaults)
+    shown = json.loads(without_macs(before)) if paths else {}
+    unchanged = [path for path in paths if _is_same(value_at(arguments, path, _MISSING), value_at(shown, path))]
+    return without_paths(dict(arguments), unchanged)
+
+
+def _is_same(one: object, other: object) -> bool:
+    try:
+        return canonical_text(one) == canonical_text(other)
+    except MalformedJSON:  # refused later
+        return False
+
+
+def validator_of(schema: Mapping[str, Any]) -> Validator | None:
+    """Return the validator of a stored version's input schema; None if it is no longer accepted."""
+    try:
+        return compile_schema(schema)
+    except SchemaProblem:
+        return None
+
+
+def stored_arguments(validator: Validator | None, arguments: dict[str, Any], defaults: str | None) -> CallArguments:
+    """Return a stored call's arguments, for rules; the validator is that of its tool's version."""
+    if validator is None:
+        return CallArguments(arguments, paths_from_store(defaults))
+    passed = read_large_integers(validator, arguments)
+    return CallArguments(passed, paths_from_store(defaults), schema=validator.defaults)

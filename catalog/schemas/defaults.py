@@ -1,0 +1,269 @@
+"""Defaults of a schema: the values of members that arguments leave out, in nested objects and entries of lists too."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.core.canonical_json import canonical_text, json_size, normalize_numbers
+from catalog.errors import field_error
+from catalog.schemas.resolver import (
+    REFERENCE_KEYWORDS,
+    Schema,
+    child_schemas,
+    index_references,
+    resolve_reference,
+    schemas_in_place,
+    subschemas,
+)
+
+ArgumentPath = tuple[str | int, ...]
+"""Steps to a value: names of members and indexes of entries."""
+
+MAX_DEFAULTS_DEPTH = 64
+MAX_DEFAULTS_BYTES = 256 * 1024
+"""Maximum bytes of all defaults of one call, written as JSON."""
+MAX_VISITS = 400_000
+"""Maximum subschemas visited for one call."""
+NO_DEFAULTS = "[]"
+"""Stored for a call without defaults."""
+_ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class FilledArguments:
+    """Arguments with defaults filled in, and the paths of these defaults."""
+
+    arguments: dict[str, Any]
+    paths: tuple[ArgumentPath, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MissingArguments:
+    """Members that arguments leave out: the defaults by path, and the paths of those without a default."""
+
+    defaults: Mapping[ArgumentPath, Any]
+    undecided: tuple[ArgumentPath, ...]
+
+
+class SchemaDefaults:
+    """The defaults in one schema; thread-safe."""
+
+    __slots__ = ("_named", "_schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        has_any = any("default" in each for _, each in subschemas(schema))
+        self._named = index_references(schema) if has_any else None
+
+    def __bool__(self) -> bool:
+        """Return whether the schema has any default."""
+        return self._named is not None
+
+    def fill(self, arguments: dict[str, Any]) -> FilledArguments:
+        """Return the arguments with the defaults of omitted members filled in; a default is filled in itself.
+
+        Among alternatives, only the one that the arguments select is used. Raises ParameterError if the defaults of the
+        call are too large or too many.
+        """
+        if self._named is None:
+            return FilledArguments(arguments)
+        filler = _Filler(self._named)
+        filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
+        return FilledArguments(filled, tuple(filler.paths))
+
+    def missing(self, arguments: dict[str, Any]) -> MissingArguments:
+        """Return what valid arguments leave out, for display. Raises ParameterError like `fill`."""
+        filler = _Filler(index_references(self._schema) if self._named is None else self._named)
+        filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
+        return MissingArguments({path: value_at(filled, path) for path in filler.paths}, tuple(filler.undecided))
+
+
+def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> FilledArguments:
+    """Return the arguments with the schema's defaults filled in. Raises ParameterError like `SchemaDefaults.fill`."""
+    return SchemaDefaults(schema).fill(arguments)
+
+
+class _Filler:
+    """One filling: the paths filled so far, and the work done."""
+
+    def __init__(self, named: dict[str, object]) -> None:
+        self._named = named
+        self._bytes = self._visits = 0
+        self.paths: list[ArgumentPath] = []
+        self.undecided: list[ArgumentPath] = []
+
+    def fill(self, schemas: Iterable[object], value: Any, path: ArgumentPath | None, depth: int) -> Any:
+        """Return a value to which these schemas apply, filled in; the same object if nothing is missing.
+
+        Without a path, nothing is recorded: the value is part of a default.
+        """
+        if not isinstance(value, dict | list) or not depth:
+            return value
+        forms = self._applicable(schemas, value)
+        members = self._entries(forms, value) if isinstance(value, list) else self._members(forms, value)
+        changed: dict[Any, Any] = {}
+        for step, declared in members:
+            inner = None if path is None else (*path, step)
+            if isinstance(value, list) or step in value:
+                before: Any = value[step]  # type: ignore[index] # a name for an object, an index for a list
+                after = self.fill(declared, before, inner, depth - 1)
+                if after is not before:
+                    changed[step] = after
+                continue
+            default = self._default(declared)
+            if default is not _MISSING:
+                changed[step] = self.fill(declared, default, None, depth - 1)
+                if inner is not None:
+                    self.paths.append(inner)
+            elif inner is not None:
+                self.undecided.append(inner)
+        if not changed:
+            return value
+        if isinstance(value, dict):
+            return value | changed
+        return [changed.get(index, each) for index, each in enumerate(value)]
+
+    def _members(self, forms: list[Schema], value: dict[str, Any]) -> Iterator[tuple[str, list[object]]]:
+        """Yield the members that are declared or given, with their schemas."""
+        declared: dict[str, list[object]] = {}
+        for form in forms:
+            for name, member in form.get("properties", {}).items():
+                declared.setdefault(name, []).append(member)
+        yield from declared.items()
+        others = [each for form in forms for each in child_schemas(form, "additionalProperties", "patternProperties")]
+        if any(isinstance(each, dict) and each for each in others):
+            yield from ((name, others) for name in value if name not in declared)
+
+    def _entries(self, forms: list[Schema], value: list[Any]) -> Iterator[tuple[int, list[object]]]:
+        first = [[*child_schemas(form, "prefixItems")] for form in forms]
+        rest = [[*child_schemas(form, "items")] for form in forms]
+        for index, each in enumerate(value):
+            if isinstance(each, dict | list):
+                yield (
+                    index,
+                    [
+                        schema
+                        for own, others in zip(first, rest, strict=True)
+                        for schema in (own[index : index + 1] if index < len(own) else others)
+                    ],
+                )
+
+    def _default(self, declared: list[object]) -> Any:
+        """Return a copy of the first default, as its canonical text reads; _MISSING if there is none."""
+        for schema in (*declared, *schemas_in_place(declared, self._named, ("allOf",))):
+            if isinstance(schema, dict) and "default" in schema:
+                self._bytes += json_size(schema["default"])
+                if self._bytes > MAX_DEFAULTS_BYTES:
+                    message = f"With their defaults, the arguments would exceed {MAX_DEFAULTS_BYTES:,} bytes."
+                    raise field_error("", "too_large", f"{message} Send fewer values.")
+                return normalize_numbers(deepcopy(schema["default"]))
+        return _MISSING
+
+    def _applicable(self, schemas: Iterable[object], value: Any) -> list[Schema]:
+        """Return these schemas and those that apply to the same value through them, each once."""
+        found: dict[int, Schema] = {}
+        left = [*schemas][::-1]
+        while left:
+            schema = left.pop()
+            self._visits += 1
+            if not isinstance(schema, dict) or id(schema) in found:
+                continue
+            found[id(schema)] = schema
+            more = [*child_schemas(schema, "allOf"), *_references_of(schema, self._named)]
+            for word in _ALTERNATIVE_KEYWORDS:
+                self._visits += len(schema.get(word, ()))
+                chosen = [each for each in child_schemas(schema, word) if self._may_apply(each, value)]
+                more += chosen if len(chosen) == 1 else []
+            left += more[::-1]
+        if self._visits > MAX_VISITS:
+            raise field_error("", "too_complex", "The arguments are too large to fill in their defaults.")
+        return list(found.values())
+
+    def _may_apply(self, schema: object, value: Any) -> bool:
+        """Return whether the value has the type, the constants and the members that an alternative demands."""
+        if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+            schema = next(_references_of({"$ref": schema["$ref"]}, self._named), schema)
+        if not isinstance(schema, dict):
+            return schema is not False
+        kind, kinds = "array" if isinstance(value, list) else "object", schema.get("type")
+        if kinds is not None and kind not in (kinds if isinstance(kinds, list) else [kinds]):
+            return False
+        if isinstance(value, list):
+            return True
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        return (
+            all(name in value for name in schema.get("required", ()))
+            and not (closed and value.keys() - properties.keys())
+            and all(
+                value[name] == member["const"]
+                for name, member in properties.items()
+                if name in value and isinstance(member, dict) and "const" in member
+            )
+        )
+
+
+def _references_of(schema: Schema, named: dict[str, object]) -> Iterator[object]:
+    for word in REFERENCE_KEYWORDS:
+        if isinstance(schema.get(word), str):
+            try:
+                yield resolve_reference(schema[word], named)
+            except KeyError:  # dangling
+                continue
+
+
+def without_paths(arguments: dict[str, Any], paths: Sequence[ArgumentPath]) -> dict[str, Any]:
+    """Return the arguments without the members at these paths; a path that leads nowhere is ignored."""
+    if not paths:
+        return arguments
+    tree: dict[str | int, Any] = {}
+    for path in paths:
+        branch: Any = tree
+        for step in path[:-1]:
+            branch = None if branch is None else branch.setdefault(step, {})
+        if branch is not None:
+            branch[path[-1]] = None
+    pruned: dict[str, Any] = _without_branches(arguments, tree)
+    return pruned
+
+
+def _without_branches(value: Any, tree: Mapping[str | int, Any]) -> Any:
+    """Return a copy of the containers that the tree leads through; None in the tree stands for a removed member."""
+    if isinstance(value, dict):
+        kept = {name: each for name, each in value.items() if tree.get(name, tree) is not None}
+        return kept | {name: _without_branches(kept[name], tree[name]) for name in tree.keys() & kept.keys()}
+    if isinstance(value, list):
+        return [
+            _without_branches(each, branch) if (branch := tree.get(index)) else each for index, each in enumerate(value)
+        ]
+    return value
+
+
+def value_at(arguments: Any, path: Sequence[str | int], default: Any = None) -> Any:
+    """Return the value at a path, or `default` if there is none."""
+    value = arguments
+    for step in path:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return default
+    return value
+
+
+def paths_from_store(text: str | None) -> tuple[ArgumentPath, ...]:
+    """Return the stored paths of the defaults of a call; none for a call stored before defaults were filled in."""
+    return tuple(map(tuple, json.loads(text))) if text else ()
+
+
+def dotted_paths(text: str | None) -> list[str]:
+    """Return the stored paths of the defaults of a call, dotted."""
+    return [".".join(map(str, path)) for path in paths_from_store(text)]
+
+
+def given_text(text: str, defaults: str | None) -> str:
+    """Return a call's stored arguments without the defaults that were filled in, as canonical text."""
+    paths = paths_from_store(defaults)
+    return canonical_text(without_paths(json.loads(text), paths)) if paths else text
