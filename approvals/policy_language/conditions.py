@@ -2,7 +2,8 @@
 
 `check_conditions` rejects unknown operators, unsuitable values and malformed paths. All rows of a list must hold; they
 are compiled to one JSON Schema, with an engine whose patterns take linear time. A path without a value satisfies
-`missing`, `not_equals` and `not_in`, and no other operator.
+`missing`, `not_equals` and `not_in`, and no other operator. Rows name an integer beyond ±(2^53 - 1) by its digits, and
+compare it as an integer.
 """
 
 import json
@@ -19,6 +20,7 @@ from catalog.core.canonical_json import canonical_text, check_json
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.schemas.acceptance import automaton_states
+from catalog.schemas.normalization import is_large_integer
 
 MAX_CONDITIONS = 20
 MAX_PATH = 200
@@ -147,7 +149,7 @@ def _part_objection(value: Any) -> str:
 
 
 def _number_objection(value: Any) -> str:
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = (isinstance(value, int | float) and not isinstance(value, bool)) or is_large_integer(value)
     return "" if fits else "This must be a number."
 
 
@@ -267,8 +269,13 @@ def _schema_at_path(path: str, leaf: Schema) -> Schema:
     return schema
 
 
+def _values(*options: Any) -> Schema:
+    """Return the schema of these values; an integer too large for JSON numbers is written as digits in a row."""
+    return {"enum": [*options, *(int(each) for each in options if is_large_integer(each))]}
+
+
 def _contains_schema(value: Any) -> Schema:
-    entry = {"type": "array", "contains": {"const": value}}
+    entry = {"type": "array", "contains": _values(value)}
     return (
         {"anyOf": [{"type": "string", "pattern": _literal_pattern(value)}, entry]} if isinstance(value, str) else entry
     )
@@ -276,15 +283,19 @@ def _contains_schema(value: Any) -> Schema:
 
 _LEAF_SCHEMAS: dict[str, Callable[[Any], Schema]] = {
     "exists": lambda _: {},
-    "equals": lambda value: {"const": value},
-    "in": lambda value: {"enum": value},
+    "equals": lambda value: _values(value),
+    "in": lambda value: _values(*value),
     "starts_with": lambda value: {"type": "string", "pattern": f"^{_literal_pattern(value)}"},
     "ends_with": lambda value: {"type": "string", "pattern": f"{_literal_pattern(value)}$"},
     "contains": _contains_schema,
     "matches": lambda value: {"type": "string", "pattern": value},
-    "less_than": lambda value: {"type": "number", "exclusiveMaximum": value},
-    "greater_than": lambda value: {"type": "number", "exclusiveMinimum": value},
+    "less_than": lambda value: {"type": "number", "exclusiveMaximum": _number(value)},
+    "greater_than": lambda value: {"type": "number", "exclusiveMinimum": _number(value)},
 }
+
+
+def _number(value: Any) -> Any:
+    return int(value) if is_large_integer(value) else value
 
 
 def _literal_pattern(text: str) -> str:

@@ -1,5 +1,6 @@
 """Notes on the arguments of a call for people: which values are defaults, and what was left out."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,8 @@ from django.utils.translation import gettext, gettext_noop
 
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
-from catalog.schemas.defaults import MissingArguments, SchemaDefaults
+from catalog.models import Call
+from catalog.schemas.defaults import MissingArguments, SchemaDefaults, paths_from_store, value_at
 
 MAX_NOTES = 50
 KINDS = {
@@ -34,9 +36,24 @@ class ArgumentNote:
         return gettext(KINDS[self.kind])
 
     @property
+    def value_text(self) -> str:
+        """The default as JSON text."""
+        return json.dumps(self.value, ensure_ascii=False)
+
+    @property
     def has_value(self) -> bool:
         """True if the note is about a default."""
-        return self.kind in ("refused", "server")
+        return self.kind in ("default", "refused", "server")
+
+
+def notes_on_arguments(
+    tool: Tool[Any, Any] | None, call: Call, arguments: dict[str, Any], schema: Mapping[str, Any]
+) -> list[ArgumentNote]:
+    """Return notes on the defaults in a stored call's arguments, as displayed, and on those that it leaves out."""
+    filled = [
+        ArgumentNote(_dotted(path), "default", value_at(arguments, path)) for path in paths_from_store(call.defaults)
+    ]
+    return [*filled, *notes_on_missing(tool, schema, arguments, call.omitted_paths)][:MAX_NOTES]
 
 
 def notes_on_missing(

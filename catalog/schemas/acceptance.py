@@ -295,14 +295,19 @@ def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, Co
     for path, subschema in places:
         _check_references(subschema, path, named)
     _check_patterns(places)
-    return _compile(schema), ComplexityBound(schema)
+    return _compile(_with_integer_bounds(schema)), ComplexityBound(schema)
+
+
+def compile_unbounded(schema: Schema) -> jsonschema_rs.Draft202012Validator:
+    """Return an accepted schema compiled for values with integers beyond ±MAX_SAFE_INTEGER and no such floats."""
+    return _compile(schema)
 
 
 def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
     """Compile a schema without fetching and backtracking. Raises SchemaProblem."""
     try:
         return jsonschema_rs.Draft202012Validator(
-            _with_integer_bounds(dict(schema)), offline=True, pattern_options=jsonschema_rs.RegexOptions()
+            dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
     except ValueError as error:
         raise SchemaProblem(str(error).splitlines()[0]) from None

@@ -13,9 +13,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.core.canonical_json import canonical_text, check_json
+from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, check_json
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
-from catalog.schemas.acceptance import check_schema
+from catalog.schemas.acceptance import check_schema, compile_unbounded
 from catalog.schemas.defaults import SchemaDefaults
 from catalog.schemas.resolver import subschemas
 
@@ -54,17 +54,29 @@ class ArgumentProblem:
 class Validator:
     """One compiled schema; thread-safe. Raises SchemaProblem for a schema that is not accepted."""
 
-    __slots__ = ("_compiled", "_costs", "_known", "defaults", "schema")
+    __slots__ = ("_compiled", "_costs", "_known", "_unbounded", "defaults", "schema")
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.defaults = SchemaDefaults(schema)
         self._compiled, self._costs = check_schema(schema)
+        self._unbounded: jsonschema_rs.Draft202012Validator | None = None
         self._known = sorted({name for _, sub in subschemas(schema) for name in sub.get("properties", ())})
 
     def accepts(self, value: object) -> bool:
         """Return whether the value is valid and can be validated quickly."""
-        return self._costs.allows(value) and self._compiled.is_valid(value)
+        return self._costs.allows(value) and (
+            self._compiled.is_valid(value) or self._compiled_for(value).is_valid(value)
+        )
+
+    def _compiled_for(self, value: object) -> jsonschema_rs.Draft202012Validator:
+        """Return the compiled schema for a value: without the bounds of safe integers if it has a larger one."""
+        numbers = list(_large_numbers(value))
+        if not numbers or float in map(type, numbers):
+            return self._compiled
+        if self._unbounded is None:
+            self._unbounded = compile_unbounded(self.schema)
+        return self._unbounded
 
     def explains(self, value: object) -> bool:
         """Return whether the value is small enough to explain every error."""
@@ -76,6 +88,9 @@ class Validator:
             return [ArgumentProblem("", "too_complex", "The arguments are too large to validate against this schema.")]
         if self._compiled.is_valid(value):
             return []
+        compiled = self._compiled_for(value)
+        if compiled is not self._compiled and compiled.is_valid(value):
+            return []
         if not self._costs.explains(value):
             return [
                 ArgumentProblem(
@@ -84,7 +99,7 @@ class Validator:
                     "The arguments are invalid, but too large to report each error. Send fewer values to see them.",
                 )
             ]
-        found = (problem for error in self._compiled.iter_errors(value) for problem in self._explain(error))
+        found = (problem for error in compiled.iter_errors(value) for problem in self._explain(error))
         return list(islice(found, MAX_ARGUMENT_PROBLEMS))
 
     def _explain(self, error: jsonschema_rs.ValidationError) -> Iterator[ArgumentProblem]:
@@ -166,6 +181,15 @@ def raise_for_problems(problems: Sequence[ArgumentProblem]) -> None:
 @lru_cache(maxsize=4096)
 def _compile_cached(text: str) -> Validator:
     return Validator(json.loads(text))
+
+
+def _large_numbers(value: object) -> Iterator[float]:
+    """Yield the numbers in a JSON value that are beyond ±MAX_SAFE_INTEGER."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _large_numbers(each)
+    elif isinstance(value, int | float) and abs(value) > MAX_SAFE_INTEGER:
+        yield value
 
 
 def _dotted_path(path: Sequence[str | int]) -> str:

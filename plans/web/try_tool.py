@@ -5,7 +5,7 @@ A call made here is a direct call (`plans.actions.call`) by the signed-in user.
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, NotAllowed, has_role
+from catalog.calls.argument_notes import ArgumentNote, notes_on_arguments
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import ToolgateError
@@ -25,10 +26,12 @@ from catalog.rest.idempotency import run_once
 from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
+from catalog.tools.registry import get_tool
 from catalog.ui.forms.editor import ArgumentsEditor
 from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
+from plans.engine.work import PreparedCall
 from plans.live.long_polling import wait_briefly
 from plans.store import selectors
 from plans.store.privacy import hidden_call_parts
@@ -49,9 +52,21 @@ class Trial(ArgumentsEditor):
     viewer: User
     key: str = ""
     fits: bool = False
+    prepared: PreparedCall | None = None
     rehearsal: Rehearsal | None = None
     call: Call | None = None
     answered_with: int = 200
+
+    @property
+    def argument_notes(self) -> Sequence[ArgumentNote]:
+        """Notes on the defaults of the call that was made or checked, and on what it leaves out."""
+        tool = get_tool(self.tool.name)
+        if self.call is not None:
+            return notes_on_arguments(tool, self.call, self.call.arguments_json, self.call.version.input_schema)
+        if self.prepared is None:
+            return ()
+        call = Call(defaults=self.prepared.defaults_text, omitted=self.prepared.omitted_text)
+        return notes_on_arguments(tool, call, self.prepared.redacted_arguments, self.schema)
 
     @property
     def may_call(self) -> bool:
@@ -116,12 +131,13 @@ def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
 
 
 def _check(trial: Trial, arguments: dict[str, Any]) -> None:
-    calls.prepare_call(trial.tool.name, arguments)
+    trial.prepared = calls.prepare_call(trial.tool.name, arguments)
     trial.fits = True
 
 
 def _preview(trial: Trial, arguments: dict[str, Any]) -> None:
     _require_permission(trial)
+    trial.prepared = calls.prepare_call(trial.tool.name, arguments)
     trial.rehearsal = rehearse(trial.tool.name, arguments, by=Requester(trial.viewer))
 
 

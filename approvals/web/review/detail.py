@@ -47,12 +47,14 @@ from approvals.web.review.rendering import (
 )
 from approvals.web.review.timeline import QuorumProgress, TimelineEntry, quorum_progress, timeline_of
 from catalog.access.roles import can_see_all, user_display_name
+from catalog.calls.argument_notes import notes_on_missing
 from catalog.calls.privacy import PrivateCallParts
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import PLACEHOLDER_KEY, describe_placeholders
 from catalog.text.diff import MAX_DIFF_ROWS, Hunk, HunkedDiff, TextDiff, diff_texts
+from catalog.tools.registry import get_tool
 
 
 class RequestDetail:
@@ -161,22 +163,37 @@ class RequestDetail:
 
     @cached_property
     def named_arguments(self) -> list[ArgumentRow]:
-        """All arguments in full, followed by the tool's defaults for those left out."""
+        """All arguments in full, with notes on defaults, followed by notes on those left out."""
         given = [self._argument(name, value) for name, value in self.arguments.items()]
-        properties = self.request.tool_version.input_schema.get("properties", {})
-        defaults = (
-            render_argument(name, schema["default"], is_default=True)
-            for name, schema in properties.items()
-            if name not in self.arguments and isinstance(schema, Mapping) and "default" in schema
-        )
-        return [*sorted(given, key=lambda each: each.is_before or each.is_after), *defaults]
+        return [*sorted(given, key=lambda each: each.is_before or each.is_after), *self._missing_arguments()]
 
     def _argument(self, name: str, value: Any) -> ArgumentRow:
+        is_default = name in self._default_paths
+        inside = [path for path in self._default_paths if path.startswith(f"{name}.")]
+        note = gettext("default: %(paths)s") % {"paths": ", ".join(inside)} if inside and not is_default else ""
         if self.kind != "diff" or not isinstance(value, str):
             is_secret = isinstance(value, Mapping) and value.keys() == {PLACEHOLDER_KEY}
-            return render_argument(name, value, secret=self._secret_at(name) if is_secret else None)
+            secret = self._secret_at(name) if is_secret else None
+            return render_argument(name, value, secret=secret, is_default=is_default, note=note)
         is_before = "\n" in value and value == self.preview.get("before")
-        return ArgumentRow(name, value, is_before=is_before, is_after=value == self.preview.get("after"))
+        is_after = value == self.preview.get("after")
+        return ArgumentRow(name, value, is_before=is_before, is_after=is_after, is_default=is_default)
+
+    @cached_property
+    def _default_paths(self) -> list[str]:
+        return current_round(self.request).default_paths
+
+    def _missing_arguments(self) -> list[ArgumentRow]:
+        """Return rows for the arguments that the call leaves out: its default if there is one, and what happens."""
+        schema, omitted = self.request.tool_version.input_schema, current_round(self.request).omitted_paths
+        notes = notes_on_missing(get_tool(self.request.call.tool_name), schema, self.arguments, omitted)
+        rows = []
+        for each in notes:
+            if each.has_value:
+                rows.append(render_argument(each.path, each.value, is_default=True, note=each.label))
+            else:
+                rows.append(ArgumentRow(each.path, "", is_default=True, note=each.label))
+        return rows
 
     def _secret_at(self, path: str) -> SecretField | None:
         return next((field for field in self.secrets if field.path == path), None)

@@ -16,6 +16,7 @@ from approvals.reviews.edits import Edit, check_edit
 from approvals.web.review.rendering import arguments_as_lines, effect_lines
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
+from catalog.schemas.defaults import dotted_paths
 from catalog.text.diff import TextDiff, diff_texts
 from catalog.ui.forms.editor import ArgumentsEditor
 
@@ -89,6 +90,7 @@ class EditForm(ArgumentsEditor):
         """Check the arguments and return them. Raises the same exceptions as `check_edit`."""
         arguments = self.arguments()
         self.edit = check_edit(self.request, arguments)
+        self.default_paths = dotted_paths(self.edit.defaults)
         return arguments
 
     def check_while_editing(self) -> None:
@@ -148,4 +150,5 @@ def validate_submission(
 
 
 def _empty_form(request: ApprovalRequest, viewer: User) -> EditForm:
-    return EditForm(request=request, viewer=viewer, schema=request.tool_version.input_schema)
+    schema, default_paths = request.tool_version.input_schema, current_round(request).default_paths
+    return EditForm(request=request, viewer=viewer, schema=schema, default_paths=default_paths)

@@ -42,6 +42,7 @@ class ArgumentRow:
     """One argument as the call would use it; `is_json` is True if `text` is JSON of a value that is not a string.
 
     `is_before` and `is_after`: the text is the old or new side of the previewed change. `secret`: the value is one.
+    `is_default`: it was not given. `note` says more, in words: the defaults inside it, or why it is not passed.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ArgumentRow:
     is_before: bool = False
     is_after: bool = False
     is_default: bool = False
+    note: str = ""
 
     @property
     def size(self) -> int:

@@ -4,7 +4,7 @@ Pages with an editor add their own buttons; buttons that change the form are han
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +27,13 @@ EDIT_ACTIONS = ("add", "remove", "open", "close")
 
 @dataclass(slots=True, kw_only=True)
 class ArgumentsEditor:
-    """The arguments being edited, in one of two modes; `problems` are those that belong to no field."""
+    """The arguments being edited, in one of two modes; `problems` are those that belong to no field.
+
+    `default_paths` are the dotted paths of values that were not given; they stay defaults while they are unchanged.
+    """
 
     schema: Mapping[str, Any]
+    default_paths: Collection[str] = ()
     mode: str = FORM_MODE
     fields: FormFields = field(default_factory=FormFields)
     text: str = "{}"
@@ -58,6 +62,8 @@ class ArgumentsEditor:
             self.form = build_form(self.schema, self.fields)
         if self.form is not None:
             self.form.focus(self.focus)
+            for node in self.form.every():
+                node.is_default = node.path in self.default_paths
 
     def render_or_show_json(self) -> None:
         """Render the form, or JSON if the form would be too large to submit."""

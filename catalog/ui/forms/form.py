@@ -60,6 +60,7 @@ class FormNode:
     open: bool = True
     removable: bool = False
     focused: bool = False
+    is_default: bool = False
     type_label_text: str = ""
     limits: tuple[str, ...] = ()
     options: tuple[FormChoice, ...] = ()

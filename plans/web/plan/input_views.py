@@ -87,7 +87,7 @@ def _step_to_edit(plan: Plan, step_id: int) -> Step:
 
 
 def _new_editor(step: Step) -> ArgumentEditor:
-    writing = ArgumentEditor(schema=_schema_of(step))
+    writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
     writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
     writing.render_or_show_json()
     return writing
@@ -102,7 +102,7 @@ def _schema_of(step: Step) -> dict[str, object]:
 
 def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
     """Run the action of the pressed button; redirect to the plan once arguments are submitted."""
-    writing = ArgumentEditor(schema=_schema_of(step))
+    writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
     try:
         writing.read(request.POST)
         if _apply_button(request, plan, step, writing):

@@ -17,12 +17,14 @@ from django.utils.translation import gettext as _
 
 from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
+from catalog.calls.argument_notes import ArgumentNote, notes_on_arguments
 from catalog.calls.privacy import PrivateCallParts, mask, mask_response, masked_fields
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
+from catalog.tools.registry import get_tool
 from plans.actions.give_input import is_sent_back
 from plans.documents import references
 from plans.engine.questions import waits_for_answer
@@ -169,6 +171,7 @@ class StepCard:
     evidence: Excerpt | None
     masked: MaskedParts | None = None
     is_private: bool = False
+    argument_notes: Sequence[ArgumentNote] = ()
     skip_note: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -252,9 +255,17 @@ def _contents(step: Any, hidden: PrivateCallParts | None) -> dict[str, Any]:
     """Return the beginnings of arguments, result and evidence, or masked parts if they are private."""
     parts = dict(zip(("called_with", "result", "evidence"), CALL_PART_FIELDS, strict=True))
     if hidden is None or step.call is None:
-        return {name: _excerpt(step, part) for name, part in parts.items()}
+        contents: dict[str, Any] = {name: _excerpt(step, part) for name, part in parts.items()}
+        return {**contents, "argument_notes": _argument_notes(step.call, contents["called_with"])}
     step.call.refresh_from_db(fields=[part.partition("__")[2] for part in CALL_PART_FIELDS])
     return {**dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
+
+
+def _argument_notes(call: Call | None, called_with: Excerpt | None) -> Sequence[ArgumentNote]:
+    """Return notes on the defaults of a call and on what it leaves out; none if not all its arguments are shown."""
+    if call is None or called_with is None or called_with.is_cut:
+        return ()
+    return notes_on_arguments(get_tool(call.tool_name), call, json.loads(called_with.head), call.version.input_schema)
 
 
 def default_step(picture: PlanOverview) -> int:

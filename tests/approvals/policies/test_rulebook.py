@@ -12,10 +12,13 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import current_rulebook, rule_from_revision
+from approvals.policy_language.conditions import check_conditions, compile_conditions
 from approvals.policy_language.hours import read_hours
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import SafetyLevel
+from catalog.dispatch.arguments import stored_arguments
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
+from catalog.schemas import compile_schema
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]
 MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -70,6 +73,63 @@ def test_all_terms_must_match(ada):
         PolicyRevision.objects.filter(pk=revision.pk).update(**{name: "other"})
         assert gate(facts(requested_by=ada.pk)) == Allow()
         PolicyRevision.objects.filter(pk=revision.pk).update(**{name: getattr(revision, name)})
+
+
+AMOUNT = {"type": "object", "properties": {"to": {}, "rows": {"items": {"properties": {"amount": {"default": 5000}}}}}}
+BIG = 1917043659912705296
+
+
+@pytest.mark.parametrize(
+    ("effect", "row", "decides"),
+    [
+        ("deny", ("greater_than", 1000), True),
+        ("deny", ("missing", None), True),
+        ("deny", ("less_than", 1000), False),
+        ("allow", ("greater_than", 1000), False),
+        ("allow", ("missing", None), False),
+        ("allow", ("not_equals", 1), True),
+    ],
+)
+def test_denying_rule_matches_one_form_of_the_arguments_and_allowing_rule_both(effect, row, decides):
+    rows = [{"path": "rows.0.amount", "operator": row[0]} | ({} if row[1] is None else {"value": row[1]})]
+    refuse_first(conditions=rows)
+    PolicyRevision.objects.filter(policy__name="First").update(effect=effect)
+    other = Policy.objects.create(name="Rest", order=2)
+    other.revision = PolicyRevision.objects.create(policy=other, number=1, effect="deny", message="Rest.")
+    other.save()
+    prepared = stored_arguments(compile_schema(AMOUNT), {"to": "m", "rows": [{}]}, None)
+    verdict = gate(facts(arguments=prepared.passed, prepared=prepared))
+    assert (verdict != Deny("Rest.")) is decides
+
+
+def test_large_integer_is_compared_as_an_integer():
+    schema = compile_schema({"type": "object", "properties": {"id": {"type": "integer"}}})
+    prepared = stored_arguments(schema, {"id": str(BIG)}, "[]")
+    called = facts(arguments=prepared.passed, prepared=prepared)
+    rows: list[tuple[str, Any]] = [
+        ("equals", str(BIG)),
+        ("in", ["x", f"+{BIG}"]),
+        ("greater_than", str(BIG - 1)),
+        ("less_than", str(BIG + 1)),
+    ]
+    rows += [("greater_than", 5), ("not_equals", str(BIG + 1))]
+    for operator, value in rows:
+        conditions = check_conditions([{"path": "id", "operator": operator, "value": value}])
+        assert all(map(compile_conditions(conditions).matches, called.argument_forms)), operator
+        refused = [{"path": "id", "operator": "greater_than", "value": str(BIG)}]
+        assert not compile_conditions(refused).matches(called.argument_forms[0])
+
+
+def test_requester_term_matches_one_requester_or_to_allow_all(ada, ben):
+    asked = {"requested_by": ada.pk, "find_requesters": lambda: {ben.pk}}
+    revision = refuse_first(requester="ben")
+    assert gate(facts(**asked)) == Deny("First.")
+    other = Policy.objects.create(name="Rest", order=2)
+    other.revision = PolicyRevision.objects.create(policy=other, number=1, effect="deny", message="Rest.")
+    other.save()
+    PolicyRevision.objects.filter(pk=revision.pk).update(effect="allow")
+    assert gate(facts(**asked)) == Deny("Rest.")
+    assert gate(facts(requested_by=ben.pk)) == Allow()
 
 
 def test_requester_group_uses_current_members(ada):

@@ -120,11 +120,12 @@ def test_refused_arguments_reach_no_policy(arguments, paths, ada):
     assert {each["path"] for each in refusal.value.details["errors"]} == paths
 
 
+@pytest.mark.parametrize("path", [{}, {"path": None}, {"path": "."}])
 @pytest.mark.usefixtures("catalog")
-def test_null_counts_as_missing_for_optional_arguments(admin):
-    make(admin, name="Named", match={"arguments": [{"path": "path", "operator": "exists"}]})
-    assert simulate("search_files", {"text": "x", "path": "."}).effect == "deny"
-    assert simulate("search_files", {"text": "x", "path": None}).effect == "allow"
+def test_denying_rule_sees_the_default(admin, path):
+    make(admin, name="Named", match={"arguments": [{"path": "path", "operator": "equals", "value": "."}]})
+    assert simulate("search_files", {"text": "x", **path}).effect == "deny"
+    assert simulate("search_files", {"text": "x", "path": "notes"}).effect == "allow"
 
 
 def test_stored_schema_is_used_if_the_code_is_not_loaded():

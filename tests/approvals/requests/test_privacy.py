@@ -114,7 +114,7 @@ def test_registration_mail_is_visible_to_reviewers(catalog, ada, rosa, vera):
     whole, masked = (Rest(viewer).get(f"approvals/{held.public_id}/").json() for viewer in (rosa, vera))
     assert "To: one@example.org" in whole["preview"]["after"]
     assert masked["preview"]["after"] == {PRIVATE_MARKER: "string"}
-    assert masked["arguments"] == {name: {PRIVATE_MARKER: "string"} for name in mailing}
+    assert masked["arguments"] == {name: {PRIVATE_MARKER: "string"} for name in (*mailing, "note")}
     for path in ("/approvals/", f"/approvals/?item={held.public_id}"):
         text = Pages(vera).open(path)
         assert not [word for word in ("one@example.org", "Attendee", "R-20400") if word in text]

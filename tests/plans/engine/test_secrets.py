@@ -33,7 +33,7 @@ def test_direct_call_runs_with_its_secret_without_storing_it(keepers, ada):
     work_off(step_of_call(answer.json()["id"]).plan)
     body = Rest(ada).get(f"calls/{answer.json()['id']}/").json()
     assert keepers == [PASSWORD]
-    assert body["arguments"] == {"user": "ada", "password": HIDDEN}
+    assert body["arguments"] == {"user": "ada", "password": HIDDEN, "note": None}
     assert body["result"]["parameters"] == body["arguments"]
     assert body["result"]["results"] == [{"said": 'signed in with {"$secret":"password"}', "echo": HIDDEN}]
     assert rows_with(PASSWORD) == []
@@ -50,7 +50,7 @@ def test_reviewers_see_the_name_and_the_tool_gets_the_value(keepers, ada, rosa):
     plan = work_off(make_plan(ada, step(1, "wipe", parameters={"host": "db1", "password": PASSWORD})))
     request = request_of(plan)
     body = Rest(rosa).get(f"approvals/{request.public_id}/").json()
-    assert body["arguments"] == {"host": "db1", "password": HIDDEN}
+    assert body["arguments"] == {"host": "db1", "password": HIDDEN, "note": None}
     assert body["preview"]["after"] == '-p {"$secret":"password"}'
     assert body["preview"]["rows"] == [{"password": '{"$secret":"password"}'}]
     assert rows_with(PASSWORD) == []
