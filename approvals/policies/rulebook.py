@@ -247,7 +247,8 @@ class Clause:
 
     def applies(self, facts: CallFacts, at: datetime) -> bool:
         """Return True if the rule has an effect on this call, made at this time, unless an earlier rule decides it."""
-        is_matched = self.match.fits_tool(facts) and self.match.fits_call(facts, at)
+        allows = self.rule.effect == Effect.ALLOW
+        is_matched = self.match.fits_tool(facts) and self.match.fits_call(facts, at, entirely=allows)
         return is_matched and self.verdict(facts.safety_level) is not None
 
     def verdict(self, level: str) -> GateDecision | None:
