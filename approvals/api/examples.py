@@ -42,6 +42,8 @@ APPROVAL: dict[str, Any] = {
     "safety_level": "dangerous",
     "reversibility": "restorable",
     "arguments": ARGUMENTS,
+    "defaults": [],
+    "omitted": [],
     "preview": {
         "summary": "Replace reports/revenue.md",
         "kind": "diff",

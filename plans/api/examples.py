@@ -159,6 +159,8 @@ CALL: dict[str, Any] = {
     "version": 1,
     "query_type": "financial_facts",
     "arguments": LOOK_UP["parameters"],
+    "defaults": [],
+    "omitted": [],
     "status": "completed",
     "waiting_for": None,
     "result": {
@@ -303,6 +305,8 @@ SLICE_ITEM: dict[str, Any] = {
     "safety_level": "dangerous",
     "reversibility": "restorable",
     "arguments": {"path": "reports/apple.md", "content": TEXT},
+    "defaults": [],
+    "omitted": [],
     "preview": None,
     "plan": PLAN_ID,
     "step_id": 2,
