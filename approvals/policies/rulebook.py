@@ -66,7 +66,9 @@ class Match:
         """Return True if the conditions match the arguments as given or filled in, or both if `entirely`."""
         if not self.predicate.rows:
             return True
-        return (all if entirely else any)(map(self.predicate.matches, facts.argument_forms))
+        if entirely:
+            return all(map(self.predicate.covers, facts.argument_forms))
+        return any(map(self.predicate.matches, facts.argument_forms))
 
     def fits_tool(self, facts: CallFacts) -> bool:
         """Return True if the terms about the tool match."""
@@ -117,7 +119,8 @@ class Match:
         if self.hours is not None and not self.hours.cover(at):
             yield Mismatch("hours", "the time is outside of its hours")
         if not self.fits_arguments(facts, entirely=entirely):
-            found = [row for form in facts.argument_forms if (row := self.predicate.failing(form)) is not None]
+            unfit = self.predicate.uncovered if entirely else self.predicate.failing
+            found = [row for form in facts.argument_forms if (row := unfit(form)) is not None]
             yield Mismatch("arguments", f"a condition does not hold: {condition_sentence(found[-1])}")
 
 
