@@ -363,7 +363,7 @@ def _result(source: str, request: PreparedRequest, response: httpx2.Response, bo
     """Return the result of a request, whose redirects were followed as far as they may be."""
     method = request.method
     if 200 <= response.status_code < 300:
-        return answer_of(body, str(response.request.url))
+        return answer_of(body, request.url)  # without stored credentials
     said = visible_text(cut_text(body.text, MAX_RESULT)) if body.is_text else ""
     answer = f" It answered: {said}" if said else ""
     if response.status_code in GATEWAY_FAILURES:

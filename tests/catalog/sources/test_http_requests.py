@@ -239,3 +239,10 @@ def test_key_of_the_query_is_sent_to_its_server_alone_and_masked(upstream):
     with pytest.raises(UpstreamError):
         run_on_loop(elsewhere.handler({"q": "x"}), 10)
     assert len(upstream.taken) == 1
+
+
+def test_address_of_a_binary_answer_has_no_stored_key(upstream):
+    upstream.answers["/a?key=k1"] = (200, {"Content-Type": "application/pdf"}, b"%PDF-\x00")
+    request = prepare(Operation(method="GET", url=upstream.url + "/a"), {}, {}, {"key": "k1"})
+    result = run_on_loop(send("shop", request, 5), 10)
+    assert upstream.url in repr(result) and "k1" not in repr(result)
