@@ -28,8 +28,8 @@ from catalog.sources.openapi_schemas import DocumentSchemas, OperationSchemas
 from catalog.sources.selection import Selection
 
 MAX_REASON = 500
-OTHER_METHODS = ("OPTIONS", "TRACE", "QUERY", "ADDITIONALOPERATIONS")
-"""Fields of a path that have operations which cannot become tools."""
+OTHER_METHODS = ("OPTIONS", "TRACE", "QUERY")
+"""Methods whose operations cannot become tools; a path may have further ones in `additionalOperations`."""
 NOT_AS_SPECIFIED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """What the readers raise for parts that are written in unforeseen ways."""
 
@@ -85,10 +85,8 @@ def list_operations(source: str, text: str, settings: ImportSettings | None = No
             found.append(reader.definition(DocumentOperation(name, method, path, item, operation)))
             without = "is imported without an optional part"
             problems += [_problem(method, path, reason, without) for reason in reader.left_out]
-        except LeftOut as reason:
-            problems.append(_problem(method, path, str(reason)))
-        except NOT_AS_SPECIFIED:
-            problems.append(_problem(method, path, "a part of it is not written as OpenAPI says."))
+        except (LeftOut, *NOT_AS_SPECIFIED) as error:
+            problems.append(_problem(method, path, _reason(error)))
         if len(found) > MAX_TOOLS:
             raise SourceProblem(
                 f"The document has more than {MAX_TOOLS:,} operations. Choose those that you need by their tags, paths "
@@ -96,6 +94,13 @@ def list_operations(source: str, text: str, settings: ImportSettings | None = No
             )
     problems += [f"No operation of the document has the {kind.removesuffix('s')} {value!r}." for kind, value in unused]
     return Listing(tuple(found), (*credentials.problems(), *map(visible_text, problems)))
+
+
+def _reason(error: Exception) -> str:
+    """Return why an operation cannot be imported."""
+    if isinstance(error, RecursionError):
+        return "its schemas refer to each other on too many levels."
+    return str(error) if isinstance(error, LeftOut) else "a part of it is not written as OpenAPI says."
 
 
 def _problem(method: str, path: str, reason: str, outcome: str = "cannot be imported") -> str:
@@ -122,8 +127,9 @@ def _operations(
             if method in methods:
                 operation = methods[method]
                 yield path, method, item, operation if isinstance(operation, dict) else LeftOut("it is not an object.")
-        for method in OTHER_METHODS:
-            if method in methods:
+        further = item.get("additionalOperations")
+        for method in [*OTHER_METHODS, *(further if isinstance(further, dict) else ())]:
+            if method in methods or method not in OTHER_METHODS:
                 yield path, method, item, LeftOut(f"tools send {', '.join(METHOD_LEVELS)} only.")
 
 

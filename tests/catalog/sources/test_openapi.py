@@ -409,6 +409,8 @@ def test_each_operation_stands_alone():
         "/servers": {"get": operation(servers="https://x.example")},
         "/circle": {"$ref": "#/paths/~1circle"},
         "/options": {"options": operation()},
+        "/additional": {"additionalOperations": {"COPY": operation()}},
+        "/deep": {"get": operation(parameters=[parameter("q", schema={"$ref": "#/components/schemas/S0"})])},
         "x/relative": {"get": operation()},
         "/type": {"get": operation(parameters=[parameter("q", kind="text")])},
     }
@@ -417,7 +419,14 @@ def test_each_operation_stands_alone():
         "/shared": {"$ref": "#/paths/~1null-type", "x-note": []},
         "x-internal": [],
     }
-    text = document({**wrong, **right}, openapi="3.0.3", servers=[7, {"url": "https://pets.example"}], info=None)
+    levels = {f"S{n}": {"items": {"$ref": f"#/components/schemas/S{n + 1}"}} for n in range(499)}
+    text = document(
+        {**wrong, **right},
+        openapi="3.0.3",
+        servers=[7, {"url": "https://pets.example"}],
+        info=None,
+        components={"schemas": {**levels, "S499": {}}},
+    )
     listing = list_operations("pets", text)
     problems = [*listing.problems]
     problems += [problem for each in listing.definitions if (problem := judge_definition("a", each, SETTINGS))]
