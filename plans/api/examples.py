@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from catalog.core.content import PICTURES
 from catalog.rest.examples import ExampleHook
 
 PLAN_ID = "plan_wgk1_dyOXTWFMf_z7hQhbasO"
@@ -170,6 +171,8 @@ CALL: dict[str, Any] = {
         "output_key": "sec_financial_data",
         "success": True,
     },
+    "content": [],
+    "warnings": [],
     "approval": None,
     "grant": None,
     "replaces": None,
@@ -333,6 +336,8 @@ SLICE_ITEM: dict[str, Any] = {
     "superseded_by": None,
 }
 
+CONTENT_URL = f"https://toolgate.example.com/api/v1/calls/{CALL['id']}/content"
+
 add_examples = ExampleHook(
     requests={
         "AgentDocument": {"A researcher": {name: AGENT[name] for name in AGENT_TERMS}},
@@ -391,7 +396,19 @@ add_examples = ExampleHook(
     },
     responses={
         "Agent": {"An agent": AGENT},
-        "Call": {"A call that waits for approval": HELD_CALL, "A completed call": CALL},
+        "Call": {
+            "A call that waits for approval": HELD_CALL,
+            "A completed call": CALL,
+            "An answer with an image that was cut": CALL
+            | {
+                "content": [
+                    {"type": "text", "text": "The page as an image:"},
+                    {"type": "image", "mimeType": "image/png", "bytes": 48211, "url": f"{CONTENT_URL}/1/"},
+                    {"type": "image", "mimeType": "image/png", "bytes": 2048211, "cut": True},
+                ],
+                "warnings": [{"code": "cut", "message": "The content was too large: 1,048,576 bytes of it are kept."}],
+            },
+        },
         "CallPreview": {
             "A call that would wait for approval": {
                 "safety_level": "dangerous",
@@ -407,6 +424,7 @@ add_examples = ExampleHook(
                 },
             },
         },
+        **{f"calls_content {kind}": {"The bytes": "…"} for kind in ("application/octet-stream", *PICTURES)},
         "Check": {
             "No problems": {"valid": True, "problems": []},
             "An unknown tool": {"valid": False, "problems": [PROBLEM]},

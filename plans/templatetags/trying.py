@@ -1,7 +1,5 @@
 """Tags for trying tools: the card on a tool's page, and the expected or actual result of a call."""
 
-import json
-from dataclasses import dataclass
 from typing import Any
 
 from django import template
@@ -10,23 +8,14 @@ from django.utils.translation import gettext as _
 
 from approvals.policies.rulebook import Rule
 from catalog.dispatch.pipeline import Deny, Hold
-from catalog.models import Call, Tool
+from catalog.models import Tool
 from catalog.results import Preview
 from catalog.ui.labels import format_timespan
+from catalog.ui.results import shown_result
 from plans.actions.call import Rehearsal
 from plans.web.try_tool import new_trial
 
 register = template.Library()
-MOST_SHOWN = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Beginning of a response, and its full size in bytes."""
-
-    head: str
-    size: int
-    is_cut: bool
 
 
 @register.inclusion_tag("plans/_trying.html", takes_context=True)
@@ -71,8 +60,4 @@ def preview_table(preview: Preview) -> dict[str, list[Any]]:
     return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in preview.rows]}
 
 
-@register.filter
-def response_head(call: Call) -> Head:
-    """Return the beginning of the standard response as indented JSON."""
-    text = json.dumps(call.response_json, indent=2, ensure_ascii=False)
-    return Head(text[:MOST_SHOWN], len(text.encode()), len(text) > MOST_SHOWN)
+register.filter(shown_result)

@@ -3,30 +3,26 @@
 Private results are never shown here: their values are revealed one at a time on the step's page, and audited.
 """
 
-import json
 from dataclasses import dataclass
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.calls.privacy import private_parts_of
 from catalog.models import Call
-from catalog.secrets.placeholders import without_macs
 from catalog.states import TERMINAL, CallStatus
+from catalog.ui.results import ShownResult, shown_result
 
 EXECUTED_STATUSES = frozenset({RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.RESPONDED})
 """Statuses of requests whose call runs or was answered by a reviewer; all others explain why nothing ran."""
-MAX_RESULT_SHOWN = 4_000
-"""Maximum number of characters of a response on the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """State of a call and the beginning of its response as indented JSON, empty if there is none to show."""
+    """State of a call and its result for people, None if there is none to show."""
 
     call: Call
     request_status: str
-    text: str = ""
-    size: int = 0
+    shown: ShownResult | None = None
     is_private: bool = False
 
     @property
@@ -43,11 +39,6 @@ class CallResult:
     def has_failed(self) -> bool:
         """True if the call ended with a message instead of a result."""
         return self.call.status in (CallStatus.FAILED, CallStatus.CANCELLED)
-
-    @property
-    def is_cut(self) -> bool:
-        """True if the response is longer than the text shown."""
-        return self.size > len(self.text)
 
     @property
     def looks_again(self) -> str:
@@ -71,5 +62,4 @@ def result_of(request: ApprovalRequest) -> CallResult | None:
         return CallResult(call, request.status)
     if private_parts_of([call]):
         return CallResult(call, request.status, is_private=True)
-    text = json.dumps(json.loads(without_macs(call.response)), indent=2, ensure_ascii=False)
-    return CallResult(call, request.status, text[:MAX_RESULT_SHOWN], len(text))
+    return CallResult(call, request.status, shown_result(call))

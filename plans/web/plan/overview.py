@@ -3,6 +3,7 @@
 Agents' steps include their turns and calls, and show what the agent waits for.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Case, F, QuerySet, TextField, When
 from django.db.models.functions import Left, Length
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -19,6 +20,7 @@ from django.utils.translation import ngettext
 from catalog.core import clock
 from catalog.secrets.placeholders import without_macs
 from catalog.ui.labels import Badge, status_badge
+from catalog.ui.results import value_text
 from plans.engine.limits import budget_text
 from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
@@ -115,7 +117,10 @@ def awaited_label(step: Step, under: Sequence[Step]) -> str:
 
 
 EVENTS_SHOWN = 300
-VALUE_SHOWN = 2048
+VALUE_SHOWN, VALUE_READ = 2048, 20_000
+"""Maximum characters of a value on the page, and of one that is read whole."""
+RESULT_BEGINS = '{"query_type": '
+"""Beginning of a stored standard response."""
 MIN_BAR_WIDTH = 0.8
 BAR_CLASSES: Mapping[str, str] = {
     "waiting": "human",
@@ -345,14 +350,28 @@ def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
 
 def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
     values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
-    shown = values.annotate(head=Left("value", VALUE_SHOWN), size=Length("value"))
+    size = Length("value")
+    shown = values.annotate(size=size).annotate(
+        head=Case(
+            When(size__lte=VALUE_READ, then=F("value")), default=Left("value", VALUE_SHOWN), output_field=TextField()
+        )
+    )
     rows = shown.values_list("pk", "key", "head", "size", "step_id")
     return [_private_row(*row) if row[1] in private else _row(*row) for row in rows]
 
 
 def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
+    """Return the row of a value: that of a tool's result, without the arguments which the result repeats.
+
+    Of a result that is too long to be read here, only the size is shown.
+    """
     shown = without_macs(head)
-    return MemoryRow(pk, key, shown, size - len(head) + len(shown), step_id)
+    if not shown.startswith(RESULT_BEGINS):
+        return MemoryRow(pk, key, shown[:VALUE_SHOWN], size - len(head) + len(shown), step_id)
+    if size > VALUE_READ:
+        return MemoryRow(pk, key, "", size, step_id)
+    text = value_text(json.loads(shown))
+    return MemoryRow(pk, key, text[:VALUE_SHOWN], len(text), step_id)
 
 
 def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:

@@ -25,6 +25,7 @@ from catalog.models import Call
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
 from catalog.tools.registry import get_tool
+from catalog.ui.results import ShownResult, result_document, shown_result
 from plans.actions.give_input import is_sent_back
 from plans.documents import references
 from plans.engine.questions import waits_for_answer
@@ -49,14 +50,20 @@ def call_part_text(plan: Plan, step_id: int, name: str, private: PrivatePlanPart
         return None
     text = without_macs(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
     hidden = private.steps.get(step_id)
-    return _masked(text, name, hidden) if text and hidden else text or None
+    if text and hidden:
+        return _masked(text, name, hidden)
+    if text and name == "result":
+        return json.dumps(result_document(json.loads(text)), ensure_ascii=False)
+    return text or None
 
 
 def _masked(text: str, name: str, hidden: PrivateCallParts) -> str:
     if name == "evidence":
         return masked_json(text)
     value = json.loads(text)
-    return json.dumps(hidden.mask_arguments(value) if name == "arguments" else mask_response(value), ensure_ascii=False)
+    if name == "arguments":
+        return json.dumps(hidden.mask_arguments(value), ensure_ascii=False)
+    return json.dumps(result_document(mask_response(value)), ensure_ascii=False)
 
 
 FIELDS_SHOWN = 100
@@ -132,7 +139,9 @@ def masked_parameters(parameters: Mapping[str, Any], hidden: PrivateCallParts | 
 
 
 GRANT_FIELDS = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
-CALL_PART_FIELDS = ("call__arguments", "call__response", "call__late_evidence")
+CALL_PART_FIELDS = ("call__arguments", "call__late_evidence")
+PRIVATE_FIELDS = ("arguments", "late_evidence")
+"""Columns of a private call that its masked parts are made of, beside its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +176,7 @@ class StepCard:
     after: Sequence[Step]
     arguments: Sequence[StepArgument]
     called_with: Excerpt | None
-    result: Excerpt | None
+    result: ShownResult | None
     evidence: Excerpt | None
     masked: MaskedParts | None = None
     is_private: bool = False
@@ -223,9 +232,7 @@ def load_step_card(picture: PlanOverview, number: int) -> StepCard | None:
         return None
     excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in CALL_PART_FIELDS}
     sizes = {f"{part}_size": Length(part) for part in CALL_PART_FIELDS}
-    rows = picture.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(
-        *CALL_PART_FIELDS, "call__message"
-    )
+    rows = picture.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(*CALL_PART_FIELDS)
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
     by_number, hidden = picture.by_number, picture.private.steps.get(number)
     return StepCard(
@@ -253,12 +260,13 @@ def _skip_note(step: Step) -> Mapping[str, Any]:
 
 def _contents(step: Any, hidden: PrivateCallParts | None) -> dict[str, Any]:
     """Return the beginnings of arguments, result and evidence, or masked parts if they are private."""
-    parts = dict(zip(("called_with", "result", "evidence"), CALL_PART_FIELDS, strict=True))
+    parts = dict(zip(("called_with", "evidence"), CALL_PART_FIELDS, strict=True))
     if hidden is None or step.call is None:
         contents: dict[str, Any] = {name: _excerpt(step, part) for name, part in parts.items()}
+        contents["result"] = shown_result(step.call) if step.call and step.call.response else None
         return {**contents, "argument_notes": _argument_notes(step.call, contents["called_with"])}
-    step.call.refresh_from_db(fields=[part.partition("__")[2] for part in CALL_PART_FIELDS])
-    return {**dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
+    step.call.refresh_from_db(fields=PRIVATE_FIELDS)
+    return {"result": None, **dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
 
 
 def _argument_notes(call: Call | None, called_with: Excerpt | None) -> Sequence[ArgumentNote]:

@@ -67,7 +67,7 @@ def test_private_result_is_not_shown_on_requests(stage, held, rosa, ada, vera):
     for viewer in (rosa, ada, vera):
         pages = Pages(viewer)
         pages.open(result)
-        assert "result-text" not in pages.html and SECRET not in pages.html
+        assert "call-result" not in pages.html and SECRET not in pages.html
     Call.objects.filter(approval=held).update(status="failed", message=f"No mail for {SECRET}")
     for viewer, sees in ((rosa, True), (vera, False)):
         assert (SECRET in Pages(viewer).open(result)) is sees

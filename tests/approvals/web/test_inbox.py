@@ -375,7 +375,7 @@ def test_failed_call_shows_its_message(stage, ada, rosa, value, state):
     work_off(plan)
     Call.objects.update(status=value, message=HOSTILE)
     shown, section = result_of(Pages(rosa), request_of(plan))
-    assert shown == state and SHOWN in section and "hx-trigger" not in section and "result-text" not in section
+    assert shown == state and SHOWN in section and "hx-trigger" not in section and "call-result" not in section
 
 
 def test_rejected_request_has_no_result(ada, rosa):

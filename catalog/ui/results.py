@@ -1,0 +1,191 @@
+"""The result of a call for people: its value as a value, its images and files, and what was wrong with it.
+
+Arguments are never part of it: pages show them where they belong.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import BinaryField
+from django.db.models.functions import Substr
+from django.urls import reverse
+
+from catalog.calls.content import has_bytes
+from catalog.core.content import described_block, holds_json, media_type_of, picture_type, text_of, text_of_content
+from catalog.models import Call, CallBlob
+from catalog.results import NO_MESSAGE
+from catalog.secrets.placeholders import without_macs
+from catalog.states import CallStatus
+
+TEXT_SHOWN, RAW_SHOWN, CELL_SHOWN = 20_000, 20_000, 200
+"""Characters shown of a text, of the raw result, and of one cell of a table."""
+ROWS_SHOWN, COLUMNS_SHOWN = 50, 8
+ENVELOPE = frozenset({"query_type", "parameters", "output_key", "success"})
+"""Members of a standard response that say nothing about the result."""
+NOTES = frozenset({"results", "error", "warning", "user_message", "edited", "settled"})
+"""Other members that are no value of the tool."""
+SIZE_NAMES = frozenset({"bytes", "size", "size_bytes", "bytes_written"})
+
+
+@dataclass(frozen=True, slots=True)
+class ShownText:
+    """The beginning of a text; `size` is its whole length in bytes if it is cut, else None."""
+
+    head: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """Rows of a value that is a list of objects, or of name and value for one object."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[ShownText]]
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBlock:
+    """One content block: an image, a file to download, or a text. `label` says what it is."""
+
+    label: str
+    url: str = ""
+    is_image: bool = False
+    text: ShownText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownResult:
+    """A result: at most one of `scalar`, `text`, `table` and `items` shows the value, `blocks` what came with it."""
+
+    message: str
+    raw: ShownText
+    scalar: str = ""
+    text: ShownText | None = None
+    path: str = ""
+    path_size: int | None = None
+    table: ShownTable | None = None
+    fields: ShownTable | None = None
+    items: Sequence[ShownText] = ()
+    items_more: int = 0
+    has_value: bool = True
+    blocks: Sequence[ShownBlock] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True for a success with neither a value nor a block."""
+        value = self.scalar or self.text or self.path or self.table or self.fields or self.items
+        return self.has_value and not value and not self.blocks
+
+
+def result_document(response: Any) -> Any:
+    """Return a standard response without the arguments that it repeats."""
+    if not isinstance(response, Mapping):
+        return response
+    return {name: each for name, each in response.items() if name not in ENVELOPE - {"success"}}
+
+
+def value_of(response: Mapping[str, Any]) -> Any:
+    """Return the value in a standard response: the only entry of its results, or all; with the tool's own members."""
+    results = response.get("results", [])
+    own = {name: each for name, each in response.items() if name not in ENVELOPE | NOTES}
+    if own:
+        return {"results": results, **own}
+    return results[0] if isinstance(results, list) and len(results) == 1 else results
+
+
+def value_text(response: Any) -> str:
+    """Return the value in a standard response on one line; a text unchanged."""
+    value = value_of(response) if isinstance(response, Mapping) else response
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def shown_result(call: Call) -> ShownResult:
+    """Return the result of an ended call; at most one query."""
+    response = json.loads(without_macs(call.response)) if call.response else {}
+    content = call.content_json
+    value = value_of(response) if isinstance(response, dict) else response
+    document = result_document(response)
+    if content and isinstance(document, dict):
+        document = {**document, "content": content}
+    texts = [each for each in content if each.get("type") == "text"]
+    is_told_by_blocks = isinstance(value, str) and not texts and value == text_of_content(content)
+    has_value = call.status == CallStatus.COMPLETED
+    shown = _shown_value(value) if has_value and not is_told_by_blocks else {}
+    repeats = holds_json(texts, value) or isinstance(value, str)
+    return ShownResult(
+        message=call.message if has_value and call.message != NO_MESSAGE else "",
+        has_value=has_value,
+        raw=_cut(json.dumps(document, indent=2, ensure_ascii=False), RAW_SHOWN),
+        blocks=[each for each in _shown_blocks(call, content) if each.text is None or not repeats],
+        warnings=[each["message"] for each in call.warnings_json],
+        **shown,
+    )
+
+
+def _shown_value(value: Any) -> dict[str, Any]:
+    """Return the members of a ShownResult that show a value."""
+    if isinstance(value, str):
+        return {"text": _cut(value, TEXT_SHOWN)}
+    if isinstance(value, bool | int | float):
+        return {"scalar": json.dumps(value)}
+    if isinstance(value, dict):
+        path, size = value.get("path"), next((value[name] for name in SIZE_NAMES & value.keys()), None)
+        if isinstance(path, str) and value.keys() <= SIZE_NAMES | {"path"} and isinstance(size, int | None):
+            return {"path": path[:CELL_SHOWN], "path_size": size}
+        return {"fields": _fields_table(value)} if value else {"scalar": "{}"}
+    if not value:
+        return {}
+    return _shown_list(value)
+
+
+def _shown_list(value: list[Any]) -> dict[str, Any]:
+    if all(isinstance(each, dict) for each in value):
+        columns = list(dict.fromkeys(name for each in value[:ROWS_SHOWN] for name in each))
+        if 0 < len(columns) <= COLUMNS_SHOWN:
+            rows = [[_cell(each[name]) if name in each else ShownText("") for name in columns] for each in value]
+            return {"table": ShownTable(columns, rows[:ROWS_SHOWN], max(0, len(value) - ROWS_SHOWN))}
+    if not any(isinstance(each, dict | list) for each in value):
+        return {"items": [_cell(each) for each in value[:ROWS_SHOWN]], "items_more": max(0, len(value) - ROWS_SHOWN)}
+    return {"text": _cut(json.dumps(value, indent=2, ensure_ascii=False), TEXT_SHOWN)}
+
+
+def _fields_table(value: Mapping[str, Any]) -> ShownTable:
+    rows = [[ShownText(name[:CELL_SHOWN]), _cell(each, 10 * CELL_SHOWN)] for name, each in value.items()]
+    return ShownTable((), rows[:ROWS_SHOWN], max(0, len(rows) - ROWS_SHOWN))
+
+
+def _cell(value: Any, limit: int = CELL_SHOWN) -> ShownText:
+    return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+
+
+def _cut(text: str, limit: int) -> ShownText:
+    return ShownText(text) if len(text) <= limit else ShownText(text[:limit], len(text.encode("utf-8", "replace")))
+
+
+def _shown_blocks(call: Call, content: Sequence[Mapping[str, Any]]) -> Iterator[ShownBlock]:
+    """Yield the blocks of a call; an image is one whose bytes say so."""
+    heads: dict[int, bytes] = {}
+    if any(has_bytes(each) for each in content):
+        begins = CallBlob.objects.filter(call=call).annotate(head=Substr("data", 1, 16, output_field=BinaryField()))
+        heads = {number: bytes(head) for number, head in begins.values_list("number", "head")}
+    for number, block in enumerate(content):
+        text, label = text_of(block), described_block(block)
+        if number in heads:
+            url = reverse("call-content", args=[call.public_id, number])
+            yield ShownBlock(label, url, is_image=bool(picture_type(heads[number])))
+        elif text is not None and block.get("type") == "text":
+            yield ShownBlock("", text=_cut(text, TEXT_SHOWN))
+        elif text is not None:
+            yield ShownBlock(_resource_label(block), text=_cut(text, TEXT_SHOWN))
+        else:
+            yield ShownBlock(label)
+
+
+def _resource_label(block: Mapping[str, Any]) -> str:
+    resource = block.get("resource")
+    uri = resource.get("uri") if isinstance(resource, Mapping) else ""
+    return ", ".join(str(each)[:CELL_SHOWN] for each in (uri, media_type_of(block)) if each)
