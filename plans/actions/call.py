@@ -36,7 +36,7 @@ from plans.engine.denials import record_denial
 from plans.engine.hints import LocalExecutor
 from plans.engine.limits import request_owner
 from plans.engine.lost_commits import recover_lost_commit
-from plans.engine.previews import preview_with_timeout
+from plans.engine.previews import preview_in_share
 from plans.engine.starting import StartContext
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, snapshot_of
 from plans.models import Plan, Step
@@ -66,7 +66,7 @@ def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehea
     order = replace(calls.prepare_call(tool, dict(arguments)), asker=asker)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
     verdict = gate(calls.facts_for_rules(order, plan))
-    return Rehearsal(order.target.tool.safety_level, verdict, preview_with_timeout(plan, 1, order))
+    return Rehearsal(order.target.tool.safety_level, verdict, preview_in_share(plan, 1, order))
 
 
 _SCALARS = (str, int, float, bool, type(None))
@@ -224,7 +224,7 @@ def _admit(plan: Plan, order: PreparedCall) -> _Admission:
     if not isinstance(verdict, pipeline.Hold):
         return _Admission(order, None, None)
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
-    preview = None if order.target.drifted else preview_with_timeout(snapshot_of(plan), 1, order)
+    preview = None if order.target.drifted else preview_in_share(snapshot_of(plan), 1, order)
     return _Admission(order, verdict.terms, preview)
 
 

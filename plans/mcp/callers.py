@@ -2,14 +2,15 @@
 
 Database work of the MCP server runs in three small thread pools, so that slow work delays only its own kind:
 `in_thread` is for work of milliseconds, `in_call_thread` for calls that are awaited for up to 50 ms, and
-`in_held_thread` for calls that may wait for a tool's preview or for another thread that stores the same call.
+`in_held_thread` for calls that may wait for a tool's preview or for another thread that stores the same call. Of the
+last kind a token has a share, so that one thread is always left for others.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from catalog.access.tokens import authenticate_token, reload_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken
 from catalog.rest.authentication import check_scope
+from plans.engine.previews import CallBusy
 from plans.store.requesters import Requester
 
 SCOPE = "calls:create"
@@ -31,6 +33,10 @@ FAULT_KEY = "toolgate.arguments_fault"
 """The key in an ASGI scope of the MalformedJSON that says why the arguments of a call cannot be read, or None."""
 CHECK_SECONDS = 3.0
 """Seconds after which a request that waits verifies its token again."""
+HELD_WAIT_SECONDS = 10.0
+"""Longest time in seconds that a call waits for the share of its token in the pool of held calls."""
+MAX_HELD_CALLS = 16
+"""Maximum number of calls of one token that have or wait for a place in the pool of held calls."""
 
 ResultT = TypeVar("ResultT")
 
@@ -105,15 +111,59 @@ async def in_call_thread(function: Callable[..., ResultT], *arguments: Any) -> R
     return await _run_in(_call_threads, function, *arguments)
 
 
-async def in_held_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Run a function that uses the database and may take seconds."""
-    return await _run_in(_held_threads, function, *arguments)
+async def in_held_thread(caller: Caller, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """Run a function that uses the database and may take seconds, in the share of the caller's token.
+
+    Raises CallBusy if too many calls of the token wait for its share, or this one has waited HELD_WAIT_SECONDS.
+    """
+    loop, token = asyncio.get_running_loop(), caller.token.pk
+    share = _shares.setdefault(token, _Share())
+    if share.calls >= MAX_HELD_CALLS:
+        raise CallBusy
+    share.calls += 1
+    try:
+        async with asyncio.timeout(HELD_WAIT_SECONDS):
+            await share.places.acquire()
+    except BaseException as error:
+        _leave(token, share)
+        if isinstance(error, TimeoutError):
+            raise CallBusy from None
+        raise
+    work = _submit(_held_threads, function, *arguments)
+
+    def give_back() -> None:
+        share.places.release()
+        _leave(token, share)
+
+    # When the work ends, not when the client has gone: until then it occupies the thread.
+    work.add_done_callback(lambda _: loop.call_soon_threadsafe(give_back))
+    return await asyncio.wrap_future(work)
+
+
+@dataclass(slots=True)
+class _Share:
+    """Places of one token in the pool of held calls, and the number of its calls that have one or wait for one."""
+
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(settings.MCP_HELD_THREADS - 1))
+    calls: int = 0
+
+
+_shares: dict[int, _Share] = {}
+
+
+def _leave(token: int, share: _Share) -> None:
+    share.calls -= 1
+    if not share.calls:
+        _shares.pop(token, None)
 
 
 async def _run_in(pool: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    loop = asyncio.get_running_loop()
+    return await asyncio.wrap_future(_submit(pool, function, *arguments))
+
+
+def _submit(pool: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: Any) -> Future[ResultT]:
     context = copy_context()  # the ids that tie log lines and plans to the request
-    return await loop.run_in_executor(pool, context.run, _with_connection, partial(function, *arguments))
+    return pool.submit(context.run, _with_connection, partial(function, *arguments))
 
 
 def _with_connection(function: Callable[[], ResultT]) -> ResultT:

@@ -22,13 +22,14 @@ from approvals.requests.lifecycle import withdraw
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.rows import JoinedReader, row_reader
-from catalog.errors import Conflict, RateLimited, ToolRemoved
+from catalog.errors import Conflict, ToolRemoved
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call
 from catalog.rest.authentication import check_scope
 from catalog.states import TERMINAL, CallStatus
 from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
+from plans.engine.previews import CallBusy
 from plans.live.feed import standing_in
 from plans.live.long_polling import read_soon
 from plans.llm.tools import CATEGORY
@@ -42,7 +43,7 @@ LOCK_CLASS = 8_044
 LOCK_COUNT = 64
 LOCK_SECONDS = 10.0
 LOCK_POLL_SECONDS = 0.05
-LOCK_RETRY_SECONDS = 5
+SAME_CALL = "The same call is being stored at this moment. Make it again in a few seconds."
 PUBLIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_APPROVAL = "There is no approval with this id among the calls of this token."
 
@@ -123,16 +124,6 @@ def _undecided_duplicate(likeness: str, token: ApiToken, session: str) -> Call |
     return request.call if request is not None else None
 
 
-class CallBusy(RateLimited):
-    """The same call is being stored by another thread or process, and that takes long. → 429"""
-
-    code = "call_busy"
-
-    def __init__(self) -> None:
-        message = "The same call is being stored at this moment. Make it again in a few seconds."
-        super().__init__(message, retry_after=LOCK_RETRY_SECONDS)
-
-
 _locks = [threading.Lock() for _ in range(LOCK_COUNT)]
 
 
@@ -144,14 +135,14 @@ def _serialized(intent: str) -> Iterator[None]:
     """
     ends, lock = monotonic() + LOCK_SECONDS, _locks[hash(intent) % LOCK_COUNT]
     if not lock.acquire(timeout=LOCK_SECONDS):
-        raise CallBusy
+        raise CallBusy(SAME_CALL)
     try:
         if connection.vendor != "postgresql":
             yield
             return
         while not _advisory_lock("SELECT pg_try_advisory_lock(%s, hashtext(%s))", intent):
             if monotonic() > ends:
-                raise CallBusy
+                raise CallBusy(SAME_CALL)
             sleep(LOCK_POLL_SECONDS)
         try:
             yield

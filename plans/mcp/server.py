@@ -112,7 +112,7 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
             return await approval_result(context, arguments)
         call = caller_of(context), params.name, arguments, session
         opened = await in_call_thread(calls.open_call, *call)
-        state = opened if opened is not None else await in_held_thread(calls.open_held_call, *call)
+        state = opened if opened is not None else await in_held_thread(call[0], calls.open_held_call, *call)
     except MCPError as error:
         await in_thread(record_first_refusal, caller_of(context).token, params.name, error.message)
         raise

@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections
 
 from catalog.dispatch import pipeline
 from catalog.errors import ToolError
@@ -106,3 +108,22 @@ def test_refusal_by_a_preview_refuses_the_call(stage, ada):
         held(ada)
     assert refused.value is refusal
     assert not Plan.objects.exists()
+
+
+@pytest.mark.usefixtures("transactional_db")
+def test_one_requester_waits_for_few_previews_at_once(stage, ada, rosa, gate, patient):
+    """Further calls of the same person are refused and leave the places to others."""
+    patient()
+    stage.previews["dangerous"] = lambda value, context: None if value == "quick" else gate.wait(60)
+    slow = CallOrder("dangerous", {"value": "slow"})
+    with ThreadPoolExecutor() as pool:
+        mine = [pool.submit(create_call, slow, by=Requester(ada)) for _ in range(previews.PREVIEWS_PER_REQUESTER)]
+        eventually(lambda: len(hanging()) == previews.PREVIEWS_PER_REQUESTER)
+        with pytest.raises(previews.CallBusy) as refused:
+            create_call(slow, by=Requester(ada))
+        assert (refused.value.code, refused.value.retry_after) == ("call_busy", previews.BUSY_RETRY_SECONDS)
+        assert create_call(CallOrder("dangerous", {"value": "quick"}), by=Requester(rosa)).status == "held"
+        gate.set()
+        assert {each.result().status for each in mine} == {"held"}
+        pool.submit(connections.close_all).result()
+    assert previews._waiting == {}

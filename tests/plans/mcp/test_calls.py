@@ -10,6 +10,7 @@ from approvals.models import ApprovalRequest
 from catalog.access.tokens import create_token, record_first_refusal
 from catalog.models import ApiToken, Call
 from plans.actions.call import CallOrder, create_call
+from plans.engine.previews import CallBusy
 from plans.mcp import calls
 from plans.mcp.callers import Caller
 from plans.store.requesters import Requester
@@ -53,7 +54,7 @@ def test_a_session_of_another_token_is_a_session_of_its_own(caller: Caller, ada:
 def test_a_call_that_is_being_stored_for_too_long_is_refused(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "LOCK_SECONDS", 0.05)
     monkeypatch.setattr(calls, "LOCK_COUNT", 1)
-    with calls._locks[0], pytest.raises(calls.CallBusy) as refused:
+    with calls._locks[0], pytest.raises(CallBusy) as refused:
         calls.open_held_call(caller, "write_file", WRITE, "")
     assert refused.value.retry_after > 0 and not Call.objects.exists()
 
@@ -77,7 +78,7 @@ def test_a_lock_of_another_process_is_awaited_for_a_limited_time(monkeypatch: py
     thread = threading.Thread(target=hold)
     thread.start()
     is_locked.wait()
-    with pytest.raises(calls.CallBusy), calls._serialized("1 x"):
+    with pytest.raises(CallBusy), calls._serialized("1 x"):
         pass
     done.set()
     thread.join()

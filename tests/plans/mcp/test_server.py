@@ -20,9 +20,9 @@ from approvals.states import ReviewVerdict
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
-from plans.mcp import listing, waiting
+from plans.engine.previews import CallBusy
+from plans.mcp import callers, listing, waiting
 from plans.mcp.callers import SCOPE_KEY
-from plans.mcp.calls import CallBusy
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
@@ -118,27 +118,35 @@ async def test_an_approved_call_returns_its_result_to_a_client_that_waits(
     assert "Waiting for a person to approve write_file" in told[0]
 
 
-async def test_slow_held_calls_keep_no_list_and_no_safe_call_waiting(
-    mcp_url: str, token: str, settings: Any, workspace: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("workspace")
+async def test_slow_held_calls_keep_nobody_else_waiting(
+    mcp_url: str, token: str, ben: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A token's held calls leave a thread to others; those beyond its share wait, and are refused beyond a number."""
     begun, go = threading.Semaphore(0), threading.Event()
+    count = settings.MCP_HELD_THREADS - 1
 
     def slow(*arguments: Any) -> Any:
         begun.release()
         go.wait()
-        raise CallBusy
+        raise CallBusy("slow")
 
     monkeypatch.setattr("plans.mcp.calls.open_held_call", slow)
-    async with connected(mcp_url, token) as client:
-        count = settings.MCP_HELD_THREADS
+    monkeypatch.setattr(callers, "MAX_HELD_CALLS", count + 1)
+    his = await apart(lambda: create_token(user=ben, kind="agent", scopes=["calls:create"])[1])
+    async with connected(mcp_url, token) as client, connected(mcp_url, his) as other:
         waits = [asyncio.ensure_future(client.call_tool("write_file", WRITE)) for _ in range(count + 1)]
         for _ in range(count):
             await asyncio.to_thread(begun.acquire)
+        assert facts_of(await client.call_tool("write_file", WRITE))["error"] == "call_busy"
         assert (await client.list_tools(cache_mode="bypass")).tools
         assert not (await client.call_tool("render_text", SAY)).is_error
+        waits.append(asyncio.ensure_future(other.call_tool("write_file", WRITE)))
+        await asyncio.to_thread(begun.acquire)
         go.set()
         answers = await asyncio.gather(*waits)
     assert {facts_of(answer)["error"] for answer in answers} == {"call_busy"}
+    assert callers._shares == {}
 
 
 @pytest.fixture
