@@ -24,7 +24,7 @@ from tests.builders import approve, reject
 from tests.catalogs import fill_catalog
 from tests.conftest import forget_what_was_read
 from tests.npm import installed_modules
-from tests.plans.mcp.environments import installed_python
+from tests.python_environments import installed_python
 from tests.upstreams import Offer, WebUpstream
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
@@ -107,7 +107,7 @@ def command(request: pytest.FixtureRequest) -> list[str]:
         folder = "typescript" if kind == "typescript" else "node"
         modules = installed_modules(cache, CLIENTS / folder, f"mcp-{folder}")
         return [shutil.which("node") or "node", str(CLIENTS / "node_client.mjs"), str(modules), kind]
-    python = installed_python(cache, kind) if kind == "openai_agents" else Path(sys.executable)
+    python = installed_python(cache, CLIENTS / f"{kind}.lock") if kind == "openai_agents" else Path(sys.executable)
     return [str(python), str(CLIENTS / "python_client.py"), kind]
 
 

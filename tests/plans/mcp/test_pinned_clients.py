@@ -13,11 +13,12 @@ from catalog.models import Call
 from plans.models import Plan
 from tests.builders import approve, reject
 from tests.plans.mcp.conftest import serving_mcp
-from tests.plans.mcp.environments import CLIENTS, installed_python
 from tests.plans.socket_clients import apart
+from tests.python_environments import installed_python
 
 pytestmark = [pytest.mark.nightly, pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
+CLIENTS = Path(__file__).parent / "clients"
 WRITE = {"path": "a.txt", "content": "x"}
 CALLS = [("render_text", {"template": "hello", "values": {}}), ("write_file", WRITE), ("write_file", WRITE)]
 
@@ -26,7 +27,7 @@ CALLS = [("render_text", {"template": "hello", "values": {}}), ("write_file", WR
 def client(request: pytest.FixtureRequest) -> list[str]:
     """The command of a client, its environment kept in pytest's cache until its lock changes."""
     name = request.param
-    return [str(installed_python(request.config.cache, name)), str(CLIENTS / f"{name}_client.py")]
+    return [str(installed_python(request.config.cache, CLIENTS / f"{name}.lock")), str(CLIENTS / f"{name}_client.py")]
 
 
 async def until_held() -> None:

@@ -1,4 +1,4 @@
-"""Python environments of clients whose requirements do not fit Toolgate's, installed from their lock files."""
+"""Python environments of programs whose requirements do not fit Toolgate's, installed from their lock files."""
 
 import subprocess
 import venv
@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-CLIENTS = Path(__file__).parent / "clients"
 
+def installed_python(cache: pytest.Cache, lock: Path) -> Path:
+    """Return the interpreter of an environment with the packages of a lock file, kept in pytest's cache.
 
-def installed_python(cache: pytest.Cache, name: str) -> Path:
-    """Return the interpreter of the client's environment, kept in pytest's cache until its lock changes.
-
-    Skips the test where pip cannot install it.
+    Skips the test where pip cannot install them.
     """
-    lock = CLIENTS / f"{name}.lock"
-    folder = cache.mkdir(f"mcp-{name}")
+    folder = cache.mkdir(f"mcp-{lock.stem}")
     python, installed = folder / "bin" / "python", folder / "installed.lock"
     if not installed.exists() or installed.read_bytes() != lock.read_bytes():
         venv.create(folder, with_pip=True, clear=True)
