@@ -129,7 +129,8 @@ UNDER_SENTENCE = """async () => {
     for (const at of stops) {
         if (at.tabIndex < 0 || !at.checkVisibility({ visibilityProperty: true }) || bar.contains(at)) continue;
         at.focus();
-        const isUnder = at.getBoundingClientRect().bottom > bar.getBoundingClientRect().top;
+        const [box, over] = [at, bar].map((part) => part.getBoundingClientRect());
+        const isUnder = box.bottom > over.top && box.right > over.left;
         if (document.activeElement === at && isUnder) found.push(at.outerHTML.slice(0, 120));
     }
     return found;
