@@ -25,7 +25,7 @@ from catalog.inventory.http_tools import (
 )
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Tool
-from catalog.sources.http_requests import METHODS
+from catalog.sources.http_requests import METHODS, PLACEHOLDER
 from catalog.ui.labels import SAFETY_CHOICES
 from catalog.ui.page_forms import PageForm, PairsField, render_form
 from catalog.ui.requests import PageRequest, administrator_required
@@ -34,21 +34,26 @@ from catalog.ui.requests import PageRequest, administrator_required
 class HttpToolFields(PageForm):
     """The fields of an HTTP tool that can be changed later."""
 
-    specification = forms.CharField(
-        label=gettext_lazy("Specification"),
-        widget=forms.Textarea({"class": "grows", "rows": 4}),
-        help_text=gettext_lazy(
-            "gram, or JSON with “name” (snake_case), “description” and “schema” (the JSON Schema of an object) or "
-            "“typeSignature”."
-        ),
+    description = forms.CharField(
+        label=gettext_lazy("Description"),
+        widget=forms.Textarea({"class": "grows", "rows": 2}),
+        help_text=gettext_lazy("Models choose the tool by it."),
     )
     method = forms.ChoiceField(label=gettext_lazy("Method"), choices=[(each, each) for each in METHODS])
     url = forms.CharField(
         label=gettext_lazy("URL"),
         max_length=MAX_URL_LENGTH,
         help_text=gettext_lazy(
-            "Such as https://shop.example.org/orders/{id}: placeholders are parameters, in the path or the query. The "
-            "other parameters become the query (GET, HEAD, DELETE) or the JSON body."
+            "Such as https://shop.example.org/orders/{id}: placeholders are parameters, in the path or the query."
+        ),
+    )
+    parameters = forms.CharField(
+        label=gettext_lazy("Parameters"),
+        required=False,
+        widget=forms.Textarea({"class": "grows mono", "rows": 4}),
+        help_text=gettext_lazy(
+            "The JSON Schema of an object, or a gram type signature. Leave it empty if the placeholders of the URL are "
+            "all; each is a text then. Other parameters become the query (GET, HEAD, DELETE) or the JSON body."
         ),
     )
     headers = PairsField(
@@ -61,11 +66,24 @@ class HttpToolFields(PageForm):
     def values(self) -> dict[str, Any]:
         """Return the fields as `update_http_tool` takes them."""
         http = {name: self.cleaned_data[name] for name in ("method", "url", "headers", "timeout")}
-        return {"specification": self.cleaned_data["specification"], "http": http}
+        return {"specification": self._specification(), "http": http}
 
-    def clean_specification(self) -> str | dict[str, Any]:
-        """Return gram as text and JSON as an object."""
-        text = self.cleaned_data["specification"].strip()
+    @property
+    def tool_name(self) -> str:
+        """Name of the tool."""
+        return str(self.cleaned_data["name"])
+
+    def _specification(self) -> dict[str, Any]:
+        parameters, described = self.cleaned_data["parameters"], self.cleaned_data["description"]
+        key = "typeSignature" if isinstance(parameters, str) else "schema"
+        return {"name": self.tool_name, "description": described, key: parameters}
+
+    def clean_parameters(self) -> str | dict[str, Any]:
+        """Return a type signature as text and a JSON Schema as an object; without either, that of the placeholders."""
+        text = self.cleaned_data["parameters"].strip()
+        if not text:
+            names = list(dict.fromkeys(PLACEHOLDER.findall(self.data.get("url", ""))))
+            return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
         if not text.startswith("{"):
             return str(text)
         try:
@@ -75,10 +93,11 @@ class HttpToolFields(PageForm):
         return value if isinstance(value, dict) else {}
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show what the service refused; the fields of the request have names of their own there."""
+        """Show what the service refused; the fields have names of their own there."""
         if isinstance(error, ParameterError):
             for each in error.details.get("errors", ()):
-                each["path"] = str(each["path"]).removeprefix("http.")
+                path = str(each["path"]).removeprefix("http.").removeprefix("specification.")
+                each["path"] = path if path.partition(".")[0] in self.fields else "parameters"
         super().add_problems(error)
 
 
@@ -87,10 +106,22 @@ class HttpToolChangeForm(HttpToolFields):
 
     shown = forms.CharField(required=False, widget=forms.HiddenInput)
 
+    def __init__(self, tool: Tool, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.tool = tool
+
+    @property
+    def tool_name(self) -> str:
+        """Name of the tool, which cannot be changed."""
+        return self.tool.name
+
 
 class HttpToolForm(HttpToolFields):
     """A new tool whose calls are HTTP requests."""
 
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=64, help_text=gettext_lazy("snake_case, such as read_order.")
+    )
     safety_level = forms.ChoiceField(
         label=gettext_lazy("Safety level"),
         choices=list(SAFETY_CHOICES.items()),
@@ -99,7 +130,7 @@ class HttpToolForm(HttpToolFields):
     categories = forms.CharField(
         label=gettext_lazy("Categories"), required=False, help_text=gettext_lazy("Separated by commas.")
     )
-    field_order = ("specification", "safety_level", "categories", "method", "url", "headers", "timeout")
+    field_order = ("name", "description", "method", "url", "parameters", "safety_level", "categories", "headers")
 
     def values(self) -> dict[str, Any]:
         """Return the fields as `create_http_tool` takes them."""
@@ -135,7 +166,7 @@ def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
     tool = tool_or_404(name)
     if not is_defined_by_hand(tool):
         raise Http404
-    form, stored = HttpToolChangeForm(request.POST or None, initial=_initial(tool, request.user)), []
+    form, stored = HttpToolChangeForm(tool, request.POST or None, initial=_initial(tool, request.user)), []
     if request.method == "POST" and form.is_valid():
         try:
             is_changed = update_http_tool(tool, form.values(), by=request.user, shown=form.cleaned_data["shown"])
@@ -144,7 +175,9 @@ def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
         except Conflict as error:
             tool = tool_or_404(name)
             sent = {field: text.replace("\r\n", "\n") for field, text in request.POST.dict().items()}
-            form = HttpToolChangeForm({**sent, "shown": definition_digest(tool)}, initial=_initial(tool, request.user))
+            form = HttpToolChangeForm(
+                tool, {**sent, "shown": definition_digest(tool)}, initial=_initial(tool, request.user)
+            )
             form.add_problems(error)
             stored = [field for field in form.visible_fields() if field.name in form.changed_data]
         else:
@@ -156,14 +189,10 @@ def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
 def _initial(tool: Tool, viewer: User) -> dict[str, Any]:
     """Return the fields as the form shows them: values of headers are masks."""
     shown, definition = shown_request(tool, viewer) or {}, tool.definition or {}
-    specification = {
-        "name": tool.name,
-        "description": definition["description"],
-        "schema": definition["input_schema"],
-    }
     return {
         **shown,
         "shown": definition_digest(tool),
-        "specification": json.dumps(specification, indent=2, ensure_ascii=False),
+        "description": definition["description"],
+        "parameters": json.dumps(definition["input_schema"], indent=2, ensure_ascii=False),
         "headers": "\n".join(f"{name}: {value}" for name, value in shown["headers"].items()),
     }

@@ -18,6 +18,7 @@ from tests.rest import Rest, agent, wrong_paths
 
 SPECIFICATION = ToolSpecification("read_order", "Read an order.", "(id::Int)==>(note::Maybe Text)==>(::String)")
 GRAM = SPECIFICATION.to_gram()
+GRAM_SIGNATURE = SPECIFICATION.type_signature
 PROPERTIES = {"id": {"type": "integer"}, "note": {"type": "string"}}
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["id"]}
 SECRET = "Bearer s3cret-value"
@@ -287,13 +288,29 @@ def test_request_is_changed_on_its_page(changed, shop, admin, client):
     assert client.get("/tools/order/").content.decode().count(page) == 1
 
 
+def test_tool_is_created_on_its_page(db, admin, client):
+    """Its parameters are those of the URL, a JSON Schema or a type signature; a refusal is shown at its field."""
+    client.force_login(admin)
+    form = {"description": "Read it.", "method": "GET", "url": "https://shop.example/o/{id}", "timeout": "30"}
+    for name, parameters in (("by_url", ""), ("by_schema", json.dumps(SCHEMA)), ("by_gram", GRAM_SIGNATURE)):
+        made = client.post(
+            "/sources/http/new/", {**form, "safety_level": "safe", "name": name, "parameters": parameters}
+        )
+        assert made.status_code == 302, made.context["form"].errors
+        definition = Tool.objects.get(name=name).definition
+        assert definition is not None and "id" in definition["input_schema"]["required"]
+    for wrong, fields in (({"name": "sayHello"}, ["name"]), ({"parameters": "{"}, ["parameters"])):
+        refused = client.post("/sources/http/new/", {**form, "safety_level": "safe", "name": "other", **wrong})
+        assert (refused.status_code, list(refused.context["form"].errors)) == (422, fields)
+
+
 def test_page_does_not_undo_a_change_made_since_it_was_opened(changed, shop, admin, client):
     client.force_login(admin)
     page = "/sources/http/order/change/"
     opened = {field.name: field.value() for field in client.get(page).context["form"]}
     changed(url=shop.url + "/refunds/{id}", timeout=9)
     renewed = "Authorization: Bearer renewed-token"
-    sent = {**opened, "specification": opened["specification"].replace("\n", "\r\n"), "headers": renewed}
+    sent = {**opened, "parameters": opened["parameters"].replace("\n", "\r\n"), "headers": renewed}
     refused = client.post(page, sent)
     shown = changed()["http"]
     assert (refused.status_code, shown["url"], shown["timeout"]) == (422, shop.url + "/refunds/{id}", 9)
