@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,6 +21,10 @@ from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 
 CancelListener = Callable[[], object]
+ProgressListener = Callable[[float, float | None], object]
+"""Called with the progress so far, and with the total if it is known."""
+progress_listener: ContextVar[ProgressListener | None] = ContextVar("progress_listener", default=None)
+"""Listener to the progress of the running handler; an asynchronous handler has that of its call, too."""
 
 
 class CancelToken:

@@ -45,10 +45,9 @@ def message(**fields: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", **fields}
 
 
-def progress(amount: float, text: str = "") -> dict[str, Any]:
+def progress(amount: float, **fields: Any) -> dict[str, Any]:
     """Return the event of a progress notification."""
-    params = {"progressToken": "?", "progress": amount, "message": text}
-    return message(method="notifications/progress", params=params)
+    return message(method="notifications/progress", params={"progressToken": "?", "progress": amount, **fields})
 
 
 class ScriptedUpstream(ThreadingHTTPServer):

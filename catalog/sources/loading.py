@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from catalog.context import progress_listener
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.binding import Binding, Handler
 from catalog.definitions.levels import SafetyLevel
@@ -100,7 +101,7 @@ def _mcp_handler(definition: Definition, settings: UpstreamSettings, level: Safe
     scrubber = scrubber_of(settings)
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
-        work = connection_to(settings).call(definition, arguments, level=level)
+        work = connection_to(settings).call(definition, arguments, level=level, on_progress=progress_listener.get())
         try:
             return await _settled(work, definition, scrubber)
         except UpstreamUnavailable as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+from catalog.context import ProgressListener
 from catalog.core.egress import RequestNotSent, describe_failure
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
@@ -48,8 +49,6 @@ CLOSING_SECONDS = 8.0
 logger = logging.getLogger("toolgate.sources")
 ChangeListener = Callable[[int], None]
 FailureListener = Callable[[int, str], None]
-ProgressListener = Callable[[float, float | None, str], None]
-"""Called with the progress, the total if known, and the upstream's words."""
 
 _connections: dict[int, "Connection"] = {}
 """Connections for new calls, by source."""
@@ -437,10 +436,10 @@ class Connection:
         loop, timeout = asyncio.get_running_loop(), self.settings.timeout
         began, limit = loop.time(), asyncio.timeout(timeout)
 
-        async def extend(progress: float, total: float | None = None, message: str | None = None) -> None:
+        async def extend(progress: float, total: float | None = None, _message: str | None = None) -> None:
             limit.reschedule(min(loop.time() + timeout, began + PATIENCE * timeout))
             if on_progress is not None:
-                on_progress(progress, total, visible_text(message)[:MAX_WORDS])
+                on_progress(progress, total)
 
         params = {"name": definition.upstream, "arguments": dict(arguments)}
         try:
@@ -481,7 +480,7 @@ class Connection:
                     raise RequestFailed(Failure(fault=Fault.UNANSWERED)) from None
                 message = state.get("statusMessage")
                 if (state.get("lastUpdatedAt"), message) != seen:
-                    await extend(polls, None, message if isinstance(message, str) else None)
+                    await extend(polls)
             if state.get("status") == "input_required":
                 raise RequestFailed(Failure(fault=Fault.INPUT_REQUIRED, words=str(state.get("statusMessage") or "")))
             return await link.request("tasks/result", task)

@@ -45,6 +45,7 @@ from plans.engine.calls import requesters_of
 from plans.engine.late_results import record_late_return
 from plans.engine.limits import defer_if_queue_full
 from plans.engine.lost_commits import recover_lost_commit, retry_while_database_is_away
+from plans.engine.progress import recorded_progress
 from plans.engine.starting import StartContext
 from plans.engine.work import (
     ApprovedCall,
@@ -170,7 +171,7 @@ def run_handler(run: RunningCall) -> pipeline.CallOutcome:
     """Run the handler outside of transactions, unless the lease was lost since the start."""
     if not late_results.holds_lease(run):
         return pipeline.expired_before_start(run.order.target.tool)
-    with reports.handler_span(run):
+    with reports.handler_span(run), recorded_progress(run):
         order = run.order
         return pipeline.run_call(
             order.target.tool,

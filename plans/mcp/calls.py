@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from time import monotonic, sleep
 from typing import Any
@@ -30,6 +30,7 @@ from catalog.states import TERMINAL, CallStatus
 from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
 from plans.engine.previews import CallBusy
+from plans.engine.progress import progress_of
 from plans.live.feed import standing_in
 from plans.live.long_polling import read_soon
 from plans.llm.tools import CATEGORY
@@ -55,6 +56,8 @@ class CallState:
     call: Call
     request: ApprovalRequest | None
     result: types.CallToolResult | None
+    progress: str = ""
+    """The last progress that the running call reported, such as "3 of 10"."""
 
     @property
     def is_running(self) -> bool:
@@ -74,11 +77,12 @@ class CallState:
     @property
     def message(self) -> str:
         """The sentence about the wait that clients show as progress."""
+        progress = f" ({self.progress})" if self.progress else ""
         if self.request is None:
-            return f"{self.call.tool_name} is running."
+            return f"{self.call.tool_name} is running{progress}."
         if self.request.status == RequestStatus.PENDING:
             return f"Waiting for a person to approve {self.call.tool_name}: {results.page_of(self.request)}"
-        return f"{self.call.tool_name} was approved and is still running."
+        return f"{self.call.tool_name} was approved and is still running{progress}."
 
 
 def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState | None:
@@ -203,7 +207,8 @@ def check_call(caller: Caller, call_id: str) -> CallState:
     """Return the current state of a call to a waiting caller. Raises TokenEnded, and NotAllowed for a lost right."""
     now = verify_again(caller)
     check_scope(SCOPE, now.user, now.token)
-    return state_of(call_id)
+    state = state_of(call_id)
+    return state if state.result is not None else replace(state, progress=progress_of(state.call))
 
 
 def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:

@@ -36,7 +36,7 @@ EVENT_TYPES = frozenset(
         "plan.changed",
         *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
         "step.outcome_unknown",
-        *(f"call.{word}" for word in ("started", "succeeded", "failed", "restored")),
+        *(f"call.{word}" for word in ("started", "progress", "succeeded", "failed", "restored")),
         *(
             f"approval.{word}"
             for word in ("opened", "reviewed", "edited", "decided", "expired", "revoked", "escalated")

@@ -8,6 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
+from plans.engine.progress import progress_text
 from plans.models import Event
 
 
@@ -182,6 +183,11 @@ def _call_failed(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("fail", "danger", text, code=str(data.get("error") or ""))
 
 
+def _progressed(subject: str, data: Data) -> HistoryEntry:
+    sentence = _("%(subject)s reported progress: %(numbers)s") % {"subject": subject, "numbers": progress_text(data)}
+    return HistoryEntry("run", "run", sentence)
+
+
 def _tool_invoked(subject: str, data: Data) -> HistoryEntry:
     tool = str(data.get("tool", ""))
     if data.get("late"):
@@ -317,6 +323,7 @@ ENTRY_BUILDERS: Mapping[str, EntryBuilder] = {
     "call.started": _call_started,
     "call.succeeded": _call_succeeded,
     "call.failed": _call_failed,
+    "call.progress": _progressed,
     "call.restored": _fixed_entry("undo", "warn", gettext_noop("%(subject)s: the workspace was restored")),
     "approval.opened": _fixed_entry(
         "approve", "human", gettext_noop("%(subject)s requested approval"), name="approval"

@@ -283,10 +283,10 @@ def test_program_or_server_that_went_away_is_connected_to_again(upstream: Script
 
 def test_progress_extends_the_wait_up_to_ten_timeouts(upstream: ScriptedUpstream) -> None:
     answer = message(id="?", result=DONE)
-    upstream.on("good", Reply(events=[0.15, progress(1, "one"), 0.15, progress(2, "two\u202e"), 0.15, answer]))
+    upstream.on("good", Reply(events=[0.15, progress(1), 0.15, progress(2), 0.15, answer]))
     upstream.on("silent", Reply(events=[progress(1), 1.0, answer]))
     upstream.on("endless", Reply(events=[each for n in range(40) for each in (progress(n), 0.1)]))
-    heard: list[tuple[float, float | None, str]] = []
+    heard: list[tuple[float, float | None]] = []
 
     async def run() -> Any:
         connection = Connection(settings_of(upstream, timeout=0.25))
@@ -300,7 +300,7 @@ def test_progress_extends_the_wait_up_to_ten_timeouts(upstream: ScriptedUpstream
 
     value, (silent, endless) = asyncio.run(run())
     assert value == "done"
-    assert heard == [(1, None, "one"), (2, None, "two")]
+    assert heard == [(1, None), (2, None)]
     assert [(type(each), each.kind) for each in (silent, endless)] == [(UpstreamError, "timeout")] * 2
     advice = "An administrator can change the timeout of the source on its page."
     assert str(silent) == f"up did not answer the call within 0.25 seconds. {advice}"

@@ -10,6 +10,8 @@ from catalog.inventory.source_sync import sync_due_sources, sync_source
 from catalog.inventory.sources import create_source
 from catalog.models import Source
 from catalog.sources import mcp_client
+from plans.engine.progress import progress_of
+from plans.mcp.calls import CallState
 from tests.builders import call_of, make_plan, step, work_off
 from tests.scripted_upstream import ANY_OBJECT, DONE, Reply, message, progress, scripted_upstream
 from tests.upstreams import free_port
@@ -62,12 +64,18 @@ def test_call_of_an_upstream_that_timed_out_is_not_repeated(transactional_db, po
 
 
 def test_call_may_take_longer_than_the_timeout_while_it_reports_progress(transactional_db, port, admin, ada):
+    """Clients and the plan's history learn the numbers; the words of an upstream may be private."""
     with scripted_upstream(port) as upstream:
         upstream.tools = [READ]
-        events: list[Any] = [0.6, progress(1), 0.6, progress(2), 0.6, message(id="?", result=DONE)]
-        upstream.on("read_page", Reply(events=events))
+        events: list[Any] = [0.6, progress(1, total=3, message="secret"), 0.6, progress(2), 0.6]
+        upstream.on("read_page", Reply(events=[*events, message(id="?", result=DONE)]))
         sync_source(wiki(port, admin, timeout=1))
-        assert call_of(work_off(make_plan(ada, step(1, "read_page")))).status == "completed"
+        plan = work_off(make_plan(ada, step(1, "read_page")))
+        call = call_of(plan)
+        assert (call.status, progress_of(call)) == ("completed", "1 of 3")
+        (event,) = plan.events.filter(type="call.progress")
+        assert event.data_json == {"call": call.public_id, "progress": 1.0, "total": 3.0}
+        assert CallState(call, None, None, progress_of(call)).message == "read_page is running (1 of 3)."
 
 
 @pytest.mark.parametrize("command", [["import_mcp", "wiki", "--url"], ["import_openapi", "wiki"]])
