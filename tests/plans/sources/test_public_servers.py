@@ -151,8 +151,8 @@ def plain(result: dict[str, Any]) -> dict[str, Any]:
             resource["blob"] = CLOCK.sub("", b64decode(resource["blob"]).decode())
         if "text" in resource:
             resource["text"] = CLOCK.sub("", resource["text"])
-    kept = {name: result[name] for name in ("content", "structuredContent") if name in result}
-    return {**kept, "isError": bool(result.get("isError"))}
+    kept = {name: each for name, each in result.items() if name in ("content", "structuredContent")}
+    return kept | {"isError": bool(result.get("isError"))}
 
 
 CLOCK = re.compile(r"\d+:\d\d:\d\d [AP]M")
@@ -186,7 +186,7 @@ def test_the_same_blocks_arrive(server, folder, executor, admin, ada):
         source = create_source(settings, by=admin, any_command=True)
         assert sync_source(source).problems == []
         forget_what_was_read()
-        names = {tool.definition["upstream"]: tool.name for tool in Tool.objects.filter(source=source)}
+        names = {(tool.definition or {})["upstream"]: tool.name for tool in Tool.objects.filter(source=source)}
         token = create_token(user=ada, kind="agent", scopes=["calls:create"])[1]
 
         async def ask_both() -> tuple[Any, Any]:
