@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
+from django.db.models import BinaryField
+from django.db.models.functions import Substr
 from django.http import Http404, HttpResponse
 
 from catalog.core.content import Blob, Block, media_type_of, picture_type
@@ -33,6 +35,18 @@ def load_blobs(call: Call) -> dict[int, bytes]:
     if not any("bytes" in each for each in call.content_json):
         return {}
     return {number: bytes(data) for number, data in CallBlob.objects.filter(call=call).values_list("number", "data")}
+
+
+def pictures_of(call: Call) -> dict[int, str]:
+    """Return which blocks of a call are PNG, JPEG, GIF or WebP images by their bytes: media types by index.
+
+    No query for a call without stored bytes.
+    """
+    if not any(has_bytes(each) for each in call.content_json):
+        return {}
+    begins = CallBlob.objects.filter(call=call).annotate(head=Substr("data", 1, 16, output_field=BinaryField()))
+    kinds = {number: picture_type(bytes(head)) for number, head in begins.values_list("number", "head")}
+    return {number: kind for number, kind in sorted(kinds.items()) if kind}
 
 
 def served_blocks(call: Call) -> list[dict[str, Any]]:

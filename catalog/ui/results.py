@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import BinaryField
-from django.db.models.functions import Substr
 from django.urls import reverse
 
-from catalog.calls.content import has_bytes
-from catalog.core.content import described_block, holds_json, media_type_of, picture_type, text_of, text_of_content
-from catalog.models import Call, CallBlob
+from catalog.calls.content import has_bytes, pictures_of
+from catalog.core.content import described_block, holds_json, media_type_of, text_of, text_of_content
+from catalog.models import Call
 from catalog.results import NO_MESSAGE
 from catalog.secrets.placeholders import without_macs
 from catalog.states import CallStatus
@@ -168,15 +166,12 @@ def _cut(text: str, limit: int) -> ShownText:
 
 def _shown_blocks(call: Call, content: Sequence[Mapping[str, Any]]) -> Iterator[ShownBlock]:
     """Yield the blocks of a call; an image is one whose bytes say so."""
-    heads: dict[int, bytes] = {}
-    if any(has_bytes(each) for each in content):
-        begins = CallBlob.objects.filter(call=call).annotate(head=Substr("data", 1, 16, output_field=BinaryField()))
-        heads = {number: bytes(head) for number, head in begins.values_list("number", "head")}
+    pictures = pictures_of(call)
     for number, block in enumerate(content):
         text, label = text_of(block), described_block(block)
-        if number in heads:
+        if has_bytes(block):
             url = reverse("call-content", args=[call.public_id, number])
-            yield ShownBlock(label, url, is_image=bool(picture_type(heads[number])))
+            yield ShownBlock(label, url, is_image=number in pictures)
         elif text is not None and block.get("type") == "text":
             yield ShownBlock("", text=_cut(text, TEXT_SHOWN))
         elif text is not None:

@@ -282,7 +282,12 @@ def _make_calls(context: AgentStepContext, turn: TurnResult) -> None:
 def _record_outcomes(context: AgentStepContext, ended: dict[int, Step]) -> None:
     """Append the results of the model's calls to the conversation, in the order of the requests."""
     results = [
-        ToolOutcome(id=each.id, tool=each.tool, text=each.refusal or _outcome_text(context, ended.get(each.step_id)))
+        ToolOutcome(
+            id=each.id,
+            tool=each.tool,
+            text=each.refusal or _outcome_text(context, ended.get(each.step_id)),
+            images=agents_messages.images_of(ended[each.step_id]) if each.step_id in ended else [],
+        )
         for each in context.awaited
         if each.id
     ]

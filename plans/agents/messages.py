@@ -2,7 +2,8 @@
 
 An `AgentRun` stores it as a list of messages, oldest first: `{"by": "user", "text"}` is the task; `{"by": "model",
 "text", "calls": [{"id", "tool", "arguments"}]}` a response of the model; `{"by": "tools", "results": [{"id", "tool",
-"text"}]}` the results of its calls. Messages never contain secrets. Text written by others is fenced.
+"text", "images"?}]}` the results of its calls, whose images name stored blocks. Messages never contain secrets. Text
+written by others is fenced.
 """
 
 import json
@@ -12,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from catalog.calls.content import pictures_of
+from catalog.core.content import holds_json, text_of_content
 from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import without_macs
@@ -37,12 +40,21 @@ class ToolUse(BaseModel):
     problem: str = ""
 
 
+class ResultImage(BaseModel):
+    """An image of a result: the key of its call, the index of its block, and its media type."""
+
+    call: int
+    number: int
+    media_type: str
+
+
 class ToolOutcome(BaseModel):
-    """Result of one call as sent to the model, fenced as data."""
+    """Result of one call as sent to the model: text fenced as data, and images."""
 
     id: str
     tool: str
     text: str
+    images: list[ResultImage] = Field(default_factory=list, exclude_if=lambda images: not images)
 
 
 class Task(BaseModel):
@@ -157,6 +169,8 @@ LONGEST_INPUT = 60_000
 LONGEST_RESULT, ALL_RESULTS = 20_000, 60_000
 """Maximum characters of one result, and of all results of one round, which share it equally."""
 LONGEST_MESSAGE = 2_000
+MOST_IMAGES = 8
+"""Images of one result that a model receives, and of all results of one request."""
 NO_RESULT = "This call was made and returned nothing."
 EDITED = "A person changed the arguments of this call before they approved it."
 STEP_GONE = "The outcome of this call is unknown, because its step no longer exists."
@@ -191,8 +205,22 @@ def outcome_of(child: Step, among: int = 1) -> str:
     )
 
 
+def images_of(child: Step) -> list[ResultImage]:
+    """Return the first images of an ended call's result, unless the tool hides it from models."""
+    call = child.call
+    if call is None or child.status != StepStatus.COMPLETED or not call.content:
+        return []
+    text = model_texts.model_text(call.pk)
+    if text is not None and text.is_left_out:
+        return []
+    pictures = list(pictures_of(call).items())[:MOST_IMAGES]
+    return [ResultImage(call=call.pk, number=number, media_type=kind) for number, kind in pictures]
+
+
 def _result(call: Call, response: Mapping[str, Any], most: int) -> str:
     text = model_texts.model_text(call.pk)
+    if text is None and call.content:
+        return _content_result(call, response, most)
     if text is None:
         return prompts.data_block(format_for_model(response.get("results"), most), "Its result", kind="json")
     return (
@@ -200,6 +228,18 @@ def _result(call: Call, response: Mapping[str, Any], most: int) -> str:
         if text.is_left_out
         else prompts.data_block(format_for_model(text.text, most), "Its result")
     )
+
+
+def _content_result(call: Call, response: Mapping[str, Any], most: int) -> str:
+    """Return the text of a result with content blocks, and its value unless the blocks say it."""
+    blocks, results = call.content_json, response.get("results") or []
+    value = results[0] if len(results) == 1 else results
+    is_said = not results or isinstance(value, str) or holds_json(blocks, value)
+    told = format_for_model(text_of_content(blocks) if blocks else "nil", most if is_said else most // 2)
+    texts = [prompts.data_block(told, "Its result")]
+    if not is_said:
+        texts.append(prompts.data_block(format_for_model(results, most // 2), "Its value", kind="json"))
+    return "\n\n".join(texts)
 
 
 def _skipped(child: Step) -> str:
@@ -220,3 +260,7 @@ def _outcome_notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
     texts = [call.message if call.message != "OK" else "", response.get("user_message"), response.get("warning")]
     for text in dict.fromkeys(str(each) for each in texts if each):
         yield prompts.data_block(prompts.truncate(text, LONGEST_MESSAGE), "Its message")
+    for warning in call.warnings_json:
+        yield prompts.data_block(
+            prompts.truncate(warning["message"], LONGEST_MESSAGE), "Something is wrong with its result"
+        )

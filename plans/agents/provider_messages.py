@@ -16,8 +16,9 @@ from catalog.errors import ToolgateError
 from catalog.exports.flattening import flatten_to_object
 from catalog.exports.providers import OPENAI_DESCRIPTION
 from catalog.inventory.snapshot import CallableTool
+from catalog.models import CallBlob
 from catalog.tools.registry import get_tool
-from plans.agents.messages import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
+from plans.agents.messages import MOST_IMAGES, Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.llm.client import without_secrets
 from plans.llm.tools import short_schema
 from plans.prompts import truncate
@@ -39,6 +40,8 @@ CONTINUE_PROMPT = "Continue."
 EARLIER_MESSAGES = "{count} messages, as in the turn before."
 NEEDS_APPROVAL_NOTE = "Calls of this tool wait until a person has approved them."
 
+Images = Mapping[tuple[int, int], bytes]
+"""Bytes of images by the key of their call and the index of their block."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -46,7 +49,33 @@ _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 def sanitized_messages(messages: Sequence[Message]) -> list[Message]:
     """Return a conversation without secrets in which each call has a result and the last message needs a response."""
-    return _trim_to_fit(list(_with_missing_outcomes([_without_secrets(each) for each in messages])))
+    return _with_last_images(_trim_to_fit(list(_with_missing_outcomes([_without_secrets(each) for each in messages]))))
+
+
+def _with_last_images(messages: list[Message]) -> list[Message]:
+    """Return the messages with only the last MOST_IMAGES images, which providers limit and charge for."""
+    left = MOST_IMAGES
+    for index in reversed(range(len(messages))):
+        each = messages[index]
+        if isinstance(each, ToolOutcomes):
+            results = []
+            for one in reversed(each.results):
+                kept = one.images[-left:] if left else []
+                left -= len(kept)
+                results.append(one.model_copy(update={"images": kept}))
+            messages[index] = ToolOutcomes(results=results[::-1])
+    return messages
+
+
+def load_images(messages: Sequence[Message]) -> Images:
+    """Return the bytes of the images of a conversation, without those that no longer exist."""
+    named = [
+        image for each in messages if isinstance(each, ToolOutcomes) for one in each.results for image in one.images
+    ]
+    if not named:
+        return {}
+    rows = CallBlob.objects.filter(call__in={each.call for each in named}, number__in={each.number for each in named})
+    return {(call, number): bytes(data) for call, number, data in rows.values_list("call_id", "number", "data")}
 
 
 def _trim_to_fit(messages: list[Message]) -> list[Message]:
@@ -64,7 +93,9 @@ def _trim_to_fit(messages: list[Message]) -> list[Message]:
 
 def _omitted_outcome(outcome: ToolOutcome) -> ToolOutcome:
     return (
-        outcome if len(outcome.text) <= len(OUTCOME_OMITTED) else outcome.model_copy(update={"text": OUTCOME_OMITTED})
+        outcome
+        if len(outcome.text) <= len(OUTCOME_OMITTED)
+        else outcome.model_copy(update={"text": OUTCOME_OMITTED, "images": []})
     )
 
 
@@ -135,9 +166,12 @@ def message_text(message: Message) -> str:
     return message.text
 
 
-def library_messages(instructions: str, messages: Sequence[Message]) -> "list[ModelMessage]":
-    """Return the conversation as messages of the model library."""
+def library_messages(
+    instructions: str, messages: Sequence[Message], images: Images | None = None
+) -> "list[ModelMessage]":
+    """Return the conversation as messages of the model library, with these images."""
     from pydantic_ai.messages import (  # noqa: PLC0415 (it costs seconds to load)
+        BinaryContent,
         ModelRequest,
         ModelResponse,
         TextPart,
@@ -153,7 +187,15 @@ def library_messages(instructions: str, messages: Sequence[Message]) -> "list[Mo
             calls = [ToolCallPart(_provider_tool_name(call.tool), call.arguments, call.id) for call in each.calls]
             found.append(ModelResponse(parts=[*text, *calls]))
         elif isinstance(each, ToolOutcomes):
-            returns = [ToolReturnPart(_provider_tool_name(one.tool), one.text, one.id) for one in each.results]
+            returns = []
+            for one in each.results:
+                shown = [
+                    BinaryContent(images[image.call, image.number], media_type=image.media_type)
+                    for image in one.images
+                    if images and (image.call, image.number) in images
+                ]
+                content = [one.text, *shown] if shown else one.text
+                returns.append(ToolReturnPart(_provider_tool_name(one.tool), content, one.id))
             found.append(ModelRequest(parts=returns, instructions=instructions))
         else:
             found.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))

@@ -6,7 +6,7 @@ connection is held while waiting, and a row records input and output.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 PUBLISH_SECONDS = 0.25
 """Minimum interval between publications of the text so far."""
+IMAGE_REFUSALS = frozenset({400, 413, 415, 422})
+"""HTTP statuses of providers that do not take images; the request is sent once more without them."""
 WITHHELD = "The provider's content filter blocked the response."
 BROKEN_OFF = "The connection to the model ended in the middle of its response."
 
@@ -49,6 +51,7 @@ class ModelConversation:
     messages: Sequence[Message]
     tools: Sequence[CallableTool] = ()
     model: str = ""
+    images: provider_messages.Images = field(default_factory=dict)
 
 
 async def run_conversation(conversation: ModelConversation, publish: Callable[[str], None]) -> TurnResult:
@@ -61,7 +64,8 @@ async def run_conversation(conversation: ModelConversation, publish: Callable[[s
         client.without_secrets(conversation.instructions),
     )
     transcript = provider_messages.transcript_messages(instructions, messages, conversation.tools)
-    sanitized = ModelConversation(conversation.context, instructions, messages, conversation.tools, conversation.model)
+    images = await in_database(provider_messages.load_images, messages)
+    sanitized = replace(conversation, instructions=instructions, messages=messages, images=images)
     async with client.record_model_use(
         ModelPrompt("agent", conversation.context, transcript, conversation.model)
     ) as record:
@@ -76,9 +80,16 @@ async def _response(
 ) -> "ModelResponse":
     # Loading the library and the model may take seconds; other coroutines must not wait for that.
     model = await asyncio.to_thread(provider.load_model, conversation.model)
+    if not model.profile.get("supports_image_input", True):
+        conversation = replace(conversation, images={})
     try:
         async with asyncio.timeout(record.prompt.seconds):
-            response = await _stream_response(model, conversation, record, publish)
+            try:
+                response = await _stream_response(model, conversation, record, publish)
+            except Exception as error:
+                if not conversation.images or getattr(error, "status_code", None) not in IMAGE_REFUSALS:
+                    raise
+                response = await _stream_response(model, replace(conversation, images={}), record, publish)
     except Exception as error:  # noqa: BLE001 - any exception's text may contain the prompt or a key
         raise failures.failure_from_error(error) from None
     if response.finish_reason == "content_filter":
@@ -96,7 +107,7 @@ async def _stream_response(
     from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415 (as above)
 
     offered = ModelRequestParameters(function_tools=provider_messages.tool_definitions(conversation.tools))
-    sent = provider_messages.library_messages(conversation.instructions, conversation.messages)
+    sent = provider_messages.library_messages(conversation.instructions, conversation.messages, conversation.images)
     request = model_request_stream(model, sent, model_settings=client.ONE_TRY, model_request_parameters=offered)
     async with request as stream:
         text_stream = _StreamedText(stream, publish)

@@ -1,5 +1,6 @@
 """Tests of the tool that runs a model turn: requests, responses and failures."""
 
+import base64
 import json
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 from catalog.core import clock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
+from catalog.results import ToolResult
 from catalog.tools import ToolContext
 from plans.actions.control import cancel_plan
 from plans.actions.create import start_plan
@@ -16,7 +18,7 @@ from plans.actions.skip import skip_step
 from plans.agents import loop, provider_messages, tool_calls
 from plans.agents import turn as agents_turn
 from plans.agents.definitions import AgentBudget, ToolFilter
-from plans.agents.messages import Message, ModelTurn, Task, ToolOutcome, ToolOutcomes, ToolUse
+from plans.agents.messages import Message, ModelTurn, ResultImage, Task, ToolOutcome, ToolOutcomes, ToolUse
 from plans.live import feed
 from plans.models import Agent, ModelUse, Plan
 from plans.store.requesters import Requester
@@ -368,3 +370,56 @@ def test_named_and_matching_tools_are_offered_first(server, stage, ada, monkeypa
         "read_file": {"safe", "read_file"},
         "write_file": {"safe", "write_file"},
     }
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+
+
+def sent_images(server: ModelServer, index: int = -1) -> list[str]:
+    """Return the images that the model received, as data URLs."""
+    contents = [each["content"] for each in server.asked[index]["messages"] if isinstance(each["content"], list)]
+    return [part["image_url"]["url"] for each in contents for part in each if part["type"] == "image_url"]
+
+
+def test_images_of_results_reach_the_model(server, stage, ada):
+    """What is no image by its bytes stays out: providers refuse the whole conversation."""
+    make_agent()
+    broken = {"type": "image", "data": b"<svg/>", "mimeType": "image/png"}
+    text = {"type": "text", "text": "The page:"}
+    stage.acts["safe"] = lambda value, context: ToolResult.ok({"width": 1}, content=[text, IMAGE, broken])
+    server.says(reply_with_calls(("safe", {})), "Seen.")
+    assert work_off(agent_plan(ada)).status == "completed"
+    assert sent_images(server) == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"]
+    told = json.dumps(server.asked[1]["messages"])
+    assert all(words in told for words in ("The page:", "image/png, 6 bytes", "width"))
+
+
+def test_images_are_left_out_for_a_model_that_refuses_them(server, stage, ada):
+    make_agent()
+    stage.acts["safe"] = lambda value, context: ToolResult.ok(None, content=[IMAGE])
+    server.says(reply_with_calls(("safe", {})), Reply(status=400), "Not seen.")
+    plan = work_off(agent_plan(ada))
+    assert plan.status == "completed"
+    assert [len(sent_images(server, index)) for index in (1, 2)] == [1, 0]
+    assert ModelUse.objects.filter(plan=plan).count() == 2
+
+
+def test_hidden_images_stay_hidden(server, stage, ada):
+    make_agent()
+    stage.acts["safe"] = lambda value, context: ToolResult("m", 1, exclude_value_from_context=True, content=[IMAGE])
+    server.says(reply_with_calls(("safe", {})), "Done.")
+    work_off(agent_plan(ada))
+    assert sent_images(server) == []
+    assert "image/png" not in json.dumps(server.asked[1]["messages"])
+
+
+def test_only_the_last_images_are_sent():
+    def shown(number: int) -> ToolOutcomes:
+        images = [ResultImage(call=number, number=each, media_type="image/png") for each in range(5)]
+        return ToolOutcomes(results=[ToolOutcome(id=f"c{number}", tool="safe", text="t", images=images)])
+
+    turns = [[ModelTurn(calls=[ToolUse(id=f"c{number}", tool="safe")]), shown(number)] for number in (1, 2)]
+    messages = provider_messages.sanitized_messages([Task(text="t"), *turns[0], *turns[1]])
+    kept = [len(one.images) for each in messages if isinstance(each, ToolOutcomes) for one in each.results]
+    assert kept == [3, 5]
