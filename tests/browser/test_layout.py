@@ -46,7 +46,16 @@ CONTRAST_AT = (390, 1440)
 CONTRAST = {"contrast": rules.CONTRAST}
 DARK = [((width, 800), CONTRAST) for width in CONTRAST_AT]
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
-NOT_WALKED = {"/", "/audit/export/", "/healthz", "/metrics", "/policies/sentence/", "/readyz", "/sign-out/"}
+NOT_WALKED = {
+    "/",
+    "/approvals/undo/",
+    "/audit/export/",
+    "/healthz",
+    "/metrics",
+    "/policies/sentence/",
+    "/readyz",
+    "/sign-out/",
+}
 """Redirects, downloads, probes and fragments."""
 PARTS = 4
 """Tests that share the pages of an administrator, so that they run side by side."""
