@@ -10,12 +10,15 @@ from tests.house.markup import start_tags
 from tests.house.source import PRODUCT, ROOT, modules, parse, templates, where, write
 
 UNESCAPED = re.compile(r"\|\s*safe(seq)?\b|\{%\s*autoescape\s+off")
+INDENTED = re.compile(r'\bclass="[^"]*\bverbatim\b[^"]*"[^<>]*>\s*\n')
 UNESCAPERS = {"mark_safe", "SafeString", "SafeText"}
 
 
 def faults_of(text: str) -> list[str]:
     """Return what would break under the content security policy, or let a hostile value through."""
     faults = ["turns escaping off"] if UNESCAPED.search(text) else []
+    if INDENTED.search(text):
+        faults.append("begins a verbatim text with its own indentation")
     for tag, attributes in start_tags(text):
         if tag == "style" or (tag == "script" and "src" not in attributes):
             faults.append(f"holds an inline <{tag}>")
@@ -77,6 +80,7 @@ def test_a_good_template_passes(tmp_path: Path, text: str) -> None:
         "<li><style>li {}</style></li>",
         "<li>{{ step|safe }}</li>",
         "<li>{% autoescape off %}{{ step }}{% endautoescape %}</li>",
+        '<li class="break verbatim" id="a">\n  {{ step }}\n</li>',
     ],
 )
 def test_a_bad_template_is_found(tmp_path: Path, text: str) -> None:
