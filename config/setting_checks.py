@@ -1,5 +1,6 @@
 """Checks of settings that are invalid or unsafe. Each raises ImproperlyConfigured naming the remedy."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -53,6 +54,17 @@ def check_workspace(workspace: Path, kept: Iterable[Path]) -> None:
             raise ImproperlyConfigured(
                 f"TOOLGATE_WORKSPACE must not contain {path}, because tools can read and write everything in it."
             )
+
+
+def check_variable_patterns(patterns: Iterable[str]) -> list[str]:
+    """Return the patterns of TOOLGATE_STDIO_ENVIRONMENT. Refuses those that are no names, or allow every name."""
+    found = [pattern.strip() for pattern in patterns if pattern.strip()]
+    for pattern in found:
+        if not re.fullmatch(r"[A-Za-z0-9_*]+", pattern) or not pattern.strip("*_"):
+            raise ImproperlyConfigured(
+                f"TOOLGATE_STDIO_ENVIRONMENT must list names such as WIKI_URL or ACME_*, not {pattern}."
+            )
+    return found
 
 
 def check_setting_names(given: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -5,9 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from django.conf import settings
 
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
@@ -22,12 +25,11 @@ SOURCE_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 QUERY_NAME = re.compile(r"[!-~]{1,100}")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-LOADS_CODE = re.compile(
-    r"PATH|ENV|BASH_ENV|(LD|DYLD|NPM_CONFIG|UV|PIP|JDK)_.*|NODE_(OPTIONS|PATH)|.*JAVA_(TOOL_)?OPTIONS|(PERL5|RUBY).*"
-    r"|PYTHON(PATH|HOME|STARTUP|BREAKPOINT|EXECUTABLE|PLATLIBDIR|USERBASE|WARNINGS|PYCACHEPREFIX)"
-    r"|GIT_(SSH|EXEC|CONFIG|EXTERNAL|ASKPASS|PAGER|EDITOR).*"
+ALLOWED_VARIABLES = (
+    *("API_KEY", "*_API_KEY", "*_ACCESS_KEY", "*_ACCESS_KEY_ID", "*_TOKEN", "*_SECRET", "*_PASSWORD", "*_USERNAME"),
+    *("*_CLIENT_ID", "*_ACCOUNT_ID", "*_PROJECT_ID", "*_ORG_ID", "*_TEAM_ID", "*_TENANT_ID", "*_WORKSPACE_ID"),
 )
-"""Names of environment variables that make programs run other code, or say where it comes from."""
+"""Environment variables that pages and REST may set for a program: credentials, which no runtime takes for code."""
 RESERVED_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "cookie2"}
 )
@@ -183,11 +185,19 @@ def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern
 _KINDS_OF_NAMES = {HEADER_NAME: "header", QUERY_NAME: "query parameter", ENVIRONMENT_NAME: "variable"}
 
 
+def allowed_variables() -> tuple[str, ...]:
+    """Return the patterns of the environment variables that pages and REST may set for a program."""
+    return (*ALLOWED_VARIABLES, *settings.TOOLGATE_STDIO_ENVIRONMENT)
+
+
 def check_program_environment(env: Mapping[str, str]) -> None:
-    """Raise ParameterError for a variable that lets a listed program run something else."""
+    """Raise ParameterError for a variable that is not allowed: many make a listed program run something else."""
     for name in env:
-        if LOADS_CODE.fullmatch(name.upper()):
-            message = "This variable can make the program run other code. An operator with a shell can use import_mcp."
+        if not any(fnmatchcase(name.upper(), pattern.upper()) for pattern in allowed_variables()):
+            message = (
+                f"{name} is not among the variables that may be set here. Add its name to TOOLGATE_STDIO_ENVIRONMENT "
+                "if it cannot make the program run other code."
+            )
             raise field_error(f"env.{name}", "not_allowed", message)
 
 

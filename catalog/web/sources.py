@@ -23,7 +23,7 @@ from catalog.inventory.overrides import MAX_REASON, InvalidOverride
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Source, Tool
 from catalog.sources.selection import parse_only, write_only
-from catalog.sources.settings import masked, read_secrets
+from catalog.sources.settings import allowed_variables, masked, read_secrets
 from catalog.tools.registry import shipped_modules
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
@@ -165,7 +165,6 @@ class SourceFields(PageForm):
     env = PairsField(
         separator="=",
         label=gettext_lazy("Environment"),
-        help_text=gettext_lazy("Variables of the command, such as “API_KEY=…”, one on each line."),
     )
     timeout = forms.IntegerField(
         label=gettext_lazy("Timeout in seconds"),
@@ -191,6 +190,7 @@ class SourceFields(PageForm):
             self.kept = Document(self.data.get("kept_name", ""), text)
         self.fields["url"].help_text = _allowed_addresses()
         self.fields["command"].help_text = _allowed_programs()
+        self.fields["env"].help_text = _allowed_environment()
 
     def values(self) -> dict[str, Any]:
         """Return the fields of a valid form as `sources.create_source` and `update_source` take them."""
@@ -245,6 +245,10 @@ def _allowed_addresses() -> str:
     if not allowed:
         return _("Only public addresses are allowed here: TOOLGATE_EGRESS_ALLOW lists no others.")
     return _("Allowed here: public addresses, and %(addresses)s from TOOLGATE_EGRESS_ALLOW.") % {"addresses": allowed}
+
+
+def _allowed_environment() -> str:
+    return _("NAME=value, one on each line. Allowed here: %(names)s.") % {"names": ", ".join(allowed_variables())}
 
 
 def _allowed_programs() -> str:

@@ -51,6 +51,12 @@ def test_hosts_of_everybody_are_refused():
     assert not refused(setting_checks.check_hosts, ["localhost", "[::1]", ".toolgate.example", "toolgate.example"])
 
 
+def test_variables_of_programs_are_names_and_not_all():
+    for pattern in ("*", "_*", "A=B", "A B", "A-B"):
+        assert refused(setting_checks.check_variable_patterns, [pattern]), pattern
+    assert setting_checks.check_variable_patterns([" WIKI_URL", "ACME_*", ""]) == ["WIKI_URL", "ACME_*"]
+
+
 def test_workspace_must_not_hold_what_is_kept_from_tools(tmp_path: Path):
     kept = [tmp_path / "var" / "toolgate.sqlite3"]
     assert refused(setting_checks.check_workspace, tmp_path, kept)

@@ -202,7 +202,10 @@ def test_only_listed_programs_are_started(db, admin, settings, offer):
     settings.TOOLGATE_STDIO_COMMANDS = [offer.command[0]]
     document = rest.post("sources/preview/", body).json()
     assert [each["name"] for each in document["tools"]] == ["read_page", "drop_page"]
-    for name in ("PATH", "LD_PRELOAD", "node_options", "PYTHONPATH"):
+    settings.TOOLGATE_STDIO_ENVIRONMENT = ["WIKI_*", "LDAP_URL"]
+    given = {"WIKI_API_KEY": "x", "acme_token": "x", "LDAP_URL": "x", "WIKI_HOME": "x"}
+    assert rest.post("sources/preview/", {**body, "env": given}).status_code == 200
+    for name in ("PATH", "LD_PRELOAD", "DOTNET_STARTUP_HOOKS", "OPENSSL_CONF", "GCONV_PATH", "HOME", "LDAP_URLS"):
         answer = rest.post("sources/preview/", {**body, "env": {name: "x", "LDAP_URL": "x"}})
         assert (answer.status_code, wrong_paths(answer)) == (422, [f"env.{name}"])
 
