@@ -351,6 +351,8 @@ def _check_dialect(places: list[tuple[str, Schema]]) -> None:
 
 def _check_metaschema(schema: Schema, *, small: bool) -> None:
     """Refuse an invalid schema. jsonschema explains errors best, but needs a millisecond for each subschema."""
+    if jsonschema_rs.meta.is_valid(dict(schema)):
+        return
     try:
         if small:
             jsonschema.Draft202012Validator.check_schema(schema, format_checker=_NO_FORMATS)
