@@ -19,10 +19,12 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import roles_of
 from catalog.access.tokens import authenticate_token
+from catalog.inventory.sources import end_source, switchable_sources
 from catalog.tools.registry import get_all_tools
 from plans.demo import scenes
 from plans.demo.people import PEOPLE
 from plans.demo.policies import POLICIES
+from plans.demo.sources import enable_shipped_sets
 from plans.documents.checking import check_plan
 from plans.executor.lifecycle import run_executor
 from plans.management.commands import demo
@@ -177,6 +179,15 @@ def test_address_uses_port(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+def test_shipped_sets_are_enabled_unless_an_administrator_disabled_one(admin: User) -> None:
+    sets = switchable_sources().filter(kind="python")
+    disabled = sets.get(name="catalog.toolsets.text")
+    sets.update(enabled=False)
+    end_source(disabled, by=admin)
+    enable_shipped_sets()
+    assert [source.name for source in sets if not source.enabled] == ["catalog.toolsets.text"]
+
+
 def test_policies_are_created_once() -> None:
     run()
     names = [policy.name for policy in Policy.objects.order_by("order")]
