@@ -18,8 +18,11 @@ from approvals.policies.rulebook import GROUP
 from approvals.policy_language.escapes import open_end
 from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
+from catalog.schemas.defaults import SchemaDefaults
 
 WILDCARDS = str.maketrans("", "", "*?")
+MATCHING_MISSING = frozenset({"missing", "exists", "not_equals", "not_in"})
+"""Operators for which a missing argument is considered: it satisfies them, or they are about it."""
 MAX_SCHEMAS = 100
 """Maximum number of tools whose schemas are checked for argument names."""
 
@@ -72,7 +75,7 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         first = next(iter(alone), "tool")
         yield first, "Each of these fields matches a tool, but no tool matches all of them at present."
     elif together and len(together) <= MAX_SCHEMAS:
-        yield from _warnings_of_rows(columns["conditions"], together)
+        yield from _warnings_of_rows(columns, together)
 
 
 def _tools() -> list[_ToolRow]:
@@ -107,21 +110,33 @@ def _no_tool_warning(field: str, value: str, tools: Sequence[_ToolRow]) -> str:
     return "No tool has this safety level at present."
 
 
-def _warnings_of_rows(rows: Sequence[Mapping[str, Any]], tools: Sequence[_ToolRow]) -> Iterator[tuple[str, str]]:
-    if not rows:
+def _warnings_of_rows(columns: Mapping[str, Any], tools: Sequence[_ToolRow]) -> Iterator[tuple[str, str]]:
+    if not columns["conditions"]:
         return
     versions = ToolVersion.objects.filter(pk__in=[tool.version for tool in tools])
-    schemas = list(versions.values_list("input_schema", flat=True))
-    if any("properties" not in schema for schema in schemas):  # the schema does not list all argument names
+    schemas = dict(versions.values_list("tool__name", "input_schema"))
+    if any("properties" not in schema for schema in schemas.values()):  # the schema does not list all argument names
         return
-    names = {name for schema in schemas for name in schema["properties"]}
-    for number, row in enumerate(rows):
+    names = {name for schema in schemas.values() for name in schema["properties"]}
+    for number, row in enumerate(columns["conditions"]):
         name = row["path"].partition(".")[0]
         if name not in names:
-            yield (
-                f"row-{number}",
-                f"No matching tool has an argument {name}.{suggest_name(name, list(names))}",
-            )
+            yield f"row-{number}", f"No matching tool has an argument {name}.{suggest_name(name, list(names))}"
+        elif columns["effect"] != PolicyRevision.Effect.ALLOW and row["operator"] not in MATCHING_MISSING:
+            tool = next((tool for tool, schema in sorted(schemas.items()) if _may_be_missing(name, schema)), "")
+            if tool:
+                yield (
+                    f"row-{number}",
+                    f"{tool} can be called without {name}, and no default is known. This row does not match such calls:"
+                    f" add a policy with “{name} missing” if they should be treated alike.",
+                )
+
+
+def _may_be_missing(name: str, schema: dict[str, Any]) -> bool:
+    """Return whether an argument is optional, and has no default in the schema."""
+    if name not in schema["properties"] or name in schema.get("required", ()):
+        return False
+    return (name,) in SchemaDefaults(schema).missing({}).undecided
 
 
 def _warnings_of_ends(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

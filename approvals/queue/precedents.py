@@ -16,7 +16,9 @@ from django.db.models import Prefetch
 from approvals.models import ApprovalRequest, Review
 from approvals.requests.queries import last_review
 from approvals.states import RequestStatus
+from catalog.errors import ParameterError
 from catalog.models import ToolVersion
+from catalog.schemas.defaults import fill_defaults
 from catalog.states import TERMINAL
 
 ANSWERED = (
@@ -57,8 +59,10 @@ _FINAL_OUTCOMES = {*map(str, TERMINAL), "outcome_unknown"}
 
 def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
     """Return recent answered requests for the same tool, alike ones first, then by time; does not check access."""
-    shape = arguments_shape(request.call.arguments)
-    alike = {pk: shape is not None and arguments_shape(text) == shape for pk, text in _last_answered(request)}
+    shape = arguments_shape(request.call.arguments, request.tool_version.input_schema)
+    alike = {
+        pk: shape is not None and arguments_shape(text, schema) == shape for pk, text, schema in _last_answered(request)
+    }
     chosen = sorted(alike, key=lambda pk: (alike[pk], pk), reverse=True)[:limit]
     found = _with_reviews(chosen) if chosen else {}
     return [Precedent(found[pk], last_review(found[pk]), alike[pk]) for pk in chosen if pk in found]
@@ -71,24 +75,29 @@ def _with_reviews(keys: Sequence[int]) -> dict[int, ApprovalRequest]:
     return earlier.prefetch_related(Prefetch("reviews", reviews)).in_bulk(keys)
 
 
-def _last_answered(request: ApprovalRequest) -> list[tuple[int, str]]:
-    """Return keys and arguments of the tool's recent answered requests, newest version first, to use an index."""
+def _last_answered(request: ApprovalRequest) -> list[tuple[int, str, Mapping[str, Any]]]:
+    """Return keys, arguments and schemas of the tool's recent answered requests, newest version first, for an index."""
     versions = ToolVersion.objects.filter(tool=request.tool_version.tool_id).order_by("-number")
-    found: list[tuple[int, str]] = []
-    for version in versions.values_list("pk", flat=True)[:VERSIONS_SEARCHED]:
+    found: list[tuple[int, str, Mapping[str, Any]]] = []
+    for version, schema in versions.values_list("pk", "input_schema")[:VERSIONS_SEARCHED]:
         decided = ApprovalRequest.objects.filter(tool_version=version, decided_at__isnull=False)
         answered = decided.filter(status__in=ANSWERED).exclude(pk=request.pk).order_by("-id")
         # PostgreSQL, while it has no statistics of a grown table, would join the calls before it limits the requests.
         last = ApprovalRequest.objects.filter(pk__in=answered.values("pk")[: REQUESTS_SEARCHED - len(found)])
-        found += last.values_list("pk", "call__arguments")
+        found += [(pk, text, schema) for pk, text in last.values_list("pk", "call__arguments")]
         if len(found) == REQUESTS_SEARCHED:
             break
     return found
 
 
-def arguments_shape(arguments: str) -> Any:
-    """Return the shape of stored arguments; None if they are too long to compare."""
-    return _shape(json.loads(arguments), 0) if len(arguments) <= MAX_ARGUMENTS_LENGTH else None
+def arguments_shape(arguments: str, schema: Mapping[str, Any]) -> Any:
+    """Return the shape of stored arguments with the defaults of their schema; None if they are too long to compare."""
+    if len(arguments) > MAX_ARGUMENTS_LENGTH:
+        return None
+    try:
+        return _shape(fill_defaults(dict(schema), json.loads(arguments)).arguments, 0)
+    except ParameterError:  # with defaults they are too long
+        return None
 
 
 def _shape(value: Any, depth: int) -> Any:

@@ -133,7 +133,7 @@ def clean_schema(schema: Mapping[str, Any]) -> Schema:
                 part[word] = clean_text(part[word])
         for word in BOUNDS:
             if isinstance(part.get(word), int | float) and abs(part[word]) > MAX_SAFE_INTEGER:
-                del part[word]  # no argument can exceed it: larger numbers are refused anyway
+                del part[word]  # a contract cannot hold it: the upstream itself refuses such an integer
     return copy
 
 

@@ -160,3 +160,28 @@ def test_open_host_of_a_policy_that_allows_is_warned_about():
 
 
 ROW_WITHOUT_END = [{"path": "host", "operator": "starts_with", "value": "api.example.com"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "terms", "warns"),
+    [
+        ({"type": "number"}, {}, True),
+        ({"$ref": "#/$defs/amount"}, {}, True),
+        ({"type": "number", "default": 5}, {}, False),
+        ({"allOf": [{"default": 5}]}, {}, False),
+        ({"type": "number"}, {"operator": "missing"}, False),
+        ({"type": "number"}, {"effect": "allow"}, False),
+        ({"type": "number"}, {"required": ["amount"]}, False),
+    ],
+)
+def test_missing_case_is_proposed_where_no_default_is_known(schema, terms, warns):
+    document = {"type": "object", "properties": {"amount": schema}, "$defs": {"amount": {"type": "number"}}}
+    document |= {"required": terms.get("required", [])}
+    version = make_tool("send_money").current_version
+    assert version is not None
+    type(version).objects.filter(pk=version.pk).update(input_schema=document)
+    row = {"path": "amount", "operator": "greater_than", "value": 1}
+    if "operator" in terms:
+        row = {"path": "amount", "operator": terms["operator"]}
+    found = warned({"tool": "send_money", "arguments": [row]}, effect=terms.get("effect", "deny"))
+    assert ("amount missing" in found.get("row-0", "")) is warns
