@@ -13,7 +13,7 @@ from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.binding import Binding, Handler
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
-from catalog.errors import ToolgateError, UpstreamError, UpstreamUnavailable
+from catalog.errors import SchemaProblem, ToolgateError, UpstreamError, UpstreamUnavailable
 from catalog.models import Tool as ToolRow
 from catalog.results import Preview, ResultWarning, ToolResult, UpstreamResult
 from catalog.schemas import compile_schema
@@ -134,7 +134,10 @@ async def _settled(
 
 
 def _output_warnings(schema: Mapping[str, Any], value: Any) -> tuple[ResultWarning, ...]:
-    problems = compile_schema(schema).problems(value)
+    try:
+        problems = compile_schema(schema).problems(value)
+    except SchemaProblem:  # of a definition that was imported when such a schema was accepted
+        return ()
     if not problems:
         return ()
     place = f"at {problems[0].path}" if problems[0].path else "at its root"

@@ -1,13 +1,21 @@
 """Import of the tools that an MCP server lists."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
-from catalog.errors import MalformedJSON
-from catalog.sources.definitions import Definition, Listing, clean_schema, clean_text, level_from_annotations
+from catalog.errors import MalformedJSON, SchemaProblem
+from catalog.schemas import compile_schema
+from catalog.sources.definitions import (
+    Definition,
+    Listing,
+    clean_schema,
+    clean_text,
+    level_from_annotations,
+    visible_text,
+)
 from catalog.sources.settings import UpstreamSettings
 
 MAX_TITLE = 200
@@ -50,9 +58,11 @@ class OfferedTools:
             try:
                 definition = definition_from(_read_tool(entry), settings)
                 self._check_calls(definition)
-                found[definition.upstream] = definition
-            except UnusableTool as problem:
-                problems.append(f"{label} cannot be imported: {problem}")
+                found[definition.upstream], problem = _with_usable_output(definition)
+                if problem:
+                    problems.append(f"{label} is imported without its outputSchema: {problem}")
+            except UnusableTool as unusable:
+                problems.append(f"{label} cannot be imported: {unusable}")
             except (ValueError, TypeError, RecursionError, MalformedJSON) as error:
                 problems.append(f"{label} cannot be imported: {type(error).__name__}.")
         return Listing(tuple(found.values()), tuple(problems))
@@ -66,6 +76,17 @@ class OfferedTools:
         reason = find_invalid_x_mcp_header(definition.input_schema) if self.is_modern else None
         if reason is not None:
             raise UnusableTool(f"its x-mcp-header is invalid: {reason}.")
+
+
+def _with_usable_output(definition: Definition) -> tuple[Definition, str]:
+    """Return a definition without an output schema that Toolgate does not accept, and why it does not."""
+    if definition.output_schema is None:
+        return definition, ""
+    try:
+        compile_schema(definition.output_schema)
+    except SchemaProblem as problem:
+        return replace(definition, output_schema=None), visible_text(problem.message)
+    return definition, ""
 
 
 def _read_tool(entry: object) -> Any:
@@ -99,7 +120,9 @@ def _hints(annotations: Any) -> dict[str, Any]:
 
 
 def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
-    """Return the definition of a tool that a server offers."""
+    """Return the definition of a tool that a server offers. Raises UnusableTool."""
+    if tool.input_schema.get("type") != "object":
+        raise UnusableTool('the type of its inputSchema is not "object", as MCP demands.')
     level, why = level_from_annotations(tool.annotations, trusted=settings.trusted)
     title = tool.title or (tool.annotations.title if tool.annotations else None)
     return Definition(

@@ -346,6 +346,9 @@ def test_tool_that_requires_it_is_called_as_a_task(
     assert sent["task"]["ttl"] > 0
 
 
+UNTYPED: list[dict[str, Any]] = [{}, {"type": ["object", "null"]}, {"anyOf": [{"properties": {}}]}, {"type": "array"}]
+
+
 def test_list_is_imported_without_what_cannot_be(upstream: ScriptedUpstream) -> None:
     """One bad entry leaves the others as they are, also where it appears after the import."""
     good = upstream.tools[0]
@@ -357,9 +360,14 @@ def test_list_is_imported_without_what_cannot_be(upstream: ScriptedUpstream) -> 
         "text",
         {**good},
         required,
+        *({"name": f"untyped{n}", "inputSchema": each} for n, each in enumerate(UNTYPED)),
+        {"name": "odd_output", "inputSchema": ANY_OBJECT, "outputSchema": {"type": "nothing"}},
     ]
     listing = listing_of([good, *bad])
-    assert [each.upstream for each in listing.definitions] == ["good"]
+    assert [(each.upstream, each.output_schema) for each in listing.definitions] == [
+        ("good", None),
+        ("odd_output", None),
+    ]
     assert listing.problems == (
         "'x' cannot be imported: inputSchema is invalid (Field required).",
         "'flag' cannot be imported: inputSchema is invalid (Input should be a valid dictionary).",
@@ -367,6 +375,12 @@ def test_list_is_imported_without_what_cannot_be(upstream: ScriptedUpstream) -> 
         "Tool 5 of the list cannot be imported: it is no JSON object.",
         "up offers 'good' twice; the first definition is used.",
         "'queued' cannot be imported: it must be called as a task, which the server does not offer to run.",
+        *(
+            f"'untyped{n}' cannot be imported: the type of its inputSchema is not \"object\", as MCP demands."
+            for n in range(len(UNTYPED))
+        ),
+        "'odd_output' is imported without its outputSchema: "
+        "'nothing' is not valid under any of the given schemas (schema at type)",
     )
     upstream.tools = [*bad, good]
     assert call(upstream, level=DANGEROUS) == "done"
