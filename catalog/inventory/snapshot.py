@@ -161,7 +161,7 @@ def _callable_rows() -> QuerySet[Tool]:
     return (
         Tool.objects.filter(registered=True, current_version__isnull=False)
         .select_related("current_version", "source")
-        .defer("source__document", "source__tool_settings")  # up to 5 MB, which each tool of the source would load
+        .defer("source__document", "source__tool_settings")  # up to 20 MB, which each tool of the source would load
         .prefetch_related("implementations", "categories")
     )
 

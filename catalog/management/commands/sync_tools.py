@@ -36,7 +36,7 @@ class Command(BaseCommand):
             except ToolgateError as error:
                 self.stderr.write(f"failing {source.name}: {error.message}")
         for problem in changes.problems:
-            self.stderr.write(f"not imported: {problem}")
+            self.stderr.write(problem)
         if options["json"]:
             self.stdout.write(json.dumps(changes.as_dict()))
             return
