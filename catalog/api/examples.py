@@ -127,6 +127,7 @@ SOURCE = {
     "id": 7,
     "name": "wiki",
     "kind": "mcp",
+    "description": "",
     "url": "https://wiki.example.org/mcp",
     "command": [],
     "base_url": "",
