@@ -42,7 +42,7 @@ SAFETY_CHOICES = {
 }
 """Levels with what becomes of a call unless a policy decides otherwise, for the one who chooses a level."""
 REVERSIBILITY_BADGES = {
-    "reversible": Badge(_("Reversible"), "undoable", "lo"),
+    "reversible": Badge(_("Reversible"), "undoable", ""),
     "restorable": Badge(_("Restorable"), "undoable", "medium"),
     "irreversible": Badge(_("Cannot be undone"), "lock", "high"),
 }

@@ -4,11 +4,11 @@ Sessions have no rows of their own: the newest plan stands for its session, with
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.utils.translation import gettext
 
 from catalog.access.roles import user_display_name
@@ -73,12 +73,16 @@ class SessionOverview:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session in the list of sessions: its newest plan, its to-do list if there is one, and its progress."""
+    """One session in the list of sessions: its newest plan, its to-do list if there is one, and its progress.
+
+    `calls` is the number of calls made in it; 0 where it was not counted.
+    """
 
     newest: Plan
     todo_list: Plan | None
     done: int = 0
     total: int = 0
+    calls: int = 0
 
     @property
     def id(self) -> str:
@@ -168,6 +172,22 @@ def session_rows(newest: Sequence[Plan]) -> list[SessionRow]:
     return rows
 
 
+def _calls_of_sessions(newest: Sequence[Plan]) -> dict[int, int]:
+    """Return the number of calls made in the session of each of these plans, by the plan's key; one query."""
+    calls = Step.objects.filter(call__isnull=False, plan__author__in={plan.author_id for plan in newest})
+    calls = calls.filter(plan__session__in={plan.session for plan in newest}).exclude(plan__kind=Plan.Kind.SESSION)
+    agent = Case(When(plan__token__kind=ApiToken.Kind.AGENT, then=F("plan__token_id")), default=Value(0))
+    counted = calls.order_by().annotate(owner_token=agent).values("plan__author", "owner_token", "plan__session")
+    numbers = {
+        (row["plan__author"], row["owner_token"], row["plan__session"]): row["number"]
+        for row in counted.annotate(number=Count("pk"))
+    }
+    return {
+        plan.pk: numbers.get((plan.author_id, plan.agent, plan.session), 0)  # type: ignore[attr-defined] # annotated
+        for plan in newest
+    }
+
+
 def find_session_overview(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionOverview:
     """Return the session of a plan: a current or replaced list, a call or a submitted plan.
 
@@ -194,8 +214,10 @@ def session_overview(plan: Plan) -> SessionOverview:
 
 
 def session_list(viewer: User, before: int | None, through: int | None = None) -> SessionList:
-    """Return one page of the sessions that the viewer may see, the most recently active first; three queries."""
+    """Return one page of the sessions that the viewer may see, the most recently active first; four queries."""
     cursor = PageCursor(back=False, value=before, pk=before) if before is not None else None
     found = newest_plans_of_sessions(viewer, through=through)
     page = paginate(found, order="-id", at=PageParameters(PAGE_SIZE, cursor))
-    return SessionList(session_rows(page.rows), page.next.pk if page.next else None, is_first=before is None)
+    calls = _calls_of_sessions(page.rows)
+    rows = [replace(row, calls=calls[row.newest.pk]) for row in session_rows(page.rows)]
+    return SessionList(rows, page.next.pk if page.next else None, is_first=before is None)

@@ -58,6 +58,16 @@ def test_list_names_each_session_once(ada):
     assert "Default session" in page and "0 of 1" in page and "0 of 0" in page
 
 
+def test_list_counts_the_calls_of_each_session(ada):
+    """Also those in plans and those that set up a list; the steps of the list are none."""
+    for _ in range(2):
+        SessionAgent(ada).call("read_plan")
+    SessionAgent(ada, "").setup("a", "b")
+    work_off(make_plan(ada, step(1), step(2)))
+    rows = Pages(ada).client.get("/sessions/").context["listed"].rows
+    assert {row.name: row.calls for row in rows} == {"night": 2, "": 3}
+
+
 def test_page_of_list_redirects_to_session(ada):
     row = SessionAgent(ada).setup("a")
     response = Pages(ada).client.get(f"/plans/{row.public_id}/")
