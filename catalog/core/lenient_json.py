@@ -34,14 +34,15 @@ BYTE_ORDER_MARKS = {
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def read_lenient_json(text: str) -> Any:
+def read_lenient_json(text: str, *, keep_below: int = 0) -> Any:
     """Return the value of JSON text; the last of repeated keys counts. Raises MalformedJSON.
 
     Integers are exact. Numbers that JSON or Python cannot hold, such as NaN, 1e400 and integers of more than 4,300
-    digits, are read as their text.
+    digits, are read as their text. With `keep_below`, what is nested deeper than so many levels becomes its JSON text;
+    otherwise a value that is nested too deeply is refused.
     """
     try:
-        return storable_json(_decoder.decode(text))
+        return _storable(_decoder.decode(text), keep_below or MAX_JSON_DEPTH, keeps=keep_below > 0)
     except json.JSONDecodeError as error:
         raise malformed_json(error) from None
     except RecursionError:
@@ -56,15 +57,17 @@ def storable_json(value: Any) -> Any:
     return _storable(value, MAX_JSON_DEPTH)
 
 
-def _storable(value: Any, depth: int) -> Any:
+def _storable(value: Any, depth: int, *, keeps: bool = False) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else SURROGATES.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict | list) and depth <= 0:
-        raise _too_deep()
+        if not keeps:
+            raise _too_deep()
+        return json.dumps(value)
     if isinstance(value, dict):
-        return {_storable(str(key), 0): _storable(each, depth - 1) for key, each in value.items()}
+        return {_storable(str(key), 0): _storable(each, depth - 1, keeps=keeps) for key, each in value.items()}
     if isinstance(value, list):
-        return [_storable(each, depth - 1) for each in value]
+        return [_storable(each, depth - 1, keeps=keeps) for each in value]
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -29,6 +29,7 @@ from mcp_types import (
     RequestId,
     jsonrpc_message_adapter,
 )
+from pydantic import ValidationError
 
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, retry_after
 from catalog.core.lenient_json import decode_text, read_lenient_json
@@ -36,6 +37,8 @@ from catalog.errors import MalformedJSON
 from catalog.sources.http_answers import is_json, response_text
 from catalog.sources.mcp_failures import MAX_RESPONSE, Failure, Fault, words_of
 
+DEEPEST_MESSAGE = 150
+"""Levels of a message; what is nested deeper stays text. The SDK itself reads no more than 200."""
 STREAM_SECONDS = 1.0
 """Seconds from the start of one GET to the next. GETs that wait at the same time start together."""
 STATUS_FAULTS = {
@@ -90,6 +93,10 @@ class _ClassifiedStream:
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._channel.has_ended = True
             raise
+        if isinstance(item, ValidationError):  # a line of a program that the SDK did not read
+            line = item.errors(include_url=False, include_context=False)[0]["input"]
+            message = read_message(line) if isinstance(line, str | bytes) else None
+            item = SessionMessage(message) if message is not None else item
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError):
             error = item.message.error
             if isinstance(error.data, Failure):
@@ -298,7 +305,8 @@ def read_message(text: str | bytes) -> JSONRPCMessage | None:
     except ValueError:
         pass
     try:
-        value = read_lenient_json(text if isinstance(text, str) else decode_text(text, is_json=True))
+        plain = text if isinstance(text, str) else decode_text(text, is_json=True)
+        value = read_lenient_json(plain, keep_below=DEEPEST_MESSAGE)
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except (ValueError, MalformedJSON):
         return None

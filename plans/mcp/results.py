@@ -301,9 +301,13 @@ def _declared_value(results: list[Any], schema: Schema) -> Any:
     if schema.get("type") == "array":
         return results
     single = results[0] if len(results) == 1 else None
-    if len(results) > 1 or (len(results) == 1 and compile_schema(schema).problems(single)):
-        return results
-    return single
+    if len(results) < 2:
+        # A list of one counts as its only entry, unless the schema says otherwise.
+        is_list = (
+            bool(results) and compile_schema(schema).problems(single) and not compile_schema(schema).problems(results)
+        )
+        return results if is_list else single
+    return results
 
 
 def listed_output_schema(schema: Schema | None) -> Schema | None:

@@ -2,12 +2,18 @@
 
 import base64
 import json
+import sys
+from typing import Any
 
 import pytest
 
 from catalog.core.content import MAX_RESULT
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import UpstreamError
+from catalog.sources.definitions import Definition
+from catalog.sources.mcp_client import Connection, run_on_loop
 from catalog.sources.mcp_results import to_tool_result
+from catalog.sources.settings import UpstreamSettings
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -69,3 +75,40 @@ def test_error_has_its_own_words():
     assert "image/png" in shown.message
     with pytest.raises(UpstreamError):
         read(isError=True, content=[])
+
+
+PROGRAM = r"""
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    about = {"serverInfo": {"name": "x", "version": "1"}, "capabilities": {"tools": {}}}
+    result = {"protocolVersion": "2025-11-25", **about}
+    if asked["method"] == "tools/call":
+        result = {"content": [{"type": "text", "text": "a\ud83d"}, {"type": "hologram"}], "structuredContent": DEEP}
+    elif asked["method"] != "initialize":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    text = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    print(text.replace('"DEEP"', "[" * 300 + "7" + "]" * 300), flush=True)
+"""
+
+
+def test_answer_of_a_program_that_the_sdk_does_not_read_is_kept() -> None:
+    """It has a lone surrogate, a block of an unknown type, and 300 levels: without this the call would time out."""
+    command = (sys.executable, "-c", PROGRAM.replace(": DEEP", ': "DEEP"'))
+    settings = UpstreamSettings(pk=71, name="up", kind="mcp", command=command, timeout=20)
+    definition = Definition(kind="mcp", upstream="x", description="x", input_schema={}, safety_level="safe")
+
+    async def call() -> Any:
+        connection = Connection(settings)
+        try:
+            return await connection.call(definition, {}, level=SafetyLevel.SAFE)
+        finally:
+            await connection.end()
+
+    result = run_on_loop(call(), 30)
+    assert [*result.content] == [{"type": "text", "text": "a\ufffd"}, {"type": "hologram"}]
+    assert result.success
+    assert [each.code for each in result.warnings] == ["not_json"]

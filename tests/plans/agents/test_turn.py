@@ -419,7 +419,9 @@ def test_only_the_last_images_are_sent():
         images = [ResultImage(call=number, number=each, media_type="image/png") for each in range(5)]
         return ToolOutcomes(results=[ToolOutcome(id=f"c{number}", tool="safe", text="t", images=images)])
 
-    turns = [[ModelTurn(calls=[ToolUse(id=f"c{number}", tool="safe")]), shown(number)] for number in (1, 2)]
+    turns: list[list[Message]] = [
+        [ModelTurn(calls=[ToolUse(id=f"c{number}", tool="safe")]), shown(number)] for number in (1, 2)
+    ]
     messages = provider_messages.sanitized_messages([Task(text="t"), *turns[0], *turns[1]])
     kept = [len(one.images) for each in messages if isinstance(each, ToolOutcomes) for one in each.results]
     assert kept == [3, 5]
