@@ -9,6 +9,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import stat
 import unicodedata
@@ -158,6 +159,11 @@ MAX_ENTRIES = 1000
 MAX_MATCHES = 200
 MAX_SEARCH_BYTES = 64 * MAX_FILE_BYTES
 MAX_LINE_LENGTH = 300
+KEY_FILES = re.compile(
+    r"(?i)(^|/)(\.env([.~_-].*)?|\.envrc|\.netrc|\.npmrc|\.pypirc|\.pgpass|(\.ssh|\.aws|\.gnupg)/.*"
+    r"|id_(rsa|dsa|ecdsa|ed25519)|credentials(\.json)?|[^/]*\.(pem|key|p12|pfx|jks|keystore))$"
+)
+"""Paths of files that hold keys or passwords. Also valid as the pattern of a policy's condition."""
 ABSENT_STATE = "absent"
 
 
@@ -273,11 +279,14 @@ class Filesystem:
         return entries
 
     def search(self, text: str, path: str = ".") -> Matches:
-        """Return the lines below a folder that contain the text, ignoring case; at most MAX_MATCHES."""
+        """Return the lines below a folder that contain the text, ignoring case; at most MAX_MATCHES.
+
+        Files with keys are left out: a policy that blocks them sees the folder, not the files that a search reads.
+        """
         needle = text.casefold()
         if not needle.strip():
             raise FilesystemError("The text to search for is empty.")
-        entries = self.list(path, recursive=True)
+        entries = [entry for entry in self.list(path, recursive=True) if not holds_keys(entry.path)]
         if sum(entry.size for entry in entries if entry.size <= MAX_FILE_BYTES) > MAX_SEARCH_BYTES:
             raise FilesystemError(f"{path!r} is too large to search at once. Search a folder inside it.")
         matches: Matches = []
@@ -360,6 +369,11 @@ class Filesystem:
             return self.read_text(entry.path).splitlines()
         except FilesystemError:
             return []  # not text, or gone since it was listed
+
+
+def holds_keys(path: str) -> bool:
+    """Return whether a file's name says that it holds keys or passwords."""
+    return KEY_FILES.search(path) is not None
 
 
 def _read(folder: int, parts: PathParts) -> bytes:

@@ -41,7 +41,7 @@ def read_file(path: FilePath, *, context: ToolContext) -> dict[str, Any]:
 
 @tool(categories=["filesystem", "search"], retry_safe=True)
 def search_files(text: SearchText, path: FolderPath = ".", *, context: ToolContext) -> list[dict[str, Any]]:
-    """Find the lines that contain a text in the files below a workspace folder."""
+    """Find the lines that contain a text in the files below a workspace folder; files with keys are left out."""
     matches = _workspace(context).search(text, path)
     return [{"path": match.path, "line": match.line, "text": match.text} for match in matches]
 

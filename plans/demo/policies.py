@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import Policy
 from approvals.policies.services import create_policy
+from catalog.core.filesystem import KEY_FILES
 
 POLICIES: tuple[dict[str, Any], ...] = (
     {
@@ -26,8 +27,8 @@ POLICIES: tuple[dict[str, Any], ...] = (
         "name": "Files with keys are blocked",
         "order": 4,
         "match": {
-            "tool": "*_file",
-            "arguments": [{"path": "path", "operator": "matches", "value": r"(^|/)\.env(\.|$)"}],
+            "tool": "*_file*",
+            "arguments": [{"path": "path", "operator": "matches", "value": KEY_FILES.pattern}],
         },
         "effect": "deny",
         "message": "Agents may not open files with keys. Ask a person for the value you need.",

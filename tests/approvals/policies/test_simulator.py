@@ -11,6 +11,7 @@ from approvals.policies.rulebook import NO_HOLDING_POLICY
 from approvals.policies.simulator import CANNOT_ALLOW_DANGEROUS, RefusedArguments, simulate
 from catalog.errors import ParameterError
 from catalog.models import Source
+from plans.demo.policies import POLICIES
 from tests.approvals.factories import ARGUMENTS, make_tool
 from tests.rest import Rest
 
@@ -132,3 +133,32 @@ def test_stored_schema_is_used_if_the_code_is_not_loaded():
     with pytest.raises(RefusedArguments) as refusal:
         simulate("write_note", {"path": "a"})
     assert refusal.value.details["errors"][0]["path"] == "content"
+
+
+def test_a_text_that_leads_elsewhere_is_denied_but_not_allowed(admin):
+    match = {"arguments": [{"path": "path", "operator": "matches", "value": "^reports/"}]}
+    arguments = ARGUMENTS | {"path": "reports/../secrets"}
+    allowing = make(admin, name="Reports", effect="allow", message="", match=match)
+    assert simulate("read_note", ARGUMENTS | {"path": "reports/x"}).decided.policy == allowing
+    found = simulate("read_note", arguments)
+    assert [each.field for each in found.passed[0].reasons] == ["arguments"]
+    denying = make(admin, name="No reports", match=match)
+    assert simulate("read_note", arguments).decided.policy == denying
+
+
+KEPT = [
+    ("read_file", {"path": ".env"}),
+    ("read_file", {"path": "app/.env.production"}),
+    ("write_file", {"path": "tls/server.pem", "content": "x"}),
+    ("propose_file_edit", {"path": ".env", "original": "a", "modified": "b", "description": "x"}),
+    ("search_files", {"text": "=", "path": ".ssh/keys"}),
+]
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize(("tool", "arguments"), KEPT)
+def test_policy_of_the_demo_blocks_files_with_keys(admin, tool, arguments):
+    [document] = [each for each in POLICIES if each["name"] == "Files with keys are blocked"]
+    services.create_policy(document, by=admin)
+    assert simulate(tool, arguments).effect == "deny"
+    assert simulate("read_file", {"path": "keys/readme.md"}).effect != "deny"

@@ -391,6 +391,15 @@ def test_search_finds_lines_in_text_files_only(workspace, root):
         workspace.search("  ")
 
 
+def test_search_leaves_out_files_with_keys(workspace, root):
+    for name in (".env", ".env.local", "app/.ENV", "server.pem", ".ssh/config", "keys.md", "environment.md"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("password=x")
+
+    assert [match.path for match in workspace.search("=")] == ["environment.md", "keys.md"]
+    assert {".env", "server.pem"} <= {entry.path for entry in workspace.list()}
+
+
 def test_a_search_through_too_much_says_so(workspace, root, monkeypatch):
     monkeypatch.setattr(filesystem_module, "MAX_SEARCH_BYTES", 2)
     (root / "a.md").write_text("abc")
