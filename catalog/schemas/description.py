@@ -234,3 +234,37 @@ def in_schema_order(value: Any, schema: object, root: SchemaMapping | None = Non
         properties.update({name: each for name, each in (named or {}).items() if name not in properties})
     names = [*(name for name in properties if name in value), *(name for name in value if name not in properties)]
     return {name: in_schema_order(value[name], properties.get(name, {}), top) for name in names}
+
+
+_EMPTY: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+
+
+def skeleton(schema: object, root: SchemaMapping | None = None, depth: int = 0) -> Any:
+    """Return a value of the schema's shape to be filled in: required members, or all if none is required.
+
+    A value that the schema gives is taken over: its constant, its default, its first example or choice.
+    """
+    top: SchemaMapping = root if root is not None else schema if isinstance(schema, Mapping) else {}
+    plain = expand_schema(schema, top)
+    plain = next(iter(union_variants(plain, top)), plain)
+    for key in ("const", "default"):
+        if key in plain:
+            return plain[key]
+    for key in ("examples", "enum"):
+        if isinstance(plain.get(key), list) and plain[key]:
+            return plain[key][0]
+    properties = plain.get("properties")
+    if isinstance(properties, Mapping) and depth < MAX_PARAMETER_DEPTH:
+        names = [name for name in properties if name in plain.get("required", properties)] or list(properties)
+        return {name: skeleton(properties[name], top, depth + 1) for name in names}
+    return _EMPTY.get(str(plain.get("type", "")))
+
+
+def accepts_text(schema: object) -> bool:
+    """Return whether a value of this schema may be a string."""
+    root: SchemaMapping = schema if isinstance(schema, Mapping) else {}
+    plain = expand_schema(schema, root)
+    return any(
+        part.get("type", "string") == "string" and not isinstance(part.get("const", ""), (dict, list, int, float))
+        for part in union_variants(plain, root) or (plain,)
+    )

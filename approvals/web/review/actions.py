@@ -3,6 +3,7 @@
 `ReviewActions` lists the buttons and menu choices; `perform_action` carries out an action by its name.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -33,6 +34,7 @@ from catalog.access.roles import agent_token_of, find_active_user, user_display_
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.errors import field_error
+from catalog.schemas.description import accepts_text, skeleton
 from catalog.ui.labels import format_time_left
 from catalog.ui.page_forms import MultilineField
 
@@ -198,10 +200,15 @@ class ReviewActions:
 
     @property
     def expects_json_response(self) -> bool:
-        """True if an answer instead of the tool defaults to JSON because the output schema allows no string."""
-        schema = self.request.tool_version.output_schema
-        kinds = schema.get("type") if isinstance(schema, dict) else "string"
-        return "string" not in (kinds if isinstance(kinds, list) else [kinds])
+        """True if an answer instead of the tool must be JSON because the output schema allows no string."""
+        return self.response_schema is not None and not accepts_text(self.response_schema)
+
+    @property
+    def response_skeleton(self) -> str:
+        """JSON text of the shape that the output schema asks for; empty if text is accepted."""
+        if not self.expects_json_response:
+            return ""
+        return json.dumps(skeleton(self.response_schema), indent=2, ensure_ascii=False)
 
 
 class NoteForm(forms.Form):

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import timedelta
+from html import unescape
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,6 +18,7 @@ from approvals.reviews.decisions import decide
 from approvals.web.review.batch import load_batch
 from catalog.access.roles import can_see_all
 from catalog.core import clock
+from catalog.models import ToolVersion
 from plans.models import Plan
 from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule, setback_on
 from tests.builders import make_plan, request_of, step, work_off, write_step
@@ -154,6 +156,18 @@ def test_response_must_match_the_schema(ada, rosa):
     pages.send(page_of(request, "decision"), fields | {"response": "It is done."})
     request.refresh_from_db()
     assert request.status == "responded"
+
+
+def test_answer_is_json_where_the_schema_accepts_no_text(ada, rosa):
+    request, pages = ask(ada), Pages(rosa)
+    pages.open(page_of(request, view="respond"))
+    assert len(re.findall(r'<input type="radio"\s+name="response_as"', pages.html)) == 2
+    schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+    ToolVersion.objects.filter(pk=request.tool_version_id).update(output_schema=schema)
+    pages.open(page_of(request, view="respond"))
+    assert '<input type="hidden" name="response_as" value="json">' in pages.html
+    [answer] = re.findall(r'<textarea[^>]*name="response"[^>]*>(.*?)</textarea>', pages.html, re.S)
+    assert json.loads(unescape(answer)) == {"count": 0}
 
 
 @pytest.mark.parametrize("sent", ["seen", "stale", "late"])
