@@ -27,6 +27,7 @@ from plans.store.requesters import Requester
 from tests.builders import approve, call_of, make_plan, reject, request_of, step, step_of, work_off
 from tests.catalogs import fill_catalog
 from tests.invariants import assert_invariants
+from tests.pages import Pages
 
 PAID: list[Any] = []
 
@@ -207,3 +208,15 @@ def test_approval_without_defaults_starts_nothing(ada, rosa):
     work_off(plan)
     assert PAID == []
     assert [each.status for each in ApprovalRequest.objects.order_by("pk")] == ["superseded", "pending"]
+
+
+def test_pages_say_which_values_are_defaults(ada, rosa):
+    plan = ask(ada)
+    desk = Pages(rosa).open(f"/approvals/?item={request_of(plan).public_id}")
+    assert "default: entries.0.amount" in desk
+    assert "· default" in desk
+    operator = Pages(ada)
+    assert "memo : \"none\" – default" in operator.open(f"/plans/{plan.public_id}/?step=1&tab=input")
+    operator.open("/tools/pay/try/")
+    checked = operator.send("/tools/pay/try/", {"mode": "json", "json": json.dumps(ASKED), "do": "check"})
+    assert "entries.0.amount : 5000 – default" in checked
