@@ -173,12 +173,11 @@ def _end_covering(call: Call, because: str) -> None:
     request = call.approval  # loaded by the code that decided it
     scopes = available_scopes(request)
     grants = Grant.objects.filter(in_force(clock.now()), tool=request.tool_version.tool_id).order_by("pk")
+    in_scope = [grant for grant in grants if scopes.get(grant.scope) == grant.scope_ref]
+    if not in_scope:
+        return
     arguments = stored_arguments(validator_of(request.tool_version.input_schema), call.arguments_json, call.defaults)
-    found = [
-        grant
-        for grant in grants
-        if scopes.get(grant.scope) == grant.scope_ref and conditions_cover(grant.conditions, arguments)
-    ]
+    found = [grant for grant in in_scope if conditions_cover(grant.conditions, arguments)]
     if found:
         end_grants(found, because)
 

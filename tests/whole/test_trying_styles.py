@@ -59,7 +59,7 @@ def test_a_tool_of_every_style_is_tried_from_its_page(ada, name):
     assert form["mode"] == "form"
     pages.send(path, form | {"do": "call"})
     call = Call.objects.get()
-    assert call.arguments_json == factories.CALLS[name]
+    assert call.given_json == factories.CALLS[name]
     work_off(Plan.objects.get(public_id=call.plan_ref))
     pages.open(f"{path}?call={call.public_id}")
     assert Call.objects.get().response_json["results"] == factories.RESULTS[name]

@@ -188,7 +188,7 @@ def test_null_is_asked_for():
     [
         ({"json__any": "{"}, [("any", "json")]),
         ({"json__any": '{"a": 1, "a": 2}'}, [("any", "json")]),
-        ({"value__n": "9" * 300}, [("n", "json")]),
+        ({"value__n": "1e999"}, [("n", "json")]),
         ({"size__ns": "1", "value__ns.0": ""}, [("ns.0", "required")]),
         ({"size__": "2", "key__+0": "k", "json__+0": "1", "key__+1": "k", "json__+1": "2"}, [("k", "duplicate_key")]),
         ({"size__": "1", "key__+0": "", "json__+0": "1"}, [("", "required")]),

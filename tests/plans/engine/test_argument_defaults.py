@@ -216,7 +216,7 @@ def test_pages_say_which_values_are_defaults(ada, rosa):
     assert "default: entries.0.amount" in desk
     assert "· default" in desk
     operator = Pages(ada)
-    assert "memo : \"none\" – default" in operator.open(f"/plans/{plan.public_id}/?step=1&tab=input")
+    assert 'memo : "none" \N{EN DASH} default' in operator.open(f"/plans/{plan.public_id}/?step=1&tab=input")
     operator.open("/tools/pay/try/")
     checked = operator.send("/tools/pay/try/", {"mode": "json", "json": json.dumps(ASKED), "do": "check"})
-    assert "entries.0.amount : 5000 – default" in checked
+    assert "entries.0.amount : 5000 \N{EN DASH} default" in checked

@@ -58,7 +58,7 @@ def test_call_from_form(ada):
     pages = Pages(ada)
     press(pages, TRIP, "call", **BONN_FIELDS)
     call = Call.objects.get()
-    assert (call.arguments_json, call.via, call.requested_by) == (BONN, "page", ada)
+    assert (call.given_json, call.via, call.requested_by) == (BONN, "page", ada)
     assert f'hx-get="{TRIP}?call={call.public_id}"' in pages.html
     finished(call)
     text = pages.open(f"{TRIP}?call={call.public_id}")
@@ -155,7 +155,7 @@ def test_form_and_json_are_equivalent(ada):
 def test_json_problems_have_paths(ada):
     pages = Pages(ada)
     press(pages, TRIP, "call", mode="json", json=json.dumps(BONN))
-    assert Call.objects.get().arguments_json == BONN
+    assert Call.objects.get().given_json == BONN
     page_text = press(pages, TRIP, "call", 422, mode="json", json='{"title": 5}')
     assert "title: " in page_text and "stops: " in page_text
     for text in ("[1]", "{", '{"a": 1, "a": 2}', "NaN", "{" * 500, '{"n": 1' + "0" * 5000 + "}"):
