@@ -243,7 +243,8 @@ def _chunks(table: RightsTable) -> Iterator[list[_Row]]:
     """Yield the rows that are compared, with their keys, in chunks to limit memory."""
     last = 0
     condition = f"({table.where}) AND id > %s" if table.where else "id > %s"
-    while rows := list(_rows(table, f"{condition} ORDER BY id LIMIT {CHUNK}", [last])):
+    order = f"{_model(table.model)._meta.db_table}.id"
+    while rows := list(_rows(table, f"{condition} ORDER BY {order} LIMIT {CHUNK}", [last])):
         yield rows
         last = rows[-1][0]
 

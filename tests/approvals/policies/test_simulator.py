@@ -139,11 +139,18 @@ def test_a_text_that_leads_elsewhere_is_denied_but_not_allowed(admin):
     match = {"arguments": [{"path": "path", "operator": "matches", "value": "^reports/"}]}
     arguments = ARGUMENTS | {"path": "reports/../secrets"}
     allowing = make(admin, name="Reports", effect="allow", message="", match=match)
-    assert simulate("read_note", ARGUMENTS | {"path": "reports/x"}).decided.policy == allowing
+    assert decided_by(ARGUMENTS | {"path": "reports/x"}) == allowing
     found = simulate("read_note", arguments)
     assert [each.field for each in found.passed[0].reasons] == ["arguments"]
     denying = make(admin, name="No reports", match=match)
-    assert simulate("read_note", arguments).decided.policy == denying
+    assert decided_by(arguments) == denying
+
+
+def decided_by(arguments: dict[str, Any]) -> Policy:
+    """Return the policy that decides a call of the safe tool."""
+    decided = simulate("read_note", arguments).decided
+    assert decided is not None
+    return decided.policy
 
 
 KEPT = [
