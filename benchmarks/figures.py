@@ -57,6 +57,9 @@ AT_ONCE = {**MANY_WAIT, "TOOLGATE_UNDO_SECONDS": "0"}
 LOCAL_UPSTREAM = {"TOOLGATE_EGRESS_ALLOW": "127.0.0.1"}
 """Requests may reach a server on this machine."""
 
+WORKSPACE_TOOLS = {"TOOLGATE_TOOLS": "benchmarks.tools,catalog.toolsets.workspace"}
+"""The tools of the workspace are enabled."""
+
 FIGURES = (
     Figure("chain_ms_per_step", "chain"),
     Figure("chain_ms_per_step_normal", "chain", settings={"TOOLGATE_SQLITE_SYNCHRONOUS": "NORMAL"}, only="sqlite"),
@@ -80,6 +83,15 @@ FIGURES = (
     Figure("catalog_page_ms", "catalog_page", value="p95"),
     Figure("plan_page_ms", "plan_page", value="p95"),
     Figure("queue_page_ms", "queue_page", value="p95"),
+    Figure("request_page_ms", "request_page", value="p95", settings=WORKSPACE_TOOLS),
+    Figure(
+        "request_page_kb",
+        "request_page",
+        unit="kB",
+        value="max",
+        function="measure_size",
+        settings=WORKSPACE_TOOLS,
+    ),
     Figure("waiting_cost", "waiting_cost", unit="MiB", settings=MANY_WAIT),
     Figure("waiting_threads", "waiting_cost", unit="threads", settings=MANY_WAIT, function="threads"),
     Figure("serve_rss_mib", "serve", unit="MiB", function="rss"),

@@ -15,6 +15,7 @@ urlpatterns = [
     path("approvals/grants/", grants.grants, name="grants"),
     path("approvals/grants/<slug:public_id>/revoke/", grants.revoke_grant_page, name="grant-revoke"),
     path("approvals/<slug:public_id>/grant/", grants.propose_grant_page, name="grant-from"),
+    path("approvals/<slug:public_id>/change/", views.change_rows, name="change-rows"),
     path("approvals/<slug:public_id>/decision/", views.decision, name="decision"),
     path("approvals/<slug:public_id>/edit/", views.edit, name="edit"),
     path("approvals/<slug:public_id>/undo/", views.undo, name="undo"),

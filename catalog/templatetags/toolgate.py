@@ -5,7 +5,7 @@ All output is escaped.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -306,9 +306,43 @@ def skipped_lines(row: DiffRow) -> str:
     if row.kind == "gap":
         return f"{row.skipped} unchanged lines"
     return format_html(
-        "<strong>{} lines, {}, are too many to be drawn here. Changed lines are among them.</strong>",
+        "<strong>{} lines, {}, are not shown. Changed lines may be among them.</strong>",
         row.skipped,
         bytes_size(row.size),
+    )
+
+
+@register.simple_tag
+def diff_rows(rows: Sequence[DiffRow], address: str = "") -> str:
+    """Render the rows of a diff; a cut offers to load its lines from `address`. In Python, for there are many."""
+    return format_html_join("", "{}", ((_diff_row(row, address),) for row in rows))
+
+
+def _diff_row(row: DiffRow, address: str) -> str:
+    if row.kind not in ("gap", "cut"):
+        kind = format_html(' class="{}"', row.kind) if row.kind != "same" else ""
+        return format_html(
+            '<tr{}><td class="line-number">{}</td><td class="line-number">{}</td><td class="sign">{}</td><td>{}</td></tr>',
+            kind,
+            row.old or "",
+            row.new or "",
+            {"add": "+", "del": "\u2212"}.get(row.kind, ""),
+            marked(row),
+        )
+    load = ""
+    if row.kind == "cut" and address:
+        url = f"{address}?from={row.start}"
+        load = format_html(
+            ' <a class="button compact" href="{0}" hx-get="{0}" hx-target="closest tr" hx-swap="outerHTML">{1}</a>',
+            url,
+            _("Show the next lines"),
+        )
+    return format_html(
+        '<tr class="gap"{}><td class="line-number"></td><td class="line-number"></td><td class="sign"></td>'
+        "<td>{}{}</td></tr>",
+        format_html(' data-unshown="{}"', row.skipped) if row.kind == "cut" else "",
+        skipped_lines(row),
+        load,
     )
 
 

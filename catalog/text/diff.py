@@ -17,8 +17,8 @@ MAX_LINE_PAIRS = 1_000_000
 MAX_WORD_PAIRS = 10_000
 MAX_TOTAL_WORD_PAIRS = 200_000
 LINE_COST = 50
-MAX_DIFF_ROWS = 4000
-"""Maximum rows rendered of a diff; more would take seconds."""
+MAX_DIFF_ROWS = 1000
+"""Maximum rows rendered of a diff at once; the others are loaded on request."""
 MIN_SIMILARITY = 0.4
 _WORD_PATTERN = re.compile(r"\w+|\s+|[^\w\s]")
 Opcode = tuple[str, int, int, int, int]
@@ -42,7 +42,8 @@ class Segment:
 class DiffRow:
     """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines) or cut.
 
-    A cut stands for `skipped` rows of `size` bytes, including changed ones, that are too many to render.
+    A cut stands for `skipped` lines of `size` bytes from the row `start` on, including changed ones, that are not
+    rendered at once.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class DiffRow:
     lacks_newline: bool = False
     skipped: int = 0
     size: int = 0
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,30 @@ def diff_texts(before: str | None, after: str | None) -> TextDiff:
 
 
 def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return the rows to render: all, or the first and last ones if they are too many."""
+    """Return the rows to render: all, or the first and last ones with a cut between them if they are too many."""
     if len(rows) <= MAX_DIFF_ROWS:
         return list(rows)
     half = MAX_DIFF_ROWS // 2
-    left_out = rows[half:-half]
+    return [*rows[:half], _cut_row(rows, half), *rows[-half:]]
+
+
+def rows_from(rows: Sequence[DiffRow], start: int) -> list[DiffRow]:
+    """Return the next rows of a cut, from `start` on, with another cut if not all of them are rendered at once."""
+    end = start + MAX_DIFF_ROWS
+    if end >= len(rows) - MAX_DIFF_ROWS // 2:
+        return list(rows[start : len(rows) - MAX_DIFF_ROWS // 2])
+    return [*rows[start:end], _cut_row(rows, end)]
+
+
+def unshown_lines(rows: Sequence[DiffRow]) -> int:
+    """Return the number of lines that `truncate_rows` leaves out."""
+    return _cut_row(rows, MAX_DIFF_ROWS // 2).skipped if len(rows) > MAX_DIFF_ROWS else 0
+
+
+def _cut_row(rows: Sequence[DiffRow], start: int) -> DiffRow:
+    left_out = rows[start : len(rows) - MAX_DIFF_ROWS // 2]
     size = sum(1 + sum(len(each.text.encode(errors="replace")) for each in row.segments) for row in left_out)
-    count = sum(row.skipped or 1 for row in left_out)
-    return [*rows[:half], DiffRow("cut", skipped=count, size=size), *rows[-half:]]
+    return DiffRow("cut", skipped=sum(row.skipped or 1 for row in left_out), size=size, start=start)
 
 
 def side_by_side(rows: Iterable[DiffRow]) -> Iterator[tuple[DiffRow | None, DiffRow | None]]:

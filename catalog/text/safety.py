@@ -289,14 +289,14 @@ _THIS_WAS = r"(?:this|it|(?:the|this)\s+(?:call|request|action|change|command|st
 # and with a verb of approval, or about the call itself.
 _CLAIMS = re.compile(
     r"\bpre-?\s?approved\b|\balready\s+(?:been\s+)?(?:approved|reviewed|cleared)\b"
-    rf"|(?:^\W*|[.!?]\s+|\b{_THIS_WAS}){_APPROVED}\s+by\b"
+    rf"|(?:^[^\w\n]{{0,20}}|[.!?]\s|\b{_THIS_WAS}){_APPROVED}\s+by\b"
     r"|\bno\s+(?:review|approval|human)\s+(?:is\s+)?(?:needed|required|necessary)\b|\bauto-?approved?\b"
     r"|\bsafe\s+to\s+(?:approve|run)\b(?!\s+(?:again|twice|repeatedly|concurrently|in\s+parallel|(?:multiple|many)\s+times))"
     r"|\bapproval\s+(?:is\s+)?not\s+(?:needed|required)\b|\bjust\s+approve\b"
-    r"|\bpress\s+a\b(?=\W*(?:$|(?:to|now|twice|again|and)\b))"
+    r"|\bpress\s+a\b(?=\W{0,3}(?:$|(?:to|now|twice|again|and)\b))"
     r"|\bignore\s+(?:all\s+|any\s+)?(?:previous|above|warnings?)\b"
     r"|\b(?:this\s+is\s+)?(?:only\s+)?a\s+(?:test|drill)\b[,.!]?\s+(?:approve|nothing)\b"
-    r"|^\W*(?:policy|toolgate|system|reviewer|admin(?:istrator)?)\W*:[^\n]{0,80}?"
+    r"|^[^\w\n]{0,20}(?:policy|toolgate|system|reviewer|admin(?:istrator)?)[^\w\n]{0,3}:[^\n]{0,80}?"
     r"\b(?:approv\w+|allow\w*|authori[sz]\w+|clear(?:ed|ance)|permit\w*|grant\w*|confirm\w*|accept\w*|agreed|fine|harmless|safe|ok(?:ay)?|go\s+ahead)\b",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -40,7 +40,8 @@ class DecisionForm:
 
     `hunks` are the checked ones, None if there was no choice.
     `response` is the text of an answer instead of the tool; with `as_json` it is parsed as JSON.
-    `sent_from` names the form that gets the values back if the decision is not recorded.
+    `saw_all`: the lines that the page had left out were loaded. `sent_from` names the form that gets the values back if
+    the decision is not recorded.
     """
 
     verdict: str
@@ -52,6 +53,7 @@ class DecisionForm:
     response: str = ""
     as_json: bool = False
     confirmation: Confirmation = field(default_factory=Confirmation)
+    saw_all: bool = False
     arguments: Mapping[str, Any] | None = None
     sent_from: FormOrigin = "bar"
 
@@ -70,6 +72,7 @@ class DecisionForm:
             _read_text(form, "response"),
             form.get("response_as") == "json",
             Confirmation(form.get("typed", ""), form.get("since", "")),
+            form.get("shown") == "all",
             sent_from="respond" if "response" in form else "bar",
         )
 
@@ -253,8 +256,9 @@ def submit_decision(held: ApprovalRequest, by: User, form: QueryDict) -> Decisio
             subject = subject_of_edit(held, edit)
         if answer.verdict == ReviewVerdict.APPROVE:
             briefing = detail_for(held, by)
-            if briefing.second_press and not answer.confirmed:
-                again = DecisionError("again", answer=answer)
+            reason = _second_press_reason(briefing, answer, editing)
+            if reason and not answer.confirmed:
+                again = DecisionError("again", reason, answer)
                 return DecisionResult(setback=again, editing=editing, subject=subject, confirmation=answer.confirmation)
             check_confirmation(held, by, subject or briefing.subject, answer.confirmation)
         request = decide(held, by=by, decision=answer.decision(), edit=edit)
@@ -262,6 +266,13 @@ def submit_decision(held: ApprovalRequest, by: User, form: QueryDict) -> Decisio
         return replace(_failure_result(held, by, error, answer, form), subject=subject)
     undoable = has_undo_window(answer.verdict) and not _is_open(request)
     return DecisionResult(message=success_message(answer.verdict, request), undoable=undoable)
+
+
+def _second_press_reason(briefing: RequestDetail, answer: DecisionForm, editing: EditForm | None) -> str:
+    """Return the reason for which approving what was submitted needs a second press; empty if it needs none."""
+    if editing is not None and editing.changes:
+        return briefing.second_press_for(editing.unshown_lines)
+    return briefing.second_press_when_shown if answer.saw_all else briefing.second_press
 
 
 def edit_check_result(editing: EditForm, form: QueryDict) -> DecisionResult:

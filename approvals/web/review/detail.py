@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import candidate_reviewers, extra_approval_reason, is_input_author, may_decide
@@ -53,7 +53,7 @@ from catalog.core import clock
 from catalog.definitions.levels import Reversibility
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import PLACEHOLDER_KEY, describe_placeholders
-from catalog.text.diff import MAX_DIFF_ROWS, Hunk, HunkedDiff, TextDiff, diff_texts
+from catalog.text.diff import Hunk, HunkedDiff, TextDiff, diff_texts, unshown_lines
 from catalog.tools.registry import get_tool
 
 
@@ -131,8 +131,8 @@ class RequestDetail:
 
     @property
     def is_cut(self) -> bool:
-        """True if the change is too long to be shown in full; it can then only be decided as a whole."""
-        return self.change is not None and len(self.change.rows) > MAX_DIFF_ROWS
+        """True if not all of the change is shown at once; it can then only be decided as a whole."""
+        return self.unshown_lines > 0
 
     @property
     def progress(self) -> str:
@@ -317,12 +317,32 @@ class RequestDetail:
         """True if the call cannot be undone."""
         return self.request.tool_version.reversibility == Reversibility.IRREVERSIBLE
 
+    @cached_property
+    def unshown_lines(self) -> int:
+        """Number of lines of the change that the page leaves out until they are loaded."""
+        return unshown_lines(self.change.rows) if self.change is not None else 0
+
     @property
     def second_press(self) -> str:
         """Reason for which approving needs a second press, for the button; empty if one press is enough."""
+        return self.second_press_for(self.unshown_lines)
+
+    @property
+    def second_press_when_shown(self) -> str:
+        """The same once all lines of the change were loaded."""
+        return self.second_press_for(0)
+
+    def second_press_for(self, unshown: int) -> str:
+        """Return the reason for a second press if this many lines were not shown."""
+        lasting = ""
         if self.is_irreversible:
-            return gettext("this cannot be undone")
-        return gettext("read the warning first") if self.warnings.any else ""
+            lasting = gettext("this cannot be undone")
+        elif self.warnings.any:
+            lasting = gettext("read the warning first")
+        if not unshown:
+            return lasting
+        shown = ngettext("%(count)s line was not shown", "%(count)s lines were not shown", unshown) % {"count": unshown}
+        return f"{shown}, {lasting}" if lasting else shown
 
     @cached_property
     def answer(self) -> Review | None:

@@ -17,7 +17,7 @@ from approvals.web.review.rendering import arguments_as_lines, effect_lines
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from catalog.schemas.defaults import dotted_paths
-from catalog.text.diff import TextDiff, diff_texts
+from catalog.text.diff import TextDiff, diff_texts, unshown_lines
 from catalog.ui.forms.editor import ArgumentsEditor
 
 
@@ -61,6 +61,11 @@ class EditForm(ArgumentsEditor):
             return diff_texts(shown.get("before"), shown.get("after"))
         change = diff_texts(effect_lines(current_round(self.request).preview_json), effect_lines(shown))
         return change if shown and (change.added or change.removed) else None
+
+    @property
+    def unshown_lines(self) -> int:
+        """Number of lines of both comparisons that the page leaves out."""
+        return sum(unshown_lines(change.rows) for change in (self.change, self.preview_change) if change is not None)
 
     @property
     def changes(self) -> int:

@@ -35,7 +35,8 @@ from approvals.web.review.detail import detail_for
 from approvals.web.review.edit_form import bind_form
 from approvals.web.review.inbox import Inbox, InboxQuery, inbox_for, inbox_list, inbox_url, next_request_id, summary_of
 from catalog.errors import ToolgateError
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.text.diff import rows_from
+from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 
 UNDO, FINAL = "undo", "final"
 """Tags of messages about a decision that can be undone, in whose place the page shows the last one, or cannot be."""
@@ -63,6 +64,19 @@ def result(request: PageRequest, public_id: str) -> HttpResponse:
     return render(request, "approvals/_result.html", shown)
 
 
+@require_safe
+@sign_in_required
+def change_rows(request: PageRequest, public_id: str) -> HttpResponse:
+    """Show the next lines of a change that is too long to be shown at once, from the row `from` on."""
+    held = request_or_404(request, public_id)
+    about = detail_for(held, request.user)
+    if about.change is None:
+        raise Http404
+    rows = rows_from(about.change.rows, parse_number(request.GET.get("from", ""), most_digits=7) or 0)
+    template = "approvals/_change_rows.html" if request.htmx else "approvals/change.html"
+    return render(request, template, {"section": "approvals", "held": held, "detail": about, "rows": rows})
+
+
 @require_POST
 @sign_in_required
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
@@ -76,7 +90,7 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
         messages.success(request, outcome.message, extra_tags=UNDO)
     else:
         messages.success(request, f"{summary_of(request.user, held)}: {outcome.message}", extra_tags=FINAL)
-    return decision_response(request, following)
+    return decision_response(request, following or public_id)  # after the last one its result is what comes next
 
 
 @require_POST

@@ -106,13 +106,24 @@ function toMark(list) {
   return list.querySelector(`${ITEM}[aria-current]`) ?? byId(chosen.get(list.id));
 }
 
+const revealed = new Map();
+
+/** Scroll a list that stands beside the pane once to each request that is opened. */
+function reveal(list, item) {
+  if (list.dataset.list !== "follow" || isPhone() || revealed.get(list.id) === item.id) return;
+  revealed.set(list.id, item.id);
+  item.scrollIntoView({ block: "nearest" });
+}
+
 // Lists and items keep their mark when a socket replaces them. While several requests are shown together, none is
 // marked; J and K continue from the last one.
 onChange(() => {
   const together = document.querySelector("[data-several]") !== null;
   for (const list of document.querySelectorAll("[data-list][id]")) {
     const current = together ? null : toMark(list);
-    if (current) choose(current);
-    else for (const item of list.querySelectorAll(`${ITEM}[aria-current]`)) item.removeAttribute("aria-current");
+    if (current) {
+      choose(current);
+      reveal(list, current);
+    } else for (const item of list.querySelectorAll(`${ITEM}[aria-current]`)) item.removeAttribute("aria-current");
   }
 });

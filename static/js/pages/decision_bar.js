@@ -59,6 +59,22 @@ function unlock() {
   delete watched.button.dataset.unread;
 }
 
+/** Say what a second press is for: lines that were not loaded, and what the server names besides. */
+function countUnshown() {
+  const button = approveButton(bar());
+  if (!button || !("againShown" in button.dataset)) return;
+  const lines = [...document.querySelectorAll("#effect [data-unshown]")];
+  const count = lines.reduce((sum, line) => sum + Number(line.dataset.unshown), 0);
+  const unshown = count ? `${count} lines were not shown` : "";
+  const reason = [unshown, button.dataset.againShown].filter(Boolean).join(", ");
+  button.form.elements.shown.value = count ? "" : "all";
+  if (button.dataset.again === reason) return;
+  disarm();
+  if (reason) button.dataset.again = reason;
+  else delete button.dataset.again;
+  button.querySelector("[data-reason]").textContent = reason;
+}
+
 function arm(button) {
   button.classList.add("armed");
   answer(`Approve: press again, ${button.dataset.again}.`);
@@ -251,3 +267,4 @@ onKey("q", () => {
 });
 onKey("Escape", () => disarm() || closeOpenMenu() || stopWriting() || clearSelection() || leave());
 onChange(lock);
+onChange(countUnshown);

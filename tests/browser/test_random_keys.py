@@ -1,0 +1,69 @@
+"""Random keys with random pauses clear the desk: each decision is the answer that was pressed last."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from approvals.models import ApprovalRequest, Review
+from tests import counts
+from tests.approvals.factories import ask, make_tool, set_rule
+from tests.browser.conftest import PageAs
+from tests.browser.desk import LONG, open_inbox
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
+REQUESTS = counts.count(50, 6)
+KEYS = counts.count(10_000, 70)
+PRESSED = ("a", "d", "c", "Control+Enter", "Escape", "z", "j", "k", "e", "r", "m", "Enter", "n", "o", "Space")
+ANSWERS = {"a": "approve", "d": "reject", "c": "request_changes", "e": "approve", "r": "respond"}
+# What is pressed counts where the bar offers it: the key of an answer, and Control Enter where one answer is shown alone.
+RECORD = """() => {
+  window.pressed = {};
+  window.sent = [];
+  const offered = (selector) => document.querySelector(selector)?.checkVisibility({ visibilityProperty: true });
+  const places = { a: ".decide .go", d: "[data-answer=reject]", c: ".decide .menu", e: ".decide .menu", r: ".decide .menu" };
+  addEventListener("keydown", (event) => {
+    const shown = document.getElementById("detail")?.dataset.shown?.slice(2);
+    const isTyping = document.activeElement?.matches("textarea, input:not([type=checkbox], [type=radio]), select");
+    const verdict = ANSWERS[event.key];
+    if (!event.ctrlKey && !isTyping && verdict && offered(places[event.key])) pressed[shown] = verdict;
+    if (event.ctrlKey && isTyping && offered("#editing")) pressed[shown] = "approve";
+    if (event.ctrlKey && isTyping && offered("#send-answer")) pressed[shown] = "respond";
+  }, true);
+  document.addEventListener("htmx:configRequest", (event) => {
+    const found = event.detail.path.match(/approvals\\/(apr_[^/]+)\\/decision/);
+    if (found) sent.push([found[1], event.detail.formData.get("verdict"), pressed[found[1]] ?? ""]);
+  });
+}"""
+
+
+def test_each_decision_is_the_answer_pressed_last(ada, rosa, settings, page_as: PageAs):
+    """Sent is what was chosen last for the request on screen, and recorded is what was sent."""
+    seeded = random.Random(counts.seed())
+    settings.TOOLGATE_UNDO_SECONDS = 60
+    set_rule(reason_required=True)
+    wipe = make_tool("wipe_note", reversibility="irreversible")
+    for number in range(REQUESTS):
+        ask(ada, *([wipe] if number % 5 == 4 else []), **({"preview": LONG} if number % 3 == 2 else {}))
+    page = page_as(rosa)
+    open_inbox(page)
+    page.evaluate(RECORD.replace("ANSWERS", str(ANSWERS)))
+    for key in _keys(seeded):
+        page.keyboard.press(key)
+        if seeded.random() < 0.3:
+            page.wait_for_timeout(seeded.choice((5, 40, 150, 800)))
+    eventually(lambda: page.locator("html[data-busy]").count() == 0, what="the last answer")
+    sent = page.evaluate("sent")
+    assert sent
+    assert [each for each in sent if each[1] != each[2]] == []
+    verdicts = {(public_id, verdict) for public_id, verdict, _ in sent}
+    recorded = Review.objects.values_list("request__public_id", "verdict")
+    assert set(recorded) <= verdicts
+    assert ApprovalRequest.objects.count() == REQUESTS
+
+
+def _keys(seeded: random.Random) -> Iterator[str]:
+    """Yield keys as someone in a hurry presses them: answers and what sends them more often than all others."""
+    for _ in range(KEYS):
+        yield seeded.choice(PRESSED[:5]) if seeded.random() < 0.6 else seeded.choice(PRESSED)
