@@ -17,12 +17,13 @@ REQUESTS = counts.count(50, 6)
 KEYS = counts.count(10_000, 70)
 PRESSED = ("a", "d", "c", "Control+Enter", "Escape", "z", "j", "k", "e", "r", "m", "Enter", "n", "o", "Space")
 ANSWERS = {"a": "approve", "d": "reject", "c": "request_changes", "e": "approve", "r": "respond"}
-# What is pressed counts where the bar offers it: the key of an answer, and Control Enter where one answer is shown alone.
+# What is pressed counts where the bar offers it: the key of an answer, and Control Enter where one is shown alone.
 RECORD = """() => {
   window.pressed = {};
   window.sent = [];
   const offered = (selector) => document.querySelector(selector)?.checkVisibility({ visibilityProperty: true });
-  const places = { a: ".decide .go", d: "[data-answer=reject]", c: ".decide .menu", e: ".decide .menu", r: ".decide .menu" };
+  const menu = ".decide .menu";
+  const places = { a: ".decide .go", d: "[data-answer=reject]", c: menu, e: menu, r: menu };
   addEventListener("keydown", (event) => {
     const shown = document.getElementById("detail")?.dataset.shown?.slice(2);
     const isTyping = document.activeElement?.matches("textarea, input:not([type=checkbox], [type=radio]), select");
@@ -40,7 +41,7 @@ RECORD = """() => {
 
 def test_each_decision_is_the_answer_pressed_last(ada, rosa, settings, page_as: PageAs):
     """Sent is what was chosen last for the request on screen, and recorded is what was sent."""
-    seeded = random.Random(counts.seed())
+    seeded = random.Random(counts.seed())  # noqa: S311 - keys, not secrets
     settings.TOOLGATE_UNDO_SECONDS = 60
     set_rule(reason_required=True)
     wipe = make_tool("wipe_note", reversibility="irreversible")

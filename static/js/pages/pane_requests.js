@@ -39,7 +39,12 @@ export function tellToWait() {
 }
 
 function intoThePane(event) {
-  return event.detail.target?.id === "pane";
+  return event.detail.target?.id === "pane" || isUndo(event);
+}
+
+/** Return whether a decision is being undone: the response redraws the pane too. */
+function isUndo(event) {
+  return event.detail.elt.closest?.("#toasts form[hx-swap=none]") !== null;
 }
 
 function reads(event) {
@@ -53,8 +58,8 @@ function isPressed(event) {
 
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!intoThePane(event)) return;
-  const early = opening.size > 0 && event.detail.elt.closest("#pane") !== null;
-  const late = isSending() && reads(event);
+  const early = opening.size > 0 && (event.detail.elt.closest("#pane") !== null || isUndo(event));
+  const late = isSending(); // the response to a second one would find the form of the first gone, and the list unchanged
   if (early && isPressed(event)) tellOpening();
   else if (late && isPressed(event)) tellToWait();
   if (early || late) event.preventDefault();
