@@ -322,7 +322,8 @@ def _diff_row(row: DiffRow, address: str) -> str:
     if row.kind not in ("gap", "cut"):
         kind = format_html(' class="{}"', row.kind) if row.kind != "same" else ""
         return format_html(
-            '<tr{}><td class="line-number">{}</td><td class="line-number">{}</td><td class="sign">{}</td><td>{}</td></tr>',
+            '<tr{}><td class="line-number">{}</td><td class="line-number">{}</td><td class="sign">{}</td>'
+            "<td>{}</td></tr>",
             kind,
             row.old or "",
             row.new or "",

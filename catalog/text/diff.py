@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from functools import cached_property
 from itertools import chain, groupby, islice, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 CONTEXT_LINES = 3
 # The comparison is cubic in an agent's text. Beyond these costs, old and new follow unmarked.
@@ -17,7 +17,7 @@ MAX_LINE_PAIRS = 1_000_000
 MAX_WORD_PAIRS = 10_000
 MAX_TOTAL_WORD_PAIRS = 200_000
 LINE_COST = 50
-MAX_DIFF_ROWS = 1000
+MAX_DIFF_ROWS = 600
 """Maximum rows rendered of a diff at once; the others are loaded on request."""
 MIN_SIMILARITY = 0.4
 _WORD_PATTERN = re.compile(r"\w+|\s+|[^\w\s]")
@@ -30,16 +30,15 @@ A gap is an equal stretch too far from every change to be displayed.
 _NO_NEWLINE_MARK = "\n"
 
 
-@dataclass(frozen=True)
-class Segment:
+# Named tuples, for there are thousands of them: they are made in a quarter of the time of frozen dataclasses.
+class Segment(NamedTuple):
     """Part of a line: changed or not."""
 
     text: str
     changed: bool = False
 
 
-@dataclass(frozen=True)
-class DiffRow:
+class DiffRow(NamedTuple):
     """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines) or cut.
 
     A cut stands for `skipped` lines of `size` bytes from the row `start` on, including changed ones, that are not

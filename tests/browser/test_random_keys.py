@@ -7,7 +7,7 @@ import pytest
 
 from approvals.models import ApprovalRequest, Review
 from tests import counts
-from tests.approvals.factories import ask, make_tool, set_rule
+from tests.approvals.factories import PREVIEW, ask, make_tool, set_rule
 from tests.browser.conftest import PageAs
 from tests.browser.desk import LONG, open_inbox
 from tests.waiting import eventually
@@ -46,7 +46,7 @@ def test_each_decision_is_the_answer_pressed_last(ada, rosa, settings, page_as: 
     set_rule(reason_required=True)
     wipe = make_tool("wipe_note", reversibility="irreversible")
     for number in range(REQUESTS):
-        ask(ada, *([wipe] if number % 5 == 4 else []), **({"preview": LONG} if number % 3 == 2 else {}))
+        ask(ada, wipe if number % 5 == 4 else None, preview=LONG if number % 3 == 2 else PREVIEW)
     page = page_as(rosa)
     open_inbox(page)
     page.evaluate(RECORD.replace("ANSWERS", str(ANSWERS)))

@@ -18,7 +18,7 @@ def test_very_long_change_is_shown_in_part(catalog, workspace, ada, rosa):
     page = Pages(rosa).client.get(f"/approvals/?item={request_of(plan).public_id}").content.decode()
 
     assert page.count('class="add"') == MAX_DIFF_ROWS
-    assert f"{LINES - MAX_DIFF_ROWS} lines, 154 KB" in page
+    assert f"{LINES - MAX_DIFF_ROWS} lines, 155 KB" in page
     assert API in page  # where both sides can be read
     assert "x\\n" * LINES in page  # the raw JSON
 
