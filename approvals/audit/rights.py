@@ -28,7 +28,7 @@ MAX_REF = 64
 CALL_ENDS = frozenset({"call.succeeded", "call.failed"})
 REQUEST_CHANGES = frozenset(
     {
-        *("approval.opened", "approval.prepared", "approval.edited", "approval.reviewed"),
+        *("approval.opened", "approval.prepared", "approval.edited"),
         *("approval.extended", "approval.escalated", "approval.delegated"),
     }
 )
@@ -143,7 +143,6 @@ for _table in (
         parts=(
             Part("catalog.CallRequester", "call_id", ("user_id",), of="call_id"),
             Part("approvals.Delegation", "request_id", ("by_id", "to_id")),
-            Part("approvals.Review", "request_id"),
         ),
         where=f"status IN ({_OPEN}) AND NOT (is_early AND ready_at IS NOT NULL)",
     ),

@@ -31,6 +31,12 @@ REVIEWED = """
       SELECT object_ref, -1 FROM approvals_auditentry WHERE action = 'approval.reviewed') sides
     GROUP BY ref HAVING SUM(n) <> 0
 """
+REVIEWED_OTHERWISE = """
+    SELECT DISTINCT r.public_id FROM approvals_review v JOIN approvals_approvalrequest r ON r.id = v.request_id
+    WHERE NOT EXISTS (SELECT 1 FROM approvals_auditentry e WHERE e.object_ref = r.public_id
+      AND e.action = 'approval.reviewed' AND e.actor_id = v.person_id
+      AND e.details LIKE '%%"verdict":"' || v.verdict || '"%%')
+"""
 DECIDED = """
     SELECT ref FROM (
       SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE decided_at IS NOT NULL UNION ALL
@@ -152,6 +158,7 @@ def _roles() -> Iterator[Finding]:
 
 @invariant(21, "Each row that decides rights, and each recorded result, is as its last entry in the audit log says.")
 def rights_are_as_recorded(world: CheckInput) -> Iterator[Finding]:
-    """Compare the digests of rows with those in the log."""
+    """Compare the digests of rows with those in the log, and reviews with their entries, which have no digest."""
+    yield from findings("One of its reviews is not the one in the audit log.", REVIEWED_OTHERWISE)
     for ref, noun in changed_rows():
         yield Finding(ref, f"The row of this {noun} differs from its last entry in the audit log.")

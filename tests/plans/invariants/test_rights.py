@@ -21,8 +21,10 @@ from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sources import create_source, update_source
 from catalog.models import ApiToken, Tool
 from plans.agents import administration
+from plans.invariants.audit_log import rights_are_as_recorded
 from tests.approvals.factories import grant
 from tests.builders import act, approve, call_of, make_http_tool, make_plan, request_of, work_off
+from tests.invariants import world
 from tests.plans.invariants.worlds import nothing_watches
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db]
@@ -109,6 +111,13 @@ def test_each_change_past_the_product_is_found(rights):
         with undone():
             run(sql.format_map(names))
             assert [each for each, _ in changed_rows()] == [REFS[row].format_map(names)], sql
+
+
+@pytest.mark.parametrize("change", ["person_id = {user.pk}", "verdict = 'reject'"])
+def test_review_that_is_not_in_the_log_is_found(rights, change):
+    run(f"UPDATE approvals_review SET {change.format_map(rights)}")  # noqa: S608 - from above
+    ids = [ref for ref, why in rights_are_as_recorded(world()) if "reviews" in why]
+    assert ids == [rights["call"].approval.public_id]
 
 
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL stores no other types")
