@@ -274,6 +274,13 @@ class ToolVerdicts:
     conditional: tuple[tuple[Match, GateDecision], ...]
     otherwise: GateDecision
 
+    def first(self, facts: CallFacts, at: datetime | None) -> GateDecision:
+        """Return the verdict of the first matching rule."""
+        for match, verdict in self.conditional:
+            if match.fits_call(facts, at, entirely=isinstance(verdict, Allow)):
+                return verdict
+        return self.otherwise
+
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
@@ -283,12 +290,17 @@ class Rulebook:
     _known: dict[tuple[object, ...], ToolVerdicts] = field(default_factory=dict)
 
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
-        """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous."""
+        """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous.
+
+        A rule that matches only a default, or only an editor of the step, must not protect the call less than the rule
+        that matches the call as its requester asked for it: of their verdicts, the stricter one is returned.
+        """
         answers = self._known_answers(facts)
-        for match, verdict in answers.conditional:
-            if match.fits_call(facts, at, entirely=isinstance(verdict, Allow)):
-                return verdict
-        return answers.otherwise
+        found = answers.first(facts, at)
+        has_other_requesters = facts.find_requesters is not None and any(m.requester for m, _ in answers.conditional)
+        if not answers.conditional or not (has_other_requesters or len(facts.argument_forms) > 1):
+            return found
+        return stricter(found, answers.first(facts.as_asked, at))
 
     def refuses(self, facts: CallFacts) -> bool:
         """Return True if every such call is denied now; the arguments in `facts` are ignored."""
@@ -331,6 +343,17 @@ class Rulebook:
                 return ToolVerdicts(tuple(conditional), verdict)
             conditional.append((clause.match, verdict))
         return ToolVerdicts(tuple(conditional), default_verdict(facts.safety_level))
+
+
+def stricter(one: GateDecision, other: GateDecision) -> GateDecision:
+    """Return the stricter verdict: a denial, else the one that needs more approvals; the first if they are equal."""
+    return max(one, other, key=_strictness)
+
+
+def _strictness(verdict: GateDecision) -> tuple[int, int]:
+    if isinstance(verdict, Hold):
+        return 1, verdict.terms.quorum
+    return (2, 0) if isinstance(verdict, Deny) else (0, 0)
 
 
 LEVELS = frozenset(SafetyLevel)

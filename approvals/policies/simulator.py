@@ -1,6 +1,6 @@
 """Simulator: the verdict of the current rules on a hypothetical call, with the rules tried before. Never writes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from approvals.policies.rulebook import (
     default_verdict,
     requesters_named,
     revisions_in_force,
+    stricter,
 )
 from catalog.access.roles import find_active_user
 from catalog.core import clock
@@ -102,9 +103,19 @@ def simulate(
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
-    """Evaluate these rules on a call, in the order given."""
+    """Evaluate these rules on a call, in the order given; the verdict is that of `Rulebook.verdict`."""
     revisions, at = list(revisions), at or clock.now()
     people = requesters_named(revisions)
+    found = _first_match(facts, revisions, people, at)
+    if len(facts.argument_forms) == 1 and facts.find_requesters is None:
+        return found
+    as_asked = _first_match(facts.as_asked, revisions, people, at)
+    return found if stricter(found.verdict, as_asked.verdict) is found.verdict else as_asked
+
+
+def _first_match(
+    facts: CallFacts, revisions: Sequence[PolicyRevision], people: Mapping[str, frozenset[int]], at: datetime
+) -> Simulation:
     passed: list[RuleTrace] = []
     for revision in revisions:
         clause = compile_clause(revision, people.get(revision.requester, frozenset()))

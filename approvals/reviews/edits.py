@@ -186,7 +186,7 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     and Conflict if a policy refuses the call or the tool has changed.
     """
     round_, target = current_round(request), _callable_tool(request)
-    given = without_unchanged_defaults(arguments, round_.arguments, round_.defaults)
+    given = without_unchanged_defaults(target.tool, arguments, round_.arguments, round_.defaults)
     restored = vault.restore_edited_arguments(given, round_.arguments, request.call.plan_ref)
     checked = prepare_arguments(target.tool, restored.in_place())
     cut = vault.redact_arguments(target.tool, checked.storable)

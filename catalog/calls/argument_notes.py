@@ -15,7 +15,7 @@ from catalog.schemas.defaults import MissingArguments, SchemaDefaults, paths_fro
 MAX_NOTES = 50
 KINDS = {
     "default": gettext_noop("default"),
-    "refused": gettext_noop("default of the tool, not passed: its schema refuses it, so the tool applies its own"),
+    "refused": gettext_noop("default of the tool, not passed: the tool applies its own"),
     "server": gettext_noop("not sent; the default that the server documents"),
     "undecided": gettext_noop("decided when it runs"),
     "omitted": gettext_noop("was null and left out: the tool allows no null here"),

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
@@ -70,6 +70,15 @@ class Binding:
     def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
         """Return valid arguments with the defaults of omitted ones. Raises ParameterError if they are too large."""
         return self.validator.defaults.fill(arguments)
+
+    def faithful_defaults(
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
+    ) -> tuple[ArgumentPath, ...]:
+        """Return the paths of the defaults that reach the handler with the same value, passed or not.
+
+        The others must not be passed: the schema names a secret as asterisks, and validators do not see defaults.
+        """
+        return paths
 
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
@@ -135,6 +144,13 @@ class ModelBinding(Binding):
         """Raise ParameterError unless the arguments fit the schema, then the type's own validators."""
         super().check(arguments, tool_name)
         self._build(arguments)
+
+    def faithful_defaults(
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
+    ) -> tuple[ArgumentPath, ...]:
+        """Return the paths of the defaults that reach the handler with the same value, passed or not."""
+        before, after = self._build(given), self._build(passed)
+        return tuple(path for path in paths if _is_same(_value_at(before, path), _value_at(after, path)))
 
     def _build(self, arguments: dict[str, Any]) -> Any:
         return build_params(self.adapter, arguments, names=self.input_schema["properties"])
@@ -209,6 +225,13 @@ class QueryBinding(Binding):
         # A default that the query type refuses must be removable by its own path.
         return FilledArguments(filled.arguments, (("parameters",), *filled.paths))
 
+    def faithful_defaults(
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
+    ) -> tuple[ArgumentPath, ...]:
+        """Return the paths of the defaults that reach the handler with the same value, passed or not."""
+        before, after = (self._build(each["query_type"], each.get("parameters", {})) for each in (given, passed))
+        return tuple(path for path in paths if _is_same(_value_at(before, path[1:]), _value_at(after, path[1:])))
+
     def _build(self, query_type: str, parameters: Any) -> Any:
         names = self.query_types[query_type]["properties"]
         return build_params(self.adapters[query_type], parameters, "parameters", names=names)
@@ -227,11 +250,23 @@ class QueryBinding(Binding):
 def _mark_as_unset(value: Any, defaults: Iterable[ArgumentPath]) -> None:
     """Remove the members at these paths from the `model_fields_set` of the models inside a built value."""
     for *steps, name in defaults:
-        parent = value
-        for step in steps:
-            parent = _member(parent, step)
+        parent = _value_at(value, steps)
         if isinstance(parent, BaseModel):
             parent.__pydantic_fields_set__.discard(_field_name(parent, name))
+
+
+def _value_at(value: Any, path: Iterable[str | int]) -> Any:
+    """Return the value inside a built value for a path in its arguments; None if it cannot be told."""
+    for step in path:
+        value = _member(value, step)
+    return value
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - comparison by the author's type
+        return False
 
 
 def _member(value: Any, step: object) -> Any:
@@ -248,7 +283,8 @@ def _member(value: Any, step: object) -> Any:
 def _field_name(model: BaseModel, name: object) -> str:
     """Return the name of a model's field in Python for its name in JSON."""
     for field, facts in type(model).model_fields.items():
-        if name in (facts.validation_alias, facts.alias):
+        alias = facts.validation_alias
+        if name in (facts.alias, *(alias.choices if isinstance(alias, AliasChoices) else [alias])):
             return field
     return str(name)
 

@@ -32,13 +32,14 @@ class CallArguments:
     """The arguments of one call; `passed` are those that the tool receives, with integers of any size.
 
     `defaults` are the paths of the defaults that were filled in, `omitted` the dotted paths of nulls that were left
-    out because the schema allows none there.
+    out because the schema allows none there. `is_stored` is True for those of a stored call.
     """
 
     passed: dict[str, Any]
     defaults: tuple[ArgumentPath, ...] = ()
     omitted: tuple[str, ...] = ()
     schema: SchemaDefaults | None = None
+    is_stored: bool = False
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -49,14 +50,17 @@ class CallArguments:
     def forms(self) -> tuple[dict[str, Any], ...]:
         """The forms that rules judge: as given and, if that differs, with every default that the schema names.
 
-        The second has defaults that were not passed as well: those of upstream servers, and those that their own schema
-        refuses.
+        The latter has defaults that were not passed as well: those of upstream servers, and those that the tool applies
+        itself. Arguments that fit several alternatives of the schema have a form with the defaults of each.
+        Raises ParameterError if the defaults are too large, except for a stored call.
         """
         try:
-            filled = self.schema.fill(self.passed).arguments if self.schema else self.passed
-        except ParameterError:  # stored before defaults were filled in, and too large for it
-            filled = self.passed
-        return (self.given,) if filled is self.given else (self.given, filled)
+            filled = self.schema.all_fillings(self.passed) if self.schema else [self.passed]
+        except ParameterError:
+            if not self.is_stored:
+                raise
+            filled = [self.passed]  # it was stored before defaults were filled in
+        return (self.given, *(each for each in filled if each is not self.given))
 
     @cached_property
     def storable(self) -> dict[str, Any]:
@@ -87,10 +91,10 @@ def prepare_arguments(
         tool.check(checked)
     known = tool.validator.defaults
     if stored is not None:
-        return CallArguments(checked, tuple(stored), schema=known)
-    if tool.fills_defaults:
-        return _filled(tool, checked)
-    return CallArguments(checked, omitted=omitted, schema=known)
+        return CallArguments(checked, tuple(stored), schema=known, is_stored=True)
+    prepared = _filled(tool, checked) if tool.fills_defaults else CallArguments(checked, omitted=omitted, schema=known)
+    _ = prepared.forms  # refused here if rules could not judge them
+    return prepared
 
 
 def _read_json(arguments: object) -> dict[str, Any]:
@@ -116,16 +120,19 @@ def _read_json(arguments: object) -> dict[str, Any]:
 
 
 def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
-    """Return valid arguments with their defaults; those that the tool itself refuses are left to its handler."""
+    """Return valid arguments with their defaults; those that the tool refuses or reads differently are left to it."""
     filled = tool.binding.fill_defaults(given)
     passed, paths = filled.arguments, filled.paths
     while paths:
         try:
             tool.check(passed)
-            break
+            kept = tool.binding.faithful_defaults(given, passed, paths)
         except ParameterError as refusal:
-            paths = _without_refused(paths, refusal)
-            passed = without_paths(filled.arguments, [each for each in filled.paths if each not in paths])
+            kept = _without_refused(paths, refusal)
+        if kept == paths:
+            break
+        paths = kept
+        passed = without_paths(filled.arguments, [each for each in filled.paths if each not in paths])
     return CallArguments(passed, paths, schema=tool.validator.defaults)
 
 
@@ -150,16 +157,26 @@ def paths_to_store(arguments: CallArguments, redacted: Mapping[str, Any]) -> str
     return json.dumps(paths, ensure_ascii=False)
 
 
-def without_unchanged_defaults(arguments: Mapping[str, Any], before: str, defaults: str | None) -> dict[str, Any]:
+def without_unchanged_defaults(
+    tool: Tool[Any, Any] | None, arguments: Mapping[str, Any], before: str, defaults: str | None
+) -> dict[str, Any]:
     """Return edited arguments without the defaults that their editor left as they were.
 
     `before` are the stored arguments that were edited, with their `defaults`. An editor sends all arguments back, but
-    has given only those that differ.
+    has given only those that differ, and those for which the tool would now fill in another value. Raises
+    ParameterError if the defaults are too large.
     """
     paths = paths_from_store(defaults)
     shown = json.loads(without_macs(before)) if paths else {}
     unchanged = [path for path in paths if _is_same(value_at(arguments, path, _MISSING), value_at(shown, path))]
-    return without_paths(dict(arguments), unchanged)
+    given = without_paths(dict(arguments), unchanged)
+    if not unchanged or tool is None:
+        return given
+    if not tool.validator.explains(given):  # too large to tell
+        return dict(arguments)
+    filled = tool.binding.fill_defaults(given).arguments
+    stays = all(_is_same(value_at(filled, each, _MISSING), value_at(shown, each)) for each in unchanged)
+    return given if stays else dict(arguments)
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -182,4 +199,4 @@ def stored_arguments(validator: Validator | None, arguments: dict[str, Any], def
     if validator is None:
         return CallArguments(arguments, paths_from_store(defaults))
     passed = read_large_integers(validator, arguments)
-    return CallArguments(passed, paths_from_store(defaults), schema=validator.defaults)
+    return CallArguments(passed, paths_from_store(defaults), schema=validator.defaults, is_stored=True)

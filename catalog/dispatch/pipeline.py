@@ -106,6 +106,11 @@ class CallFacts:
         return self.prepared.forms if self.prepared is not None else (self.arguments,)
 
     @property
+    def as_asked(self) -> "CallFacts":
+        """The same call with its arguments as given only, and `requested_by` as its only requester."""
+        return replace(self, arguments=self.argument_forms[0], prepared=None, find_requesters=None)
+
+    @property
     def requesters(self) -> frozenset[int]:
         """The keys of all people who shaped the arguments."""
         others = self.find_requesters() if self.find_requesters is not None else ()

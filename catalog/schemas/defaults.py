@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
+
+import jsonschema_rs
 
 from catalog.core.canonical_json import canonical_text, json_size, normalize_numbers
 from catalog.errors import field_error
@@ -26,18 +29,27 @@ MAX_DEFAULTS_BYTES = 256 * 1024
 """Maximum bytes of all defaults of one call, written as JSON."""
 MAX_VISITS = 400_000
 """Maximum subschemas visited for one call."""
+MAX_CHOICES = 8
+"""Maximum ways to fill in arguments that fit several alternatives."""
+BYTES_PER_VISIT = 16
+"""Bytes of a value whose validation counts as one visit."""
 NO_DEFAULTS = "[]"
 """Stored for a call without defaults."""
 _ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
+_ROOT = "urn:schema"
 _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
 class FilledArguments:
-    """Arguments with defaults filled in, and the paths of these defaults."""
+    """Arguments with defaults filled in, and the paths of these defaults.
+
+    `choices` is the number of ways to fill them in: more than 1 if they fit several alternatives of the schema.
+    """
 
     arguments: dict[str, Any]
     paths: tuple[ArgumentPath, ...] = ()
+    choices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +63,11 @@ class MissingArguments:
 class SchemaDefaults:
     """The defaults in one schema; thread-safe."""
 
-    __slots__ = ("_named", "_schema")
+    __slots__ = ("_alternatives", "_named", "_schema")
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
+        self._alternatives = _Alternatives(schema)
         has_any = any("default" in each for _, each in subschemas(schema))
         self._named = index_references(schema) if has_any else None
 
@@ -62,21 +75,27 @@ class SchemaDefaults:
         """Return whether the schema has any default."""
         return self._named is not None
 
-    def fill(self, arguments: dict[str, Any]) -> FilledArguments:
+    def fill(self, arguments: dict[str, Any], choice: int = 0) -> FilledArguments:
         """Return the arguments with the defaults of omitted members filled in; a default is filled in itself.
 
-        Among alternatives, only the one that the arguments select is used. Raises ParameterError if the defaults of the
-        call are too large or too many.
+        Of several alternatives, the one with the number `choice` among those that the arguments fit is used. Raises
+        ParameterError if the defaults of the call are too large or too many.
         """
         if self._named is None:
             return FilledArguments(arguments)
-        filler = _Filler(self._named)
+        filler = _Filler(self._named, self._alternatives, choice)
         filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
-        return FilledArguments(filled, tuple(filler.paths))
+        return FilledArguments(filled, tuple(filler.paths), min(filler.choices, MAX_CHOICES))
+
+    def all_fillings(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the arguments filled in by each alternative that they fit. Raises ParameterError like `fill`."""
+        first = self.fill(arguments)
+        return [first.arguments, *(self.fill(arguments, choice).arguments for choice in range(1, first.choices))]
 
     def missing(self, arguments: dict[str, Any]) -> MissingArguments:
         """Return what valid arguments leave out, for display. Raises ParameterError like `fill`."""
-        filler = _Filler(index_references(self._schema) if self._named is None else self._named)
+        named = index_references(self._schema) if self._named is None else self._named
+        filler = _Filler(named, self._alternatives)
         filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
         return MissingArguments({path: value_at(filled, path) for path in filler.paths}, tuple(filler.undecided))
 
@@ -89,9 +108,10 @@ def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> FilledArguments:
 class _Filler:
     """One filling: the paths filled so far, and the work done."""
 
-    def __init__(self, named: dict[str, object]) -> None:
-        self._named = named
+    def __init__(self, named: dict[str, object], alternatives: "_Alternatives", choice: int = 0) -> None:
+        self._named, self._alternatives, self._choice = named, alternatives, choice
         self._bytes = self._visits = 0
+        self.choices = 1
         self.paths: list[ArgumentPath] = []
         self.undecided: list[ArgumentPath] = []
 
@@ -175,12 +195,20 @@ class _Filler:
             more = [*child_schemas(schema, "allOf"), *_references_of(schema, self._named)]
             for word in _ALTERNATIVE_KEYWORDS:
                 self._visits += len(schema.get(word, ()))
-                chosen = [each for each in child_schemas(schema, word) if self._may_apply(each, value)]
-                more += chosen if len(chosen) == 1 else []
+                possible = [each for each in child_schemas(schema, word) if self._may_apply(each, value)]
+                if len(possible) > 1:
+                    self._visits += len(possible) * json_size(value) // BYTES_PER_VISIT
+                    self._check_visits()
+                    possible = [each for each in possible if self._alternatives.accepts(each, value)]
+                    self.choices = max(self.choices, len(possible))
+                more += possible[min(self._choice, len(possible) - 1) :][:1]
             left += more[::-1]
+        self._check_visits()
+        return list(found.values())
+
+    def _check_visits(self) -> None:
         if self._visits > MAX_VISITS:
             raise field_error("", "too_complex", "The arguments are too large to fill in their defaults.")
-        return list(found.values())
 
     def _may_apply(self, schema: object, value: Any) -> bool:
         """Return whether the value has the type, the constants and the members that an alternative demands."""
@@ -204,6 +232,35 @@ class _Filler:
                 if name in value and isinstance(member, dict) and "const" in member
             )
         )
+
+
+class _Alternatives:
+    """Validators of the alternatives inside one schema, compiled when arguments may fit several of them."""
+
+    __slots__ = ("_compiled", "_pointers", "_registry", "_schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._registry: jsonschema_rs.Registry | None = None
+        self._pointers: dict[int, str] = {}
+        self._compiled: dict[int, jsonschema_rs.Draft202012Validator] = {}
+
+    def accepts(self, alternative: object, value: Any) -> bool:
+        """Return whether a value is valid by an alternative, which is the object inside the schema."""
+        if not isinstance(alternative, dict):
+            return alternative is not False
+        compiled = self._compiled.get(id(alternative))
+        if compiled is None:
+            if self._registry is None:
+                self._pointers = {id(place): text for text, place in index_references(self._schema).items()}
+                self._registry = jsonschema_rs.Registry([(_ROOT, self._schema)])
+            compiled = self._compiled[id(alternative)] = jsonschema_rs.Draft202012Validator(
+                {"$ref": _ROOT + quote(self._pointers[id(alternative)], safe="#/~")},
+                registry=self._registry,
+                offline=True,
+                pattern_options=jsonschema_rs.RegexOptions(),
+            )
+        return compiled.is_valid(value)
 
 
 def _references_of(schema: Schema, named: dict[str, object]) -> Iterator[object]:

@@ -14,6 +14,7 @@ from catalog.calls import vault
 from catalog.core.transactions import retry_on_deadlock
 from catalog.dispatch.arguments import without_unchanged_defaults
 from catalog.errors import Conflict, field_error
+from catalog.inventory import snapshot
 from catalog.secrets.placeholders import RedactedArguments
 from plans.engine import calls, hints
 from plans.engine.questions import answer_question, waits_for_answer
@@ -90,7 +91,9 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
 def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the call that a sent-back step makes with these arguments. Raises like `calls.prepare_call`."""
     before = step.call.arguments if step.call else step.parameters
-    given = without_unchanged_defaults(arguments, before, step.call.defaults if step.call else None)
+    target = snapshot.callable_tool(step.tool)
+    defaults = step.call.defaults if step.call else None
+    given = without_unchanged_defaults(target.tool if target else None, arguments, before, defaults)
     restored = vault.restore_edited_arguments(given, before, plan.public_id)
     order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
     restored.check(RedactedArguments(order.text, order.secrets))

@@ -103,7 +103,9 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
     """Return the call that a failed step makes with these arguments. Raises like `calls.prepare_call`."""
     before = _editable_arguments(step)
-    given = without_unchanged_defaults(arguments, before, step.call.defaults if step.call else None)
+    target = snapshot.callable_tool(step.tool)
+    defaults = step.call.defaults if step.call else None
+    given = without_unchanged_defaults(target.tool if target else None, arguments, before, defaults)
     restored = vault.restore_edited_arguments(given, before, plan.public_id)
     order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
     restored.check(RedactedArguments(order.text, order.secrets))

@@ -11,7 +11,7 @@ from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
 from approvals.states import RequestStatus
 from catalog.dispatch import pipeline
-from catalog.dispatch.arguments import CallArguments
+from catalog.dispatch.arguments import stored_arguments
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.tools.registry import output_key_of
@@ -117,7 +117,7 @@ class _UpcomingSteps:
         target = snapshot.callable_tool(step.tool)
         if target is None:
             return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")
-        arguments = CallArguments(step.parameters_json, schema=target.tool.validator.defaults)
+        arguments = stored_arguments(target.tool.validator, step.parameters_json, None)
         order = PreparedCall(target, arguments, step.parameters)
         runs = isinstance(gate(calls.facts_for_rules(order, self.facts, step.pk)), pipeline.Allow)
         return UpcomingStep(step, ALONE if runs else LATER, why)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.gate import gate
-from approvals.policies.rulebook import current_rulebook, rule_from_revision
+from approvals.policies.rulebook import current_rulebook, revisions_in_force, rule_from_revision
+from approvals.policies.simulator import simulate_among
 from approvals.policy_language.conditions import check_conditions, compile_conditions
 from approvals.policy_language.hours import read_hours
 from catalog.access.roles import NotAllowed
@@ -100,6 +101,25 @@ def test_denying_rule_matches_one_form_of_the_arguments_and_allowing_rule_both(e
     prepared = stored_arguments(compile_schema(AMOUNT), {"to": "m", "rows": [{}]}, None)
     verdict = gate(facts(arguments=prepared.passed, prepared=prepared))
     assert (verdict != Deny("Rest.")) is decides
+
+
+def test_rule_that_matches_a_default_or_an_editor_does_not_weaken_a_later_one(ada, ben):
+    first = refuse_first(conditions=[{"path": "rows.0.amount", "operator": "greater_than", "value": 1000}])
+    PolicyRevision.objects.filter(pk=first.pk).update(effect="hold", stages=[{"group": "Finance", "count": 1}])
+    later = Policy.objects.create(name="Later", order=2)
+    missing = [{"path": "rows.0.amount", "operator": "missing"}]
+    later.revision = PolicyRevision.objects.create(policy=later, number=1, effect="deny", conditions=missing)
+    later.save()
+    prepared = stored_arguments(compile_schema(AMOUNT), {"to": "m", "rows": [{}]}, None)
+    called = facts(arguments=prepared.passed, prepared=prepared)
+    denied = gate(called)
+    assert isinstance(denied, Deny)
+    assert simulate_among(called, revisions_in_force()).verdict == denied
+
+    PolicyRevision.objects.filter(pk=first.pk).update(conditions=[], requester="ben")
+    PolicyRevision.objects.filter(policy=later).update(conditions=[], requester="ada")
+    assert isinstance(gate(facts(requested_by=ada.pk, find_requesters=lambda: {ben.pk})), Deny)
+    assert isinstance(gate(facts(requested_by=ben.pk, find_requesters=lambda: {ben.pk})), Hold)
 
 
 def test_large_integer_is_compared_as_an_integer():

@@ -4,7 +4,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.binding import Binding
@@ -19,7 +19,7 @@ from catalog.dispatch.arguments import (
 from catalog.dispatch.pipeline import run_call
 from catalog.errors import ParameterError
 from catalog.schemas import compile_schema
-from catalog.schemas.defaults import paths_from_store
+from catalog.schemas.defaults import SchemaDefaults, paths_from_store
 from catalog.testing import clean_registry, make_context
 from catalog.tools import tool
 
@@ -176,6 +176,91 @@ def test_only_the_alternative_that_the_arguments_select_is_filled_in():
     assert prepare_arguments(adopt, {"pet": {}}).passed == {"pet": {"kind": "cat", "lives": 9}}
 
 
+class Card(BaseModel):
+    """One of two alternatives that no constant tells apart."""
+
+    network: Literal["visa", "master"]
+    amount: float = 5000
+
+
+class Transfer(BaseModel):
+    """The other one."""
+
+    network: Literal["sepa", "swift"]
+    amount: float = 7000
+
+
+def whole_thousands(limit: float) -> float:
+    if limit % 1000:
+        raise ValueError("whole thousands only")
+    return limit
+
+
+class Wire(BaseModel):
+    """An alternative with a rule that its schema does not name."""
+
+    limit: Annotated[float, AfterValidator(whole_thousands)]
+    fee: float = 1
+
+
+class Cash(BaseModel):
+    """An alternative for integers."""
+
+    limit: int
+    fee: float = 2
+
+
+def test_alternatives_are_told_apart_as_the_handler_does():
+    @tool
+    def settle(by: Card | Transfer, limits: list[Wire | Cash] = []) -> Any:  # noqa: B006
+        """Settle."""
+        return [by.amount, [each.fee for each in limits]]
+
+    for network, amount in (("visa", 5000), ("swift", 7000)):
+        prepared = prepare_arguments(settle, {"by": {"network": network}, "limits": [{"limit": 2000}]})
+        assert prepared.passed["by"] == {"network": network, "amount": amount}
+        assert ran(settle, prepared.given) == [amount, [1]]
+
+    both = prepare_arguments(settle, {"by": {"network": "sepa"}, "limits": [{"limit": 3}]})
+    assert both.passed["limits"] == [{"limit": 3}]
+    assert [form["limits"][0].get("fee") for form in both.forms] == [None, 1, 2]
+    assert ran(settle, both.given) == [7000, [2]]
+
+
+def test_alternatives_may_refer_to_any_place_of_the_schema():
+    schema = {
+        "type": "object",
+        "properties": {
+            "any": {
+                "anyOf": [{"properties": {"in": {"$ref": "#"}, "d": {"default": 1}}}, {"$ref": "#/properties/b%20c"}]
+            },
+            "b c": {"type": "object", "properties": {"in": {"type": "integer"}, "d": {"default": 2}}},
+        },
+        "additionalProperties": False,
+    }
+    for inner, defaults in (({}, [1]), (5, [2]), ({"x": 1}, [])):
+        forms = SchemaDefaults(schema).all_fillings({"any": {"in": inner}})
+        assert [form["any"]["d"] for form in forms if "d" in form["any"]] == defaults
+
+
+def test_default_that_reaches_the_handler_differently_is_not_passed():
+    @tool
+    def sign_in(
+        password: SecretStr = SecretStr("hunter2"),  # noqa: B008
+        tries: Annotated[int, AfterValidator(lambda given: min(given, 3))] = 5,
+        since: date = date(2026, 1, 1),
+    ) -> Any:
+        """Sign in."""
+        return [password.get_secret_value(), tries, since]
+
+    assert prepare_arguments(sign_in, {}).passed == {"since": "2026-01-01"}
+    assert run_call(sign_in, prepare_arguments(sign_in, {}), make_context()).returned == [
+        "hunter2",
+        5,
+        date(2026, 1, 1),
+    ]
+
+
 def test_upstream_gets_what_was_given_and_rules_know_its_defaults():
     made = upstream({"type": "object", "properties": {"rows": {"items": {"properties": {"size": {"default": 100}}}}}})
     prepared = prepare_arguments(made, {"rows": [{}]})
@@ -188,9 +273,9 @@ def test_hostile_number_of_defaults_is_refused():
     made = upstream(
         {"type": "object", "properties": {"rows": {"items": {"properties": {"x": {"default": "a" * 9000}}}}}}
     )
-    made.fills_defaults = True
-    with pytest.raises(ParameterError, match="With their defaults"):
-        prepare_arguments(made, {"rows": [{}] * 1000})
+    for made.fills_defaults in (True, False):  # rules could not judge those of an upstream either
+        with pytest.raises(ParameterError, match="With their defaults"):
+            prepare_arguments(made, {"rows": [{}] * 1000})
 
 
 NULLABLE = {
@@ -245,7 +330,20 @@ def test_stored_arguments_have_the_same_forms():
     assert again.forms == prepared.forms
     assert set(paths_from_store(paths)) == set(prepared.defaults)
     edited = {**prepared.passed, "note": "new", "payments": [{"to": "q", "amount": 5000}]}
-    assert without_unchanged_defaults(edited, text, paths) == {"payments": [{"to": "q"}], "note": "new"}
+    assert without_unchanged_defaults(pay, edited, text, paths) == {"payments": [{"to": "q"}], "note": "new"}
+
+
+def test_default_that_the_edited_arguments_would_not_get_counts_as_given():
+    @tool
+    def order(by: Card | Transfer) -> Any:
+        """Order."""
+
+    prepared = prepare_arguments(order, {"by": {"network": "visa"}})
+    text, paths = canonical_text(prepared.storable), paths_to_store(prepared, prepared.storable)
+    edited = {"by": {"network": "swift", "amount": 5000}}
+    assert without_unchanged_defaults(order, edited, text, paths) == edited
+    same_form = {"by": {"network": "master", "amount": 5000}}
+    assert without_unchanged_defaults(order, same_form, text, paths) == {"by": {"network": "master"}}
 
 
 def test_arguments_without_defaults_are_one_form():

@@ -330,7 +330,7 @@ ALTERNATIVES = [
         ({"properties": {"in": {"$ref": "#/$defs/In"}}, "$defs": {"In": INNER}}, {"in": {}}, {"in": {"size": 1}}),
         ({"properties": {"in": {"anyOf": [INNER, {"type": "null"}]}}}, {"in": {}}, {"in": {"size": 1}}),
         ({"oneOf": ALTERNATIVES}, {"kind": "b"}, {"kind": "b", "depth": 9}),
-        ({"oneOf": ALTERNATIVES}, {}, {}),
+        ({"oneOf": ALTERNATIVES}, {}, {"depth": 5}),
         ({"allOf": [INNER]}, {"name": "x"}, {"name": "x", "size": 1}),
     ],
 )
