@@ -9,7 +9,8 @@ from playwright.sync_api import Page, Route, expect
 from approvals.models import ApprovalRequest, Review
 from approvals.reviews.decisions import decide
 from catalog.core import clock
-from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule
+from tests import counts
+from tests.approvals.factories import PREVIEW, approval, ask, make_tool, rejection, set_rule
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, becomes, open_inbox
 from tests.waiting import eventually
@@ -76,6 +77,24 @@ def test_second_press_does_not_decide_the_next_request(ada, rosa, page_as: PageA
     page.clock.run_for(800)
     press_approve(page)
     becomes(second, "approved")
+
+
+def test_bar_keeps_its_place_while_requests_are_cleared_by_mouse(ada, rosa, page_as: PageAs):
+    """The pointer never has to follow: reading to the end, second presses and votes change neither place nor size."""
+    irreversible = make_tool("wipe_note", reversibility="irreversible")
+    for number in range(counts.count(20, 4)):
+        ask(ada, irreversible if number % 4 == 3 else None, preview=LONG if number % 2 else PREVIEW)
+    page = page_as(rosa)
+    open_inbox(page)
+    button, bar = page.locator("form.decide .go"), page.locator("form.decide")
+    places = [button.bounding_box(), bar.bounding_box()]
+    assert places[0] is not None
+    middle = (places[0]["x"] + places[0]["width"] / 2, places[0]["y"] + places[0]["height"] / 2)
+    while ApprovalRequest.objects.filter(status="pending").exists():
+        expect(page.locator("form[data-fresh]")).to_have_count(0)
+        assert [button.bounding_box(), bar.bounding_box()] == places
+        page.mouse.click(*middle)
+        expect(page.locator("html[data-busy]")).to_have_count(0)
 
 
 @pytest.mark.layout

@@ -62,7 +62,7 @@ onChange(() => {
   }
 });
 
-const BARS = ".decide, .decided, .tabbar";
+const BARS = ".decide, .decided, .bulk, .tabbar";
 const sizes = new ResizeObserver(measureBar);
 let measured = [];
 
