@@ -72,7 +72,7 @@ function countUnshown() {
   disarm();
   if (reason) button.dataset.again = reason;
   else delete button.dataset.again;
-  button.querySelector("[data-reason]").textContent = reason;
+  button.querySelector("[data-press-reason]").textContent = reason;
 }
 
 function arm(button) {
