@@ -10,7 +10,7 @@ from django.db.models import BinaryField
 from django.db.models.functions import Substr
 from django.http import Http404, HttpResponse
 
-from catalog.core.content import Blob, Block, media_type_of, picture_type
+from catalog.core.content import Blob, Block, media_type_of, picture_type, with_binary
 from catalog.models import Call, CallBlob
 
 CONTENT_HEADERS = {
@@ -96,10 +96,6 @@ def complete_blocks(call: Call, blobs: dict[int, bytes] | None = None) -> Sequen
     blocks, stored = call.content_json, load_blobs(call) if blobs is None else blobs
     for number, block in enumerate(blocks):
         if number in stored:
-            text = base64.b64encode(stored[number]).decode()
-            if isinstance(block.get("resource"), dict):
-                block["resource"]["blob"] = text
-            else:
-                block["data"] = text
             del block["bytes"]
+            blocks[number] = with_binary(block, base64.b64encode(stored[number]).decode())
     return blocks

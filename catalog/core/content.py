@@ -53,7 +53,7 @@ def picture_type(data: bytes) -> str:
 
 
 def decode_block(block: Block) -> dict[str, Any]:
-    """Return a block as received, with its base64 text as bytes; text that is not exact base64 is kept."""
+    """Return a block as received, with its base64 text as bytes; text that is not base64 is kept."""
     return _with_binary(block, _decoded)
 
 
@@ -65,29 +65,49 @@ def encode_block(block: Block) -> dict[str, Any]:
 def _decoded(text: Any) -> Any:
     if not isinstance(text, str):
         return text
+    # Some servers break lines, leave the padding out, or use the alphabet of URLs.
+    plain = text.translate(_USUAL_FORM).rstrip("=")
     try:
-        data = base64.b64decode(text, validate=True)
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
         return text
-    return data if base64.b64encode(data).decode() == text else text
+
+
+_USUAL_FORM = str.maketrans("-_", "+/", "\r\n")
 
 
 def _with_binary(block: Block, convert: Any) -> dict[str, Any]:
-    changed, resource = dict(block), block.get("resource")
-    if block.get("type") in ("image", "audio") and "data" in block:
-        changed["data"] = convert(block["data"])
-    if isinstance(resource, Mapping) and "blob" in resource:
-        changed["resource"] = {**resource, "blob": convert(resource["blob"])}
+    changed = dict(block)
+    if is_media(block):
+        if "data" in block:
+            changed["data"] = convert(block["data"])
+    elif isinstance(block.get("resource"), Mapping) and "blob" in block["resource"]:
+        changed["resource"] = {**block["resource"], "blob": convert(block["resource"]["blob"])}
     return changed
+
+
+def is_media(block: Block) -> bool:
+    """Return whether the bytes of a block stand under `data`; otherwise in its resource's `blob`, if at all."""
+    return block.get("type") in ("image", "audio")
 
 
 def binary_of(block: Block) -> bytes | None:
     """Return the bytes of a block in memory; None for one without."""
     resource = block.get("resource")
-    data = block.get("data") if block.get("type") in ("image", "audio") else None
-    if isinstance(resource, Mapping):
-        data = resource.get("blob")
+    data = block.get("data") if is_media(block) else resource.get("blob") if isinstance(resource, Mapping) else None
     return data if isinstance(data, bytes) else None
+
+
+def with_binary(block: Block, data: object) -> dict[str, Any]:
+    """Return a block that has binary data with other data."""
+    return {**block, "data": data} if is_media(block) else {**block, "resource": {**block["resource"], "blob": data}}
+
+
+def without_binary(block: Block) -> dict[str, Any]:
+    """Return a block that has binary data without it."""
+    if is_media(block):
+        return {name: each for name, each in block.items() if name != "data"}
+    return {**block, "resource": {name: each for name, each in block["resource"].items() if name != "blob"}}
 
 
 def text_of(block: Block) -> str | None:
@@ -145,7 +165,7 @@ def stored_content(blocks: Sequence[Block], limit: int = MAX_RESULT) -> StoredCo
     for each in blocks:
         block = {name: value for name, value in each.items() if name not in OWN_KEYS}
         data = binary_of(block)
-        plain = _without_binary(block) if data is not None else block
+        plain = without_binary(block) if data is not None else block
         size = json_size(plain)
         if data is not None:
             plain["bytes"] = len(data)
@@ -162,15 +182,6 @@ def stored_content(blocks: Sequence[Block], limit: int = MAX_RESULT) -> StoredCo
         kept.append(plain)
         left -= size
     return StoredContent(kept, blobs, is_cut)
-
-
-def _without_binary(block: Block) -> dict[str, Any]:
-    plain, resource = dict(block), block.get("resource")
-    if isinstance(resource, Mapping):
-        plain["resource"] = {name: each for name, each in resource.items() if name != "blob"}
-    else:
-        del plain["data"]
-    return plain
 
 
 def _cut_block(block: dict[str, Any], limit: int) -> dict[str, Any]:

@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catalog.core.canonical_json import json_size
-from catalog.core.content import MAX_RESULT, binary_of, decode_block, holds_json, text_of, text_of_content
+from catalog.core.content import (
+    MAX_RESULT,
+    binary_of,
+    decode_block,
+    holds_json,
+    text_of,
+    text_of_content,
+    with_binary,
+    without_binary,
+)
 from catalog.core.lenient_json import cut_text, storable_json
 from catalog.errors import MalformedJSON, UpstreamError
 from catalog.results import NO_MESSAGE, ResultWarning, UpstreamResult
@@ -76,20 +85,8 @@ def _block(given: Any) -> dict[str, Any]:
         block = decode_block(given)
         data = binary_of(block)
         try:
-            plain = storable_json(_without_data(block) if data is not None else block)
+            plain = storable_json(block if data is None else without_binary(block))
         except MalformedJSON:
             return {"type": "text", "text": json.dumps(given, ensure_ascii=False)}
-        return plain if data is None else _with_data(plain, data)
+        return plain if data is None else with_binary(plain, data)
     return {"type": "text", "text": given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)}
-
-
-def _without_data(block: Mapping[str, Any]) -> dict[str, Any]:
-    resource = block.get("resource")
-    if isinstance(resource, Mapping):
-        return {**block, "resource": {**resource, "blob": ""}}
-    return {**block, "data": ""}
-
-
-def _with_data(block: dict[str, Any], data: bytes) -> dict[str, Any]:
-    resource = block.get("resource")
-    return {**block, "resource": {**resource, "blob": data}} if resource else {**block, "data": data}

@@ -4,7 +4,7 @@ Arguments are never part of it: pages show them where they belong.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from catalog.states import CallStatus
 
 TEXT_SHOWN, RAW_SHOWN, CELL_SHOWN = 20_000, 20_000, 200
 """Characters shown of a text, of the raw result, and of one cell of a table."""
-ROWS_SHOWN, COLUMNS_SHOWN = 50, 8
+ROWS_SHOWN, COLUMNS_SHOWN, BLOCKS_SHOWN = 50, 8, 50
 ENVELOPE = frozenset({"query_type", "parameters", "output_key", "success"})
 """Members of a standard response that say nothing about the result."""
 NOTES = frozenset({"results", "error", "warning", "user_message", "edited", "settled"})
@@ -70,6 +70,7 @@ class ShownResult:
     items_more: int = 0
     has_value: bool = True
     blocks: Sequence[ShownBlock] = ()
+    blocks_more: int = 0
     warnings: Sequence[str] = ()
 
     @property
@@ -113,12 +114,18 @@ def shown_result(call: Call) -> ShownResult:
     is_told_by_blocks = isinstance(value, str) and not texts and value == text_of_content(content)
     has_value = call.status == CallStatus.COMPLETED
     shown = _shown_value(value) if has_value and not is_told_by_blocks else {}
-    repeats = holds_json(texts, value) or isinstance(value, str)
+    repeats_texts = isinstance(value, str) and text_of_content(texts)[:TEXT_SHOWN] == value[:TEXT_SHOWN]
+    kept = [
+        (number, each)
+        for number, each in enumerate(content)
+        if each.get("type") != "text" or not (repeats_texts or holds_json([each], value))
+    ]
     return ShownResult(
         message=call.message if has_value and call.message != NO_MESSAGE else "",
         has_value=has_value,
         raw=_cut(json.dumps(document, indent=2, ensure_ascii=False), RAW_SHOWN),
-        blocks=[each for each in _shown_blocks(call, content) if each.text is None or not repeats],
+        blocks=list(_shown_blocks(call, kept[:BLOCKS_SHOWN])),
+        blocks_more=max(0, len(kept) - BLOCKS_SHOWN),
         warnings=[each["message"] for each in call.warnings_json],
         **shown,
     )
@@ -164,10 +171,10 @@ def _cut(text: str, limit: int) -> ShownText:
     return ShownText(text) if len(text) <= limit else ShownText(text[:limit], len(text.encode("utf-8", "replace")))
 
 
-def _shown_blocks(call: Call, content: Sequence[Mapping[str, Any]]) -> Iterator[ShownBlock]:
-    """Yield the blocks of a call; an image is one whose bytes say so."""
+def _shown_blocks(call: Call, blocks: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[ShownBlock]:
+    """Yield blocks of a call, given with their indexes; an image is one whose bytes say so."""
     pictures = pictures_of(call)
-    for number, block in enumerate(content):
+    for number, block in blocks:
         text, label = text_of(block), described_block(block)
         if has_bytes(block):
             url = reverse("call-content", args=[call.public_id, number])

@@ -50,7 +50,7 @@ def test_requester_sees_who_edited_which_arguments(plan, rosa):
     edit(plan, rosa, "edited")
     work_off(plan)
     call = call_of(plan)
-    assert call.message.startswith("Edited by Rosa before it was approved: value. ")  # what the model reads
+    assert call.message.startswith("Edited by Rosa before it was approved: value.")  # what the model reads
     assert call.response_json["edited"] == {"by": ["Rosa"], "fields": ["value"]}
     assert call.arguments_json == {"value": "edited"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.core.content import Blob, described_block, picture_type, stored_content
+from catalog.core.content import Blob, decode_block, described_block, picture_type, stored_content
 
 IMAGE = {"type": "image", "data": b"x" * 500, "mimeType": "image/png"}
 
@@ -30,6 +30,18 @@ def test_content_beyond_the_limit_is_cut():
     assert third["text"]
     assert stored.is_cut
     assert described_block(second).startswith("image/png, 500 bytes")
+
+
+@pytest.mark.parametrize("text", ["+/9h\r\nYQ==", "-_9hYQ", "+/9hYQ=="])
+def test_base64_is_read_as_servers_write_it(text):
+    assert decode_block({"type": "audio", "data": text})["data"] == b"\xfb\xffaa"
+
+
+def test_media_block_with_a_resource_is_stored():
+    block = decode_block({"type": "image", "data": "YWE=", "resource": {"blob": "YmI="}})
+    stored = stored_content([block])
+    assert [*stored.blocks] == [{"type": "image", "resource": {"blob": "YmI="}, "bytes": 2}]
+    assert [*stored.blobs] == [Blob(0, b"aa")]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.builders import act, call_of, make_plan, work_off
 
 PNG = b"\x89PNG\r\n\x1a\n"
 TEXT = {"type": "text", "text": "It says so"}
+FILE = {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "contents"}}
 
 
 def called(stage: Any, user: Any, returned: object) -> Call:
@@ -66,6 +67,9 @@ def test_long_values_are_cut(stage: Any, ada: Any) -> None:
         (UpstreamResult("OK", "It says so", content=[TEXT]), [], True),
         (UpstreamResult("OK", {"a": 1}, content=[{"type": "text", "text": '{"a": 1}'}]), [], False),
         (UpstreamResult("OK", {"a": 1}, content=[TEXT]), ["It says so"], False),
+        (UpstreamResult("OK", {"a": 1}, content=[TEXT, {"type": "text", "text": '{"a":1}'}]), ["It says so"], False),
+        (UpstreamResult("OK", "It says so", content=[TEXT, FILE]), ["contents"], True),
+        (UpstreamResult("OK", {"a": 1}, content=[TEXT] * 60), ["It says so"] * 50, False),
         (
             UpstreamResult(
                 "OK",
