@@ -448,6 +448,7 @@ def ask_at(page: Page, at: Mapping[Size, Asked]) -> Faults:
 
 def test_a_thumb_selects_several(ada, rosa, page_as: PageAs):
     """On a phone the boxes are there, large enough; what is pressed next lies above the tabs."""
+    set_rule(batchable=True)
     requests = [ask(ada), ask(ada)]
     page = page_as(rosa, **PHONE)
     open_inbox(page)
