@@ -33,7 +33,9 @@ def escapes(operator: str, value: Any, found: Any) -> bool:
 def _has_parent_segment(text: str) -> bool:
     """Return True if a path contains a parent segment, percent-encoded or not."""
     for _ in range(MAX_DECODINGS):
-        if ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text)):  # URL parsers ignore these
+        # URL parsers ignore line breaks; servers, spaces and what follows a semicolon.
+        segments = re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text))
+        if any(each.partition(";")[0].strip() == ".." for each in segments):
             return True
         before, text = text, unquote(text)
         if before == text:

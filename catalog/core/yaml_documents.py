@@ -17,6 +17,8 @@ from catalog.errors import MalformedJSON
 MAX_ALIASES = 5_000
 MAX_VALUES = 1_000_000
 """Values of a document, with those that aliases repeat."""
+MAX_HEX_LENGTH = 3_500
+"""Characters of an integer in base 8 or 16 that Python can write in base 10."""
 _NULL = re.compile(r"|~|null|Null|NULL")
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -124,9 +126,12 @@ class _Composer:
                 raise _malformed(f"the key {key[:80]!r} appears twice", event.start_mark)
             else:
                 members[key] = value
-        for each in merged:  # an own member counts first, then the first mapping that has it
-            members = {**each, **members}
-        return members, highest + 1
+        if not merged:
+            return members, highest + 1
+        together: dict[str, Any] = {}
+        for each in [*merged[::-1], members]:  # an own member counts first, then the first mapping that has it
+            together.update(each)
+        return together, highest + 1
 
     def _key(self, event: Any, depth: int) -> str:
         key: Any = None
@@ -173,8 +178,10 @@ def _scalar(event: Any) -> str | int | float | bool | None:
 
 
 def _integer(text: str) -> int | str:
+    if text.startswith(("0o", "0x")):
+        return int(text, 0) if len(text) <= MAX_HEX_LENGTH else text
     try:
-        return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+        return int(text)
     except ValueError:  # more than 4,300 digits
         return text
 

@@ -11,6 +11,8 @@ FITTING = [
     ("starts_with", "reports/", "reports/../secrets", False),
     ("matches", "^reports/", "reports/%2e%2e/secrets", False),
     ("matches", "notes", "notes/..\\secrets", False),
+    ("starts_with", "/public/", "/public/..;a=b/admin", False),
+    ("contains", "/public/", "/public/.. /admin", False),
     ("ends_with", ".md", "../../etc/x.md", False),
     ("contains", "reports/", "reports/%252e./secrets", False),
     ("not_equals", "secrets", "reports/../secrets", False),
