@@ -32,7 +32,8 @@ class CallArguments:
     """The arguments of one call; `passed` are those that the tool receives, with integers of any size.
 
     `defaults` are the paths of the defaults that were filled in, `omitted` the dotted paths of nulls that were left
-    out because the schema allows none there. `is_stored` is True for those of a stored call.
+    out because the schema allows none there. `schema` has the defaults that may not be passed; None if all of them
+    are. `is_stored` is True for the arguments of a stored call.
     """
 
     passed: dict[str, Any]
@@ -133,7 +134,8 @@ def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
             break
         paths = kept
         passed = without_paths(filled.arguments, [each for each in filled.paths if each not in paths])
-    return CallArguments(passed, paths, schema=tool.validator.defaults)
+    is_complete = passed is filled.arguments and filled.choices == 1
+    return CallArguments(passed, paths, schema=None if is_complete else tool.validator.defaults)
 
 
 def _without_refused(paths: tuple[ArgumentPath, ...], refusal: ParameterError) -> tuple[ArgumentPath, ...]:

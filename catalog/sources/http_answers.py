@@ -98,7 +98,8 @@ def response_text(response: httpx2.Response) -> str:
 def answer_of(body: Body, url: str) -> UpstreamResult[Any]:
     """Return the body of a successful answer to a request of `url` as a result."""
     if not body.data or not body.is_text:
-        warnings = [_cut_warning(body, len(body.data))] if body.interrupted else []
+        kept = len(body.data) if len(body.data) <= MAX_RESULT else 0  # of longer binary data nothing is stored
+        warnings = [_cut_warning(body, kept)] if body.interrupted or kept < len(body.data) else []
         if not body.data:
             return _success(None, warnings)
         return _success(
@@ -132,7 +133,8 @@ def _success(
 
 def _cut_warning(body: Body, kept: int) -> ResultWarning:
     size = f"The answer has {body.size:,} bytes" if body.size is not None else "The length of the answer is unknown"
-    return ResultWarning("cut", f"{body.interrupted} {size}; the first {kept:,} are kept.".strip())
+    rest = f"the first {kept:,} are kept" if kept else "nothing of it is kept"
+    return ResultWarning("cut", f"{body.interrupted} {size}; {rest}.".strip())
 
 
 def _block(body: Body, url: str) -> dict[str, Any]:

@@ -39,7 +39,9 @@ from plans.store.statements import CallEnding, ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction, record_call_event
 
 RELEASED_COLUMNS: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
-CUT_CONTENT = f"The content was too large: {MAX_RESULT:,} bytes of it are kept."
+CUT_CONTENT = (
+    f"The content was too large: at most {MAX_RESULT:,} bytes are kept, and of an image or a file all or nothing."
+)
 WAS_STOPPED = (pipeline.CANCELLED_WHILE_RUNNING, pipeline.CANCELLED_BEFORE_START)
 
 
