@@ -37,7 +37,11 @@ def group_requests(
     """Return the groups in the order of their first requests; those with the keys `expiring` come first."""
     listed = list(requests)
     soon = [request for request in listed if request.pk in expiring]
+    places: dict[str, int] = {}
+    for place, request in enumerate(listed):
+        places.setdefault(request.plan_ref or request.public_id, place)
     others = [request for request in listed if request.pk not in expiring]
+    others.sort(key=lambda request: places[request.plan_ref or request.public_id])  # also where no plan is shown
     refs = {request.plan_ref for request in others}
     titles = _plan_titles[0](viewer, refs) if refs and _plan_titles else {}
     count = Counter(titles.values())
