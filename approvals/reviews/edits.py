@@ -41,7 +41,7 @@ from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.results import Preview
-from catalog.schemas.defaults import given_text
+from catalog.schemas.defaults import paths_from_store, without_paths
 from catalog.secrets.placeholders import Secret, without_macs
 from catalog.signals import record_fact
 from catalog.states import CallStatus
@@ -150,7 +150,8 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
     if len(accepted) == part.total:
         return None
     after, before = part.division.apply(accepted), json.loads(round_.arguments)
-    narrowed = given_text(canonical_text(before | {part.parameter: after}), round_.defaults)
+    defaults = [path for path in paths_from_store(round_.defaults) if path[0] != part.parameter]
+    narrowed = canonical_text(without_paths(before | {part.parameter: after}, defaults))
     arguments = prepare_arguments(part.tool, vault.load_complete(narrowed, request.call.plan_ref))
     cut = vault.redact_arguments(part.tool, arguments.storable)
     preview = {**(round_.preview_json or {}), "after": after, "rows": HunkedDiff(part.before, after).rows}

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from approvals.audit.verification import verify
-from approvals.models import ApprovalRequest, AuditEntry, Review
+from approvals.models import ApprovalRequest, AuditEntry, Review, Round
 from approvals.policies import gate
 from approvals.reviews.decisions import Decision, decide, undo_decision
 from approvals.states import ReviewVerdict
@@ -57,6 +57,15 @@ def test_only_accepted_hunks_are_applied(plan, note, rosa, hunks, text):
     work_off(plan)
     assert note.read_text() == text
     assert call_of(plan).status == "completed"
+
+
+def test_accepted_hunks_of_a_default_are_applied(plan, note, rosa):
+    """As if the text were the parameter's default: its accepted part must not be filled up again."""
+    for rows in (Call.objects, Round.objects):
+        rows.update(defaults='[["modified"]]')
+    accept(plan, rosa, 0)
+    work_off(plan)
+    assert note.read_text() == FIRST
 
 
 def test_partial_approval_opens_a_new_round(plan, rosa):
