@@ -29,7 +29,10 @@ SECRETS_DELETED = "The secrets of this call were deleted when it ended."
 
 @dataclass(frozen=True, slots=True)
 class SecretField:
-    """Position of a secret in the arguments; `text` is set once it is revealed."""
+    """Position of a secret in the arguments; `text` is set once it is revealed.
+
+    `number` identifies it among the secrets of its request, in whatever order the arguments are displayed.
+    """
 
     number: int
     path: str
@@ -38,7 +41,9 @@ class SecretField:
 
 def secret_fields(arguments: Any) -> list[SecretField]:
     """Return the positions of secrets in displayed arguments, each once; secrets in keys have no path: left out."""
-    return [SecretField(number, path) for number, path in enumerate(dict(find_placeholders(arguments, keys=False)))]
+    paths = dict(find_placeholders(arguments, keys=False))
+    numbers = {path: number for number, path in enumerate(sorted(paths))}
+    return [SecretField(numbers[path], path) for path in paths]
 
 
 def may_reveal(request: ApprovalRequest, user: User) -> bool:

@@ -9,6 +9,7 @@ from catalog.models import Call, Tool
 from tests.browser.conftest import PageAs
 from tests.chaos.serving import Serving
 from tests.conftest import MakeServing
+from tests.tools_to_try import Trip
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -69,4 +70,4 @@ def test_a_nested_form_by_keyboard(ada, window_of: PageAs):
     press(page, "Call")
     expect(page.locator("#tried")).to_contain_text("Done")
     expect(page.locator("#tried .call-result .value")).to_have_text("2")
-    assert Call.objects.get().arguments_json == TRIP
+    assert Call.objects.get().arguments_json == Trip.model_validate(TRIP).model_dump(mode="json")

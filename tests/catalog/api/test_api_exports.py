@@ -95,7 +95,8 @@ def test_nulls_of_strict_mode_are_dropped(rest, ada):
 
     assert call.status_code == 201, call.content
     assert len(sent) > 1
-    assert call.json()["arguments"] == {"text": "x"}
+    assert call.json()["arguments"] == {"text": "x", "path": "."}
+    assert call.json()["defaults"] == ["path"]
 
 
 def test_queries_of_an_export_do_not_grow_with_the_tools(rest, django_assert_num_queries):

@@ -23,6 +23,8 @@ FIELDS = {
         "version",
         "query_type",
         "arguments",
+        "defaults",
+        "omitted",
         "status",
         "waiting_for",
         "result",

@@ -34,7 +34,7 @@ def test_direct_call_runs_with_its_secret_without_storing_it(keepers, ada):
     body = Rest(ada).get(f"calls/{answer.json()['id']}/").json()
     assert keepers == [PASSWORD]
     assert body["arguments"] == {"user": "ada", "password": HIDDEN, "note": None}
-    assert body["result"]["parameters"] == body["arguments"]
+    assert body["result"]["parameters"] == {"user": "ada", "password": HIDDEN}
     assert body["result"]["results"] == [{"said": 'signed in with {"$secret":"password"}', "echo": HIDDEN}]
     assert rows_with(PASSWORD) == []
     assert kept() == 0

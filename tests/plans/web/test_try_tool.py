@@ -206,8 +206,10 @@ def test_uncallable_tool_shows_reason(ada):
     press(pages, TRIP, "call", 409, **BONN_FIELDS)
     registry_entry = registry._TOOLS.pop("book_trip")
     sync_tools()
-    press(pages, BOOK, "call", 422, **{"value:title": "Rome"})
-    registry._TOOLS["book_trip"] = registry_entry
+    try:
+        press(pages, BOOK, "call", 409, **{"value:title": "Rome"})
+    finally:
+        registry._TOOLS["book_trip"] = registry_entry
     assert 'id="try-wrong"' in pages.html and not Call.objects.exists()
 
 
