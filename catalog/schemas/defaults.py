@@ -12,11 +12,10 @@ import jsonschema_rs
 from catalog.core.canonical_json import canonical_text, json_size, normalize_numbers
 from catalog.errors import field_error
 from catalog.schemas.resolver import (
-    REFERENCE_KEYWORDS,
     Schema,
     child_schemas,
     index_references,
-    resolve_reference,
+    referenced_schemas,
     schemas_in_place,
     subschemas,
 )
@@ -192,7 +191,7 @@ class _Filler:
             if not isinstance(schema, dict) or id(schema) in found:
                 continue
             found[id(schema)] = schema
-            more = [*child_schemas(schema, "allOf"), *_references_of(schema, self._named)]
+            more = [*child_schemas(schema, "allOf"), *referenced_schemas(schema, self._named)]
             for word in _ALTERNATIVE_KEYWORDS:
                 self._visits += len(schema.get(word, ()))
                 possible = [each for each in child_schemas(schema, word) if self._may_apply(each, value)]
@@ -213,7 +212,7 @@ class _Filler:
     def _may_apply(self, schema: object, value: Any) -> bool:
         """Return whether the value has the type, the constants and the members that an alternative demands."""
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-            schema = next(_references_of({"$ref": schema["$ref"]}, self._named), schema)
+            schema = next(referenced_schemas({"$ref": schema["$ref"]}, self._named), schema)
         if not isinstance(schema, dict):
             return schema is not False
         kind, kinds = "array" if isinstance(value, list) else "object", schema.get("type")
@@ -261,15 +260,6 @@ class _Alternatives:
                 pattern_options=jsonschema_rs.RegexOptions(),
             )
         return compiled.is_valid(value)
-
-
-def _references_of(schema: Schema, named: dict[str, object]) -> Iterator[object]:
-    for word in REFERENCE_KEYWORDS:
-        if isinstance(schema.get(word), str):
-            try:
-                yield resolve_reference(schema[word], named)
-            except KeyError:  # dangling
-                continue
 
 
 def without_paths(arguments: dict[str, Any], paths: Sequence[ArgumentPath]) -> dict[str, Any]:

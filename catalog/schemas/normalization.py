@@ -12,11 +12,10 @@ from typing import Any
 
 from catalog.core.canonical_json import MAX_SAFE_INTEGER
 from catalog.schemas.resolver import (
-    REFERENCE_KEYWORDS,
     Schema,
     child_schemas,
     index_references,
-    resolve_reference,
+    referenced_schemas,
     schemas_in_place,
 )
 from catalog.schemas.validation import Validator
@@ -163,11 +162,7 @@ class _Normalizer:
         )
 
     def _together(self, schema: Schema) -> list[object]:
-        return [*child_schemas(schema, "allOf"), *_references_of(schema, self._named)]
-
-
-def _references_of(schema: Schema, named: dict[str, object]) -> list[object]:
-    return [resolve_reference(schema[word], named) for word in REFERENCE_KEYWORDS if word in schema]
+        return [*child_schemas(schema, "allOf"), *referenced_schemas(schema, self._named)]
 
 
 def _nested_path(path: str, step: object) -> str:

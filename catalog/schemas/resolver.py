@@ -51,11 +51,16 @@ def resolve_reference(reference: str, named: dict[str, object]) -> object:
     return named[unquote(reference)]
 
 
-def schemas_in_place(schemas: Iterable[object], named: dict[str, object], keywords: Sequence[str]) -> list[Schema]:
-    """Return these schemas with all they refer to or combine through these keywords, for the same value.
+def referenced_schemas(schema: Schema, named: dict[str, object]) -> Iterator[object]:
+    """Yield the schemas that a schema refers to for the same value; a dangling reference adds nothing."""
+    for word in REFERENCE_KEYWORDS:
+        reference = schema.get(word)
+        if isinstance(reference, str) and unquote(reference) in named:
+            yield named[unquote(reference)]
 
-    A dangling reference adds nothing.
-    """
+
+def schemas_in_place(schemas: Iterable[object], named: dict[str, object], keywords: Sequence[str]) -> list[Schema]:
+    """Return these schemas with all they refer to or combine through these keywords, for the same value."""
     found: dict[int, Schema] = {}
     left = [*schemas]
     while left:
@@ -63,9 +68,7 @@ def schemas_in_place(schemas: Iterable[object], named: dict[str, object], keywor
         if isinstance(schema, dict) and id(schema) not in found:
             found[id(schema)] = schema
             left += child_schemas(schema, *keywords)
-            left += [
-                named.get(unquote(schema[word])) for word in REFERENCE_KEYWORDS if isinstance(schema.get(word), str)
-            ]
+            left += referenced_schemas(schema, named)
     return list(found.values())
 
 
