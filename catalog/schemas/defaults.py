@@ -62,11 +62,11 @@ class MissingArguments:
 class SchemaDefaults:
     """The defaults in one schema; thread-safe."""
 
-    __slots__ = ("_alternatives", "_named", "_schema")
+    __slots__ = ("_named", "_schema", "_validators")
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._alternatives = _Alternatives(schema)
+        self._validators = _Validators(schema)
         has_any = any("default" in each for _, each in subschemas(schema))
         self._named = index_references(schema) if has_any else None
 
@@ -82,7 +82,7 @@ class SchemaDefaults:
         """
         if self._named is None:
             return FilledArguments(arguments)
-        filler = _Filler(self._named, self._alternatives, choice)
+        filler = _Filler(self._named, self._validators, choice)
         filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
         return FilledArguments(filled, tuple(filler.paths), min(filler.choices, MAX_CHOICES))
 
@@ -94,7 +94,7 @@ class SchemaDefaults:
     def missing(self, arguments: dict[str, Any]) -> MissingArguments:
         """Return what valid arguments leave out, for display. Raises ParameterError like `fill`."""
         named = index_references(self._schema) if self._named is None else self._named
-        filler = _Filler(named, self._alternatives)
+        filler = _Filler(named, self._validators)
         filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
         return MissingArguments({path: value_at(filled, path) for path in filler.paths}, tuple(filler.undecided))
 
@@ -107,8 +107,8 @@ def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> FilledArguments:
 class _Filler:
     """One filling: the paths filled so far, and the work done."""
 
-    def __init__(self, named: dict[str, object], alternatives: "_Alternatives", choice: int = 0) -> None:
-        self._named, self._alternatives, self._choice = named, alternatives, choice
+    def __init__(self, named: dict[str, object], validators: "_Validators", choice: int = 0) -> None:
+        self._named, self._validators, self._choice = named, validators, choice
         self._bytes = self._visits = 0
         self.choices = 1
         self.paths: list[ArgumentPath] = []
@@ -151,10 +151,19 @@ class _Filler:
         for form in forms:
             for name, member in form.get("properties", {}).items():
                 declared.setdefault(name, []).append(member)
+        for form in forms:
+            patterns: dict[str, object] = form.get("patternProperties", {})
+            others = form.get("additionalProperties")
+            if not patterns and not (isinstance(others, dict) and others):
+                continue
+            self._visits += len(value) * (1 + len(patterns))
+            for name in value:
+                found = [each for pattern, each in patterns.items() if self._validators.fits_pattern(pattern, name)]
+                if not found and name not in form.get("properties", {}):
+                    found = [others]
+                if found:
+                    declared.setdefault(name, []).extend(found)
         yield from declared.items()
-        others = [each for form in forms for each in child_schemas(form, "additionalProperties", "patternProperties")]
-        if any(isinstance(each, dict) and each for each in others):
-            yield from ((name, others) for name in value if name not in declared)
 
     def _entries(self, forms: list[Schema], value: list[Any]) -> Iterator[tuple[int, list[object]]]:
         first = [[*child_schemas(form, "prefixItems")] for form in forms]
@@ -198,12 +207,22 @@ class _Filler:
                 if len(possible) > 1:
                     self._visits += len(possible) * json_size(value) // BYTES_PER_VISIT
                     self._check_visits()
-                    possible = [each for each in possible if self._alternatives.accepts(each, value)]
+                    possible = [each for each in possible if self._validators.accepts(each, value)]
                     self.choices = max(self.choices, len(possible))
                 more += possible[min(self._choice, len(possible) - 1) :][:1]
+            more += self._conditional(schema, value)
             left += more[::-1]
         self._check_visits()
         return list(found.values())
+
+    def _conditional(self, schema: Schema, value: Any) -> Iterator[object]:
+        """Yield the schemas that apply because of what the value is or has."""
+        if "if" in schema and not schema.keys().isdisjoint(("then", "else")):
+            self._visits += json_size(value) // BYTES_PER_VISIT
+            self._check_visits()
+            yield schema.get("then" if self._validators.accepts(schema["if"], value) else "else")
+        if isinstance(value, dict):
+            yield from (each for name, each in schema.get("dependentSchemas", {}).items() if name in value)
 
     def _check_visits(self) -> None:
         if self._visits > MAX_VISITS:
@@ -233,19 +252,20 @@ class _Filler:
         )
 
 
-class _Alternatives:
-    """Validators of the alternatives inside one schema, compiled when arguments may fit several of them."""
+class _Validators:
+    """Validators of alternatives, conditions and patterns inside one schema, compiled when arguments need them."""
 
-    __slots__ = ("_compiled", "_pointers", "_registry", "_schema")
+    __slots__ = ("_compiled", "_patterns", "_pointers", "_registry", "_schema")
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._registry: jsonschema_rs.Registry | None = None
         self._pointers: dict[int, str] = {}
         self._compiled: dict[int, jsonschema_rs.Draft202012Validator] = {}
+        self._patterns: dict[str, jsonschema_rs.Draft202012Validator] = {}
 
     def accepts(self, alternative: object, value: Any) -> bool:
-        """Return whether a value is valid by an alternative, which is the object inside the schema."""
+        """Return whether a value is valid by an alternative or a condition, given as the object inside the schema."""
         if not isinstance(alternative, dict):
             return alternative is not False
         compiled = self._compiled.get(id(alternative))
@@ -260,6 +280,14 @@ class _Alternatives:
                 pattern_options=jsonschema_rs.RegexOptions(),
             )
         return compiled.is_valid(value)
+
+    def fits_pattern(self, pattern: str, name: str) -> bool:
+        """Return whether the name of a member fits a pattern."""
+        if pattern not in self._patterns:
+            self._patterns[pattern] = jsonschema_rs.Draft202012Validator(
+                {"pattern": pattern}, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+            )
+        return self._patterns[pattern].is_valid(name)
 
 
 def without_paths(arguments: dict[str, Any], paths: Sequence[ArgumentPath]) -> dict[str, Any]:

@@ -332,6 +332,15 @@ ALTERNATIVES = [
         ({"oneOf": ALTERNATIVES}, {"kind": "b"}, {"kind": "b", "depth": 9}),
         ({"oneOf": ALTERNATIVES}, {}, {"depth": 5}),
         ({"allOf": [INNER]}, {"name": "x"}, {"name": "x", "size": 1}),
+        ({"if": {"required": ["a"]}, "then": INNER, "else": ALTERNATIVES[0]}, {"a": 1}, {"a": 1, "size": 1}),
+        ({"if": {"required": ["a"]}, "then": INNER, "else": ALTERNATIVES[0]}, {}, {"depth": 5}),
+        ({"dependentSchemas": {"a": INNER, "b": ALTERNATIVES[0]}}, {"a": 1}, {"a": 1, "size": 1}),
+        (
+            {"patternProperties": {"^d": ALTERNATIVES[1], "^i": INNER}, "additionalProperties": ALTERNATIVES[0]},
+            {"d1": {}, "i": {}, "x": {}},
+            {"d1": {"depth": 9}, "i": {"size": 1}, "x": {"depth": 5}},
+        ),
+        ({"properties": {"i": {}}, "patternProperties": {"i": INNER}}, {"i": {}}, {"i": {"size": 1}}),
     ],
 )
 def test_defaults_are_filled_in_where_one_schema_judges(schema, given, filled):
