@@ -230,7 +230,11 @@ class QueryBinding(Binding):
     ) -> tuple[ArgumentPath, ...]:
         """Return the paths of the defaults that reach the handler with the same value, passed or not."""
         before, after = (self._build(each["query_type"], each.get("parameters", {})) for each in (given, passed))
-        return tuple(path for path in paths if _is_same(_value_at(before, path[1:]), _value_at(after, path[1:])))
+        return tuple(
+            path
+            for path in paths
+            if len(path) == 1 or _is_same(_value_at(before, path[1:]), _value_at(after, path[1:]))
+        )
 
     def _build(self, query_type: str, parameters: Any) -> Any:
         names = self.query_types[query_type]["properties"]

@@ -137,19 +137,20 @@ def test_required_argument_with_a_default_stays_required():
 
 def test_query_without_parameters_gets_their_defaults():
     class Page(BaseModel):
-        """Parameters of a query type."""
+        """Parameters of a query type; the schema hides the default of one."""
 
         size: int = 20
+        key: SecretStr = SecretStr("hunter2")
 
     @tool(query_types={"list": Page})
     def listing(params: Page, query_type: str) -> list[Any]:
         """List."""
-        return [params.size, sorted(params.model_fields_set)]
+        return [params.size, params.key.get_secret_value(), sorted(params.model_fields_set)]
 
     prepared = prepare_arguments(listing, {"query_type": "list"})
     assert prepared.passed == {"query_type": "list", "parameters": {"size": 20}}
     assert prepared.given == {"query_type": "list"}
-    assert ran(listing, {"query_type": "list"}) == [20, []]
+    assert ran(listing, {"query_type": "list"}) == [20, "hunter2", []]
 
 
 class Cat(BaseModel):
