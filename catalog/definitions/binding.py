@@ -113,6 +113,15 @@ class CheckedBinding(Binding):
         if self._adapter is not None:
             build_params(self._adapter, arguments, names=self.input_schema["properties"])
 
+    def faithful_defaults(
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
+    ) -> tuple[ArgumentPath, ...]:
+        """Return the paths of the defaults with which the model reads the same value, passed or not."""
+        if self._adapter is None:
+            return paths
+        before, after = (build_params(self._adapter, each) for each in (given, passed))
+        return tuple(path for path in paths if _is_same(_value_at(before, path), _value_at(after, path)))
+
 
 class KeywordBinding(Binding):
     """Arguments passed as keywords to a function whose annotations are plain JSON types."""

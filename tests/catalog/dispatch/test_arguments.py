@@ -7,7 +7,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from catalog.core.canonical_json import canonical_text
-from catalog.definitions.binding import Binding
+from catalog.definitions.binding import Binding, CheckedBinding
 from catalog.definitions.tool import Tool
 from catalog.dispatch.arguments import (
     CallArguments,
@@ -260,6 +260,18 @@ def test_default_that_reaches_the_handler_differently_is_not_passed():
         5,
         date(2026, 1, 1),
     ]
+
+    class Login(BaseModel):
+        """Parameters of a handler that takes a dict."""
+
+        password: SecretStr = SecretStr("hunter2")
+        tries: int = 3
+
+    bound = CheckedBinding.of(Login, "log_in")
+    log_in: Tool[Any, Any] = Tool(
+        name="log_in", description="Log in.", handler=lambda arguments: arguments, bound=bound
+    )
+    assert ran(log_in, {}) == {"tries": 3}
 
 
 def test_upstream_gets_what_was_given_and_rules_know_its_defaults():
