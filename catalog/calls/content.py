@@ -72,12 +72,11 @@ def content_response(call: Call, number: int) -> HttpResponse:
     if row is None:
         raise Http404
     data, blocks = bytes(row.data), call.content_json
-    named = media_type_of(blocks[number]) if number < len(blocks) else ""
-    response = HttpResponse(
-        data, content_type=picture_type(data) or "application/octet-stream", headers=CONTENT_HEADERS
-    )
+    picture = picture_type(data)
+    named = picture or (media_type_of(blocks[number]) if number < len(blocks) else "")
+    response = HttpResponse(data, content_type=picture or "application/octet-stream", headers=CONTENT_HEADERS)
     name = f"{call.tool_name}-{number}.{_extension(named)}"
-    kind = "inline" if picture_type(data) else "attachment"
+    kind = "inline" if picture else "attachment"
     response["Content-Disposition"] = f"{kind}; filename*=UTF-8''{quote(name)}"
     return response
 

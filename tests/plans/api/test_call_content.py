@@ -45,6 +45,7 @@ def test_blocks_are_named_and_their_bytes_served(call, ada):
     assert (served[1]["Content-Type"], served[1].content) == ("image/png", PNG)
     assert (served[2]["Content-Type"], served[2].content) == ("application/octet-stream", SVG)
     assert [each["Content-Disposition"].partition(";")[0] for each in served[1:3]] == ["inline", "attachment"]
+    assert served[1]["Content-Disposition"].endswith(".png")  # and not .svg, as its tool says
     for each in served[1:3]:
         assert each["X-Content-Type-Options"] == "nosniff"
         assert "sandbox" in each["Content-Security-Policy"]
