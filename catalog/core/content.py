@@ -153,6 +153,21 @@ def holds_json(blocks: Iterable[Block], value: object) -> bool:
     return False
 
 
+def says(blocks: Sequence[Block], value: object) -> bool:
+    """Return whether blocks say a value: as JSON, as their texts or, without texts, as their description."""
+    if not isinstance(value, str):
+        return holds_json(blocks, value)
+    texts = [each for each in blocks if each.get("type") == "text"]
+    told = text_of_content(texts or blocks)
+    if min(len(told), len(value)) < COMPARED_LENGTH:
+        return told == value
+    return told[:COMPARED_LENGTH] == value[:COMPARED_LENGTH]
+
+
+COMPARED_LENGTH = 20_000
+"""Characters of long texts that are compared: both are cut, each at another place."""
+
+
 def stored_content(blocks: Sequence[Block], limit: int = MAX_RESULT) -> StoredContent:
     """Return blocks as stored, in their order, together at most `limit` bytes.
 

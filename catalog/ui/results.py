@@ -11,7 +11,7 @@ from typing import Any
 from django.urls import reverse
 
 from catalog.calls.content import has_bytes, pictures_of
-from catalog.core.content import described_block, holds_json, media_type_of, text_of, text_of_content
+from catalog.core.content import described_block, holds_json, media_type_of, says, text_of
 from catalog.models import Call
 from catalog.results import NO_MESSAGE
 from catalog.secrets.placeholders import without_macs
@@ -111,14 +111,13 @@ def shown_result(call: Call) -> ShownResult:
     if content and isinstance(document, dict):
         document = {**document, "content": content}
     texts = [each for each in content if each.get("type") == "text"]
-    is_told_by_blocks = isinstance(value, str) and not texts and value == text_of_content(content)
+    is_told = isinstance(value, str) and bool(content) and says(content, value)
     has_value = call.status == CallStatus.COMPLETED
-    shown = _shown_value(value) if has_value and not is_told_by_blocks else {}
-    repeats_texts = isinstance(value, str) and text_of_content(texts)[:TEXT_SHOWN] == value[:TEXT_SHOWN]
+    shown = _shown_value(value) if has_value and (texts or not is_told) else {}
     kept = [
         (number, each)
         for number, each in enumerate(content)
-        if each.get("type") != "text" or not (repeats_texts or holds_json([each], value))
+        if each.get("type") != "text" or not (is_told or holds_json([each], value))
     ]
     return ShownResult(
         message=call.message if has_value and call.message != NO_MESSAGE else "",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 
 from catalog.calls.content import pictures_of
-from catalog.core.content import holds_json, text_of_content
+from catalog.core.content import says, text_of_content
 from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import without_macs
@@ -234,7 +234,7 @@ def _content_result(call: Call, response: Mapping[str, Any], most: int) -> str:
     """Return the text of a result with content blocks, and its value unless the blocks say it."""
     blocks, results = call.content_json, response.get("results") or []
     value = results[0] if len(results) == 1 else results
-    is_said = not results or isinstance(value, str) or holds_json(blocks, value)
+    is_said = not results or says(blocks, value)
     told = format_for_model(text_of_content(blocks) if blocks else "nil", most if is_said else most // 2)
     texts = [prompts.data_block(told, "Its result")]
     if not is_said:

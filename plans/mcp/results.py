@@ -19,7 +19,7 @@ from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.calls.content import complete_blocks
 from catalog.core.canonical_json import format_utc
-from catalog.core.content import OWN_KEYS, described_block, holds_json, text_of
+from catalog.core.content import OWN_KEYS, described_block, holds_json, says, text_of
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call, ToolVersion
 from catalog.rest.problems import ProblemDetails, problem_for
@@ -234,7 +234,7 @@ def _structured_content(call: Call, response: Mapping[str, Any], schema: Schema 
     if call.content and schema is None:
         if len(results) == 1 and isinstance(results[0], dict):
             return dict(results[0])
-        if not results or (len(results) == 1 and isinstance(results[0], str)):
+        if not results or (len(results) == 1 and isinstance(results[0], str) and says(call.content_json, results[0])):
             return None
     return structured_value(response, schema)
 

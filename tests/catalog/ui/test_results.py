@@ -79,6 +79,7 @@ def test_long_values_are_cut(stage: Any, ada: Any) -> None:
             ["image"],
             False,
         ),
+        (ToolResult.ok("It rises", content=[{"type": "image", "data": PNG, "mimeType": "image/png"}]), ["image"], True),
         (ToolResult.ok(None, content=[{"type": "image", "data": b"<svg/>", "mimeType": "image/png"}]), ["file"], False),
     ],
 )

@@ -397,10 +397,11 @@ def test_images_of_results_reach_the_model(server, stage, ada):
 
 def test_images_are_left_out_for_a_model_that_refuses_them(server, stage, ada):
     make_agent()
-    stage.acts["safe"] = lambda value, context: ToolResult.ok(None, content=[IMAGE])
+    stage.acts["safe"] = lambda value, context: ToolResult.ok("It rises", content=[IMAGE])
     server.says(reply_with_calls(("safe", {})), Reply(status=400), "Not seen.")
     plan = work_off(agent_plan(ada))
     assert plan.status == "completed"
+    assert "It rises" in json.dumps(server.asked[2]["messages"])
     assert [len(sent_images(server, index)) for index in (1, 2)] == [1, 0]
     assert ModelUse.objects.filter(plan=plan).count() == 2
 

@@ -91,6 +91,7 @@ RESULTS = [
     (ToolResult.ok(None), [said("OK"), said('{"results": []}')], {"results": []}),
     (ToolResult("m", 7, exclude_value_from_context=True, content=[TEXT]), [said("m"), said("HIDDEN")], None),
     (ToolResult("Drawn", {"w": 1}, content=[IMAGE]), [said("Drawn"), SHOWN, JSON], {"w": 1}),
+    (ToolResult.ok("It rises", content=[IMAGE]), [SHOWN, said('{"results": ["It rises"]}')], {"results": ["It rises"]}),
     # An upstream's blocks, and nothing that they hold already.
     (UpstreamResult("OK", "Echo: hi", content=[TEXT]), [TEXT], None),
     (UpstreamResult("OK", {"w": 1}, content=[JSON, IMAGE]), [JSON, SHOWN], {"w": 1}),
@@ -98,7 +99,7 @@ RESULTS = [
     (UpstreamResult("OK", {"results": "a"}, content=[TEXT]), [TEXT, said('{"results": "a"}')], {"results": "a"}),
     (UpstreamResult("OK", None, content=[]), [], None),
     (
-        UpstreamResult("OK", "h", content=[{"type": "hologram", "a": 1}]),
+        UpstreamResult("OK", "[hologram]", content=[{"type": "hologram", "a": 1}]),
         [said('{"type": "hologram", "a": 1}')],
         None,
     ),
