@@ -170,12 +170,13 @@ def test_batch_is_locked_until_all_changes_were_shown(ada, rosa, page_as: PageAs
 @pytest.mark.layout
 def test_batch_page_selects_no_request_and_keeps_the_position(ada, rosa, page_as: PageAs):
     """X selects nothing unseen, and J opens the request at the last position."""
+    set_rule(batchable=True)
     requests = [ask(ada) for _ in range(3)]
     page = page_as(rosa)
     current = page.locator("#queue [aria-current]")
     open_inbox(page, f"?item={requests[1].public_id}")
     page.keyboard.press("x")
-    page.get_by_role("button", name="Answer together").click()
+    page.get_by_role("button", name="Answer it").click()
     expect(page.locator("#several")).to_be_visible()
     expect(current).to_have_count(0)
     page.locator("#d-h").press("j")

@@ -230,11 +230,17 @@ def _inbox_context(shown: Inbox, outcome: DecisionResult | None = None) -> dict[
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def batch_review(request: PageRequest) -> HttpResponse:
-    """Show the differences between the selected requests; a POST decides them."""
+    """Show the differences between the selected requests; a POST decides them.
+
+    A single request that is decided only on its own opens as any other.
+    """
     if request.method == "POST":
         shown = submit_batch(request.user, request.POST)
         return _render_batch(request, shown, 422 if shown.setback else 200)
-    return _render_batch(request, load_batch(request.user, request.GET.getlist("item")), 200)
+    shown = load_batch(request.user, request.GET.getlist("item"))
+    if len(shown.waiting) == len(shown.requests) == 1 and shown.obstacle:
+        return redirect(inbox_url(shown.requests[0].public_id))
+    return _render_batch(request, shown, 200)
 
 
 def _render_batch(request: PageRequest, shown: BatchReview, status: int) -> HttpResponse:

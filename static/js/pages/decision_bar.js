@@ -115,6 +115,9 @@ function write(form, intent) {
     button.hidden = intent ? button.value !== intent : !("writes" in button.dataset);
   }
   const [label, note] = [form.querySelector("label[for=note]"), form.elements.comment];
+  form.querySelector("[data-setback=comment]")?.remove(); // it was about the answer that is written no more
+  note.removeAttribute("aria-invalid");
+  note.removeAttribute("aria-describedby");
   label.textContent = intended(form)?.dataset.note ?? label.dataset.label;
   note.placeholder = label.textContent;
 }

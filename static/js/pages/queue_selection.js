@@ -47,6 +47,7 @@ function tell() {
   if (!form) return;
   const checked = boxes().filter((box) => box.checked);
   form.toggleAttribute("data-any", checked.length > 0);
+  form.toggleAttribute("data-one", checked.length === 1);
   form.querySelector("[data-picked]").textContent = `${checked.length} selected`;
   for (const box of boxes()) {
     const why = box.checked ? "" : objection(box);
@@ -159,9 +160,11 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("#news")) showTheNew();
 });
 
-// After an answer the choice is used up.
+// After an answer the choice is used up, and so it is once a single request that is answered on its own is open.
 document.addEventListener("htmx:afterRequest", (event) => {
-  if (event.target.matches?.("[data-several]") && event.detail.successful) clear();
+  const answered = event.target.matches?.("[data-several]");
+  const opened = event.target.id === "bulk" && !document.querySelector("#several");
+  if ((answered || opened) && event.detail.successful) clear();
 });
 
 function showTheNew() {

@@ -261,7 +261,10 @@ def test_private_arguments_are_loaded_in_one_query(ada, vera):
 
 
 def test_batch_approval_that_the_policy_forbids(ada, rosa):
+    """A request that is approved on its own opens as any other, if it is the only one."""
     requests, pages = [ask(ada), ask(ada, make_tool("other_note"))], Pages(rosa)
+    alone = pages.client.get("/approvals/several/", {"item": requests[0].public_id})
+    assert alone["Location"] == f"/approvals/?item={requests[0].public_id}"
     pages.open("/approvals/several/?" + "&".join(f"item={each.public_id}" for each in requests))
     assert 'name="verdict" value="reject"' in pages.html and 'name="verdict" value="approve"' not in pages.html
     fields = {"verdict": "approve", "item": [f"{each.public_id}:{each.digest}" for each in requests]}
