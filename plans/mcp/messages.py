@@ -47,28 +47,45 @@ class ReceivedMessage:
 
 
 def read_message(body: bytes) -> ReceivedMessage:
-    """Return the message in a body. Raises Refusal if it is not strict JSON, or its id neither string nor integer."""
+    """Return the message in a body.
+
+    Raises Refusal if it is not strict JSON, not one JSON-RPC message, or its id neither string nor integer.
+    """
     try:
         content = parse_json(body)
     except TooLarge as error:
         raise Refusal(413, INVALID_REQUEST, error.message) from None
     except MalformedJSON as error:
         return _read_malformed(body, error)
-    _check_id(content)
+    _check_envelope(content)
     return ReceivedMessage(content, body)
 
 
-def _check_id(content: Any) -> None:
-    """Raise Refusal for a request whose id cannot be answered with."""
-    if not isinstance(content, dict) or not {"method", "id"} <= content.keys():
-        return
-    try:
-        is_valid = type(check_json(content["id"])) in (str, int)
-    except MalformedJSON:
-        is_valid = False
-    if not is_valid:
-        message = f"The id of a request must be a string or an integer up to ±{MAX_SAFE_INTEGER}."
-        raise Refusal(400, INVALID_REQUEST, message)
+def _check_envelope(content: Any) -> None:
+    """Raise Refusal for a message that the protocol would not take, or a request whose id cannot be answered with."""
+    if not isinstance(content, dict):
+        raise Refusal(400, INVALID_REQUEST, "Send one JSON-RPC message as an object. Batches are not supported.")
+    request_id = None
+    if {"method", "id"} <= content.keys():
+        request_id = content["id"]
+        try:
+            is_valid = type(check_json(request_id)) in (str, int)
+        except MalformedJSON:
+            is_valid = False
+        if not is_valid:
+            message = f"The id of a request must be a string or an integer up to ±{MAX_SAFE_INTEGER}."
+            raise Refusal(400, INVALID_REQUEST, message)
+    fault = None
+    if content.get("jsonrpc") != "2.0":
+        fault = 'The member "jsonrpc" must be "2.0".'
+    elif content.keys().isdisjoint({"method", "result", "error"}):
+        fault = 'The member "method" is missing.'
+    elif not isinstance(content.get("method", ""), str):
+        fault = 'The member "method" must be a string.'
+    elif not isinstance(content.get("params"), dict | None):
+        fault = 'The member "params" must be an object.'
+    if fault is not None:
+        raise Refusal(400, INVALID_REQUEST, fault, request_id=request_id)
 
 
 def _read_malformed(body: bytes, error: MalformedJSON) -> ReceivedMessage:
@@ -83,7 +100,7 @@ def _read_malformed(body: bytes, error: MalformedJSON) -> ReceivedMessage:
         raise refusal from None
     if type(content) is not dict:
         raise refusal
-    _check_id(content)
+    _check_envelope(content)
     refusal.request_id = content.get("id") if "method" in content else None
     params = content.get("params")
     if content.get("method") != "tools/call" or "id" not in content or type(params) is not dict:

@@ -125,15 +125,20 @@ async def test_other_messages_that_are_not_strict_json_or_have_no_valid_id_are_r
         call_body(b'7, "id": 8'): (-32700, None),
         call_body()[:-1]: (-32700, None),
         b"[" * 100_000: (-32700, None),
+        b"[%b, %b]" % (call_body(), call_body(b"8")): (-32600, None),
+        b'{"jsonrpc": "2.0", "id": 7}': (-32600, None),
+        b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}': (-32600, 7),
+        b'{"jsonrpc": "2.0", "id": 7, "method": 5}': (-32600, 7),
+        b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": [1]}': (-32600, 7),
     }
     faults = {}
     for body, expected in bodies.items():
         answer = await post(mcp_url, headers | {"mcp-protocol-version": version}, body)
         error = answer.json()
-        if (answer.status_code, error["error"]["code"], error["id"]) != (400, *expected):
+        told = answer.status_code, error["error"]["code"], error["id"], "pydantic" in answer.text
+        if told != (400, *expected, False):
             faults[body[:80]] = answer.text
     assert faults == {}
-    assert (await post(mcp_url, headers | {"mcp-protocol-version": version}, b"[1, 2]")).status_code == 400
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(mcp_url: str) -> None:
