@@ -41,7 +41,7 @@ def import_source(values: Mapping[str, Any], *, by: User, keep: bool, write: Cal
     try:
         if not keep:
             preview = preview_source(values, by=by, any_command=True)
-            if preview.problems and not preview.tools:
+            if preview.problems and all(each.change == "removed" for each in preview.tools):
                 problems = "\n".join(preview.problems[:MAX_PROBLEMS])
                 raise CommandError(
                     f"{problems}\nNothing was stored. With --keep, the source is stored and tried again."
