@@ -103,6 +103,15 @@ def callable_tool(name: str) -> CallableTool | None:
     return view.tools.get(name)
 
 
+def loaded_tool(name: str) -> LoadedTool | None:
+    """Return the declaration of a callable tool.
+
+    `catalog.tools.registry.get_tool` knows imported tools only after the catalog was read in this process.
+    """
+    found = callable_tool(name)
+    return found.tool if found is not None else None
+
+
 def missing_tool_error(name: str) -> ToolError:
     """Return the error for a tool that `callable_tool` does not know: its source removed it, or there is none."""
     removed = Tool.objects.filter(registered=False).select_related("source").only("name", "source__name")

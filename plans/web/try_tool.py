@@ -21,12 +21,12 @@ from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import ToolgateError
 from catalog.inventory.selectors import tool_or_404
+from catalog.inventory.snapshot import loaded_tool
 from catalog.models import Call, Tool
 from catalog.rest.idempotency import run_once
 from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
-from catalog.tools.registry import get_tool
 from catalog.ui.forms.editor import ArgumentsEditor
 from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
@@ -60,7 +60,7 @@ class Trial(ArgumentsEditor):
     @property
     def argument_notes(self) -> Sequence[ArgumentNote]:
         """Notes on the defaults of the call that was made or checked, and on what it leaves out."""
-        tool = get_tool(self.tool.name)
+        tool = loaded_tool(self.tool.name)
         if self.call is not None:
             return notes_on_arguments(tool, self.call, self.call.arguments_json, self.call.version.input_schema)
         if self.prepared is None:

@@ -51,10 +51,10 @@ from catalog.calls.argument_notes import notes_on_missing
 from catalog.calls.privacy import PrivateCallParts
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
+from catalog.inventory.snapshot import loaded_tool
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import PLACEHOLDER_KEY, describe_placeholders
 from catalog.text.diff import Hunk, HunkedDiff, TextDiff, diff_texts, unshown_lines
-from catalog.tools.registry import get_tool
 
 
 class RequestDetail:
@@ -186,7 +186,7 @@ class RequestDetail:
     def _missing_arguments(self) -> list[ArgumentRow]:
         """Return rows for the arguments that the call leaves out: its default if there is one, and what happens."""
         schema, omitted = self.request.tool_version.input_schema, current_round(self.request).omitted_paths
-        notes = notes_on_missing(get_tool(self.request.call.tool_name), schema, self.arguments, omitted)
+        notes = notes_on_missing(loaded_tool(self.request.call.tool_name), schema, self.arguments, omitted)
         rows = []
         for each in notes:
             if each.has_value:

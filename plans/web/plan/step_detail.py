@@ -24,7 +24,6 @@ from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
-from catalog.tools.registry import get_tool
 from catalog.ui.results import ShownResult, result_document, shown_result
 from plans.actions.give_input import is_sent_back
 from plans.documents import references
@@ -273,7 +272,9 @@ def _argument_notes(call: Call | None, called_with: Excerpt | None) -> Sequence[
     """Return notes on the defaults of a call and on what it leaves out; none if not all its arguments are shown."""
     if call is None or called_with is None or called_with.is_cut:
         return ()
-    return notes_on_arguments(get_tool(call.tool_name), call, json.loads(called_with.head), call.version.input_schema)
+    return notes_on_arguments(
+        snapshot.loaded_tool(call.tool_name), call, json.loads(called_with.head), call.version.input_schema
+    )
 
 
 def default_step(picture: PlanOverview) -> int:

@@ -10,12 +10,15 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import QueryDict
 
+from catalog.calls.argument_notes import notes_on_missing
+from catalog.inventory.snapshot import drop_snapshot, loaded_tool
 from catalog.inventory.source_preview import OfferedTool
 from catalog.inventory.source_sync import sync_source
 from catalog.inventory.sources import create_source, update_source
 from catalog.models import Source, Tool
 from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
+from catalog.tools.registry import get_tool, set_imported_tools
 from catalog.web.new_source import ChoicesForm, NewSourceForm
 from tests.plans.sources.conftest import SHOP, VALUES
 
@@ -27,6 +30,16 @@ def shop(db, admin, client):
     made = create_source(VALUES, by=admin)
     sync_source(made)
     return made
+
+
+def test_notes_on_arguments_know_imported_tools_after_a_start(shop):
+    """A process that has called nothing yet shows requests, too."""
+    drop_snapshot()
+    set_imported_tools({})
+    assert get_tool("list_orders") is None
+    schema = {"type": "object", "properties": {"limit": {"type": "integer", "default": 20}}}
+    (note,) = notes_on_missing(loaded_tool("list_orders"), schema, {}, [])
+    assert note.kind == "server"
 
 
 def test_headers_are_lines_of_names_and_values(shop, client):
