@@ -20,6 +20,10 @@ HELD_BACK = """window.heldBack = [];
     window.IntersectionObserver = class extends IntersectionObserver {
       constructor(tell, options) { super((entries) => heldBack.push(() => tell(entries, this)), options); }
     }"""
+IS_UNCOVERED = """link => {
+      const box = link.getBoundingClientRect();
+      return link.contains(document.elementFromPoint(box.x + 4, box.y + box.height / 2));
+    }"""
 TELL = "heldBack.splice(0).forEach((each) => each())"
 
 
@@ -300,14 +304,15 @@ def test_wait_is_announced_once_per_decision(ada, rosa, page_as: PageAs):
 
 
 def test_j_and_k_move_through_the_list(ada, rosa, page_as: PageAs):
-    """The URL follows, and a reload shows the same request."""
+    """The URL follows, a reload shows the same request, and no heading of the list covers it."""
     requests = [ask(ada) for _ in range(3)]
-    page = page_as(rosa)
+    page = page_as(rosa, viewport={"width": 1280, "height": 380})
     open_inbox(page)
     for key, place in (("j", 1), ("j", 2), ("k", 1)):
         page.keyboard.press(key)
         expect(page.locator(f"#detail[data-shown=q-{requests[place].public_id}]")).to_be_visible()
         expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{requests[place].public_id}")
+        assert page.locator("[data-item][aria-current] .title a").evaluate(IS_UNCOVERED)
     expect(page).to_have_url(f"/approvals/?item={requests[1].public_id}")
     page.reload()
     expect(page.locator("[data-item][aria-current]")).to_have_id(f"q-{requests[1].public_id}")
