@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from catalog.core import clock
+from catalog.core.ordered_json import OrderedJSONField
 from catalog.definitions.levels import GrantLimits, SafetyLevel, grant_limits_for
 from catalog.results import format_error_response
 from catalog.schemas.defaults import dotted_paths, given_text
@@ -140,8 +141,8 @@ class Tool(models.Model):
     accepts_overrides = models.BooleanField(default=True)
     returns_private_data = models.BooleanField(default=False)
     examples = models.JSONField(default=list, help_text="Objects with description, arguments and result.")
-    definition = models.JSONField(null=True, help_text="Definition of an imported tool; null for Python tools.")
-    held_definition = models.JSONField(null=True, help_text="Definition of the held version.")
+    definition = OrderedJSONField(null=True, help_text="Definition of an imported tool; null for Python tools.")
+    held_definition = OrderedJSONField(null=True, help_text="Definition of the held version.")
     held_version = models.ForeignKey(
         "ToolVersion",
         models.PROTECT,
@@ -186,8 +187,8 @@ class ToolVersion(models.Model):
     number = models.PositiveIntegerField()
     fingerprint = models.CharField(max_length=64)
     description = models.TextField()
-    input_schema = models.JSONField()
-    output_schema = models.JSONField(null=True)
+    input_schema = OrderedJSONField()
+    output_schema = OrderedJSONField(null=True)
     query_types = models.JSONField(default=list, help_text="Names of the query types; empty if there are none.")
     safety_level = models.CharField(max_length=16, choices=LEVEL_CHOICES)
     reversibility = models.CharField(max_length=16)

@@ -50,3 +50,11 @@ def _situation() -> Hashable:
 def _models() -> Iterator[type[models.Model]]:
     for label in ("catalog", "approvals"):
         yield from apps.get_app_config(label).get_models(include_auto_created=True)
+
+
+def imported_tool(upstream: str, source: Source | None = None) -> Tool:
+    """Return the row of the tool that its upstream calls so."""
+    rows = Tool.objects.filter(definition__isnull=False)
+    rows = rows.filter(source=source) if source else rows
+    (row,) = [each for each in rows if each.definition and each.definition["upstream"] == upstream]
+    return row

@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from django.db.models import TextField
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+
 from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
@@ -33,7 +37,8 @@ def rows_by_upstream(source: Source, only: Sequence[str] | None = None) -> dict[
     rows = source.tools.select_related("current_version", "held_version")
     rows = rows.prefetch_related("implementations", "categories")
     if only is not None:
-        rows = rows.filter(definition__upstream__in=list(only))
+        upstream = Cast(KT("definition__upstream"), TextField())
+        rows = rows.alias(upstream=upstream).filter(upstream__in=list(only))
     return {row.definition["upstream"]: row for row in rows if row.definition is not None}
 
 
@@ -107,6 +112,6 @@ def _write_implementation(row: Tool, reference: str, digest: str) -> None:
 def refresh_implementations(source: Source) -> None:
     """Write the digests of a source's tools again: they cover where calls go."""
     reached = settings_of(source)
-    for row in source.tools.exclude(definition=None):
+    for row in source.tools.filter(definition__isnull=False):
         tool = build_tool(row.name, Definition.from_json(row.definition or {}), reached)
         _write_implementation(row, tool.reference, tool.digest)

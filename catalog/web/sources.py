@@ -8,7 +8,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db import models
-from django.db.models import Prefetch
+from django.db.models import Prefetch, Q
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -430,7 +430,9 @@ def _render_detail(
     acceptance: AcceptanceForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    offered = source.tools.exclude(definition=None) if source.is_imported else source.tools.filter(registered=True)
+    offered = (
+        source.tools.filter(definition__isnull=False) if source.is_imported else source.tools.filter(registered=True)
+    )
     tools = offered.select_related("current_version", "held_version").order_by("name")
     held = [tool for tool in tools if tool.held_version]
     shown = {

@@ -23,6 +23,7 @@ from catalog.sources import mcp_client
 from tests.browser.conftest import patient, press_approve, windows
 from tests.browser.desk import becomes, open_inbox
 from tests.builders import call_of, make_plan, step, work_off
+from tests.catalogs import imported_tool
 from tests.chaos.client import signed_in
 from tests.chaos.serving import Serving
 from tests.invariants import assert_invariants
@@ -166,7 +167,7 @@ def test_own_document_is_imported_and_called(serving, admin, ada, settings):
     source = create_source(values, by=admin)
     assert sync_source(source).problems == []  # the server may have done it before
     assert Tool.objects.filter(source=source).count() > 80
-    tool = Tool.objects.get(source=source, definition__upstream="tools_list")
+    tool = imported_tool("tools_list", source)
     plan = work_off(make_plan(ada, step(1, tool.name, parameters={"q": "drop_page"})))
     assert call_of(plan).status == "completed", call_of(plan).message
     assert '"drop_page"' in call_of(plan).response

@@ -15,6 +15,7 @@ from catalog.schemas import compile_schema
 from catalog.sources.loading import judge_definition
 from catalog.sources.openapi import list_operations
 from catalog.sources.settings import UpstreamSettings
+from tests.catalogs import imported_tool
 
 DOCUMENTS = Path(__file__).parent / "documents"
 OPERATIONS = {"github": (400, 0), "figma": (54, 0), "readme": (54, 4)}
@@ -58,7 +59,7 @@ def test_large_document_is_imported_once(transactional_db, admin, paths):
     assert not sync_source(source)
     names = set(Tool.objects.filter(source=source).values_list("name", flat=True))
     assert names <= snapshot.callable_tools().keys() and all(len(name) <= 64 for name in names)
-    create = Tool.objects.get(source=source, definition__upstream="actions/create-hosted-runner-for-org")
+    create = imported_tool("actions/create-hosted-runner-for-org", source)
     assert create.current_version is not None
     problems = compile_schema(create.current_version.input_schema).problems({"name": "r"})
     assert "org" in [problem.path for problem in problems]

@@ -104,7 +104,7 @@ def test_resend_badge_conversation(process: Serving, model: ModelServer, ada: Us
         process.start()
     eventually(lambda: waits_for(plan, "approval"), what="the mail that is held")
     assert call_of(plan, 3).response_json["results"][0]["registration_id"] == "R-20400"
-    assert request_of(plan, 4).call.arguments_json == {"registration_id": "R-20400", "document": "badge"}
+    assert request_of(plan, 4).call.arguments_json == {"registration_id": "R-20400", "document": "badge", "note": ""}
     assert mails_in(process) == ""
     approve(plan, rosa, 4)
     eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the end")

@@ -11,6 +11,7 @@ from catalog.inventory.sources import create_source
 from catalog.models import Tool
 from catalog.sources import mcp_client
 from tests.builders import approve, call_of, make_plan, step, work_off
+from tests.catalogs import imported_tool
 from tests.npm import installed_modules
 from tests.upstreams import free_port, wait_for_port
 
@@ -65,7 +66,7 @@ def test_everything_is_imported_and_called(everything, admin, ada, rosa, transpo
     changes = sync_source(source)
     assert len(changes.added) >= 8 and changes.problems == []
     assert not sync_source(source)
-    echo = Tool.objects.get(source=source, definition__upstream="echo").name
+    echo = imported_tool("echo", source).name
     assert "hello" in json.dumps(run(ada, rosa, echo, {"message": "hello"}).response)
 
 

@@ -20,6 +20,7 @@ from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
 from catalog.tools.registry import get_tool, set_imported_tools
 from catalog.web.new_source import ChoicesForm, NewSourceForm
+from tests.catalogs import imported_tool
 from tests.plans.sources.conftest import SHOP, VALUES
 
 
@@ -154,7 +155,7 @@ def test_choices_for_a_name_with_a_quote_are_kept_and_stored(add):
     assert {**chosen, "tool": ANY}.items() <= dict(kept).items()
     add("preview", timeout="30")
     assert add("add").status_code == 302
-    tool = Tool.objects.get(definition__upstream=name)
+    tool = imported_tool(name)
     assert (tool.enabled, tool.level_override) == (True, "cautious")
     tool = Tool.objects.get(name="list_orders")
     assert (tool.enabled, tool.level_override) == (False, "cautious")

@@ -1,0 +1,30 @@
+"""A model field for JSON whose members keep their order."""
+
+from typing import Any
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.expressions import Expression
+from psycopg.types.json import Json, Jsonb
+
+
+class OrderedJSONField(models.JSONField):
+    """A JSONField stored as PostgreSQL's `json`, which keeps the order of members; `jsonb` sorts them.
+
+    `json` has no equality: compare members as text, with `KT`.
+    """
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        """Return the column's type."""
+        return "json" if connection.vendor == "postgresql" else super().db_type(connection)
+
+    def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: FBT001, FBT002 - as Django calls it
+        """Return the value as the driver takes it."""
+        adapted = super().get_db_prep_value(value, connection, prepared)
+        return Json(adapted.obj, adapted.dumps) if isinstance(adapted, Jsonb) else adapted
+
+    def from_db_value(self, value: Any, expression: Expression, connection: BaseDatabaseWrapper) -> Any:
+        """Return the value; the driver has parsed a whole `json` already."""
+        if connection.vendor == "postgresql" and not isinstance(value, str | bytes):
+            return value
+        return super().from_db_value(value, expression, connection)

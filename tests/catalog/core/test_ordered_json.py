@@ -1,0 +1,19 @@
+"""Schemas keep the order of their members on both databases."""
+
+import pytest
+
+from catalog.models import ToolVersion
+from tests.approvals.factories import make_tool
+
+pytestmark = [pytest.mark.db, pytest.mark.django_db]
+SCHEMA = {"type": "object", "properties": {"zeta": {"type": "string"}, "b": {"default": None}, "alpha": {}}}
+
+
+@pytest.mark.parametrize("output", [SCHEMA, None])
+def test_members_keep_their_order(output):
+    tool = make_tool()
+    ToolVersion.objects.filter(pk=tool.current_version_id).update(input_schema=SCHEMA, output_schema=output)
+    version = ToolVersion.objects.get(pk=tool.current_version_id)
+    assert list(version.input_schema["properties"]) == ["zeta", "b", "alpha"]
+    assert (version.input_schema, version.output_schema) == (SCHEMA, output)
+    assert ToolVersion.objects.filter(pk=version.pk, output_schema__isnull=output is None).exists()
