@@ -108,9 +108,9 @@ function toMark(list) {
 
 const revealed = new Map();
 
-/** Scroll a list that stands beside the pane once to each request that is opened. */
+/** Scroll a list that scrolls by itself, beside the pane, once to each request that is opened; never the page. */
 function reveal(list, item) {
-  if (list.dataset.list !== "follow" || isPhone() || revealed.get(list.id) === item.id) return;
+  if (getComputedStyle(list).overflowY !== "auto" || revealed.get(list.id) === item.id) return;
   revealed.set(list.id, item.id);
   item.scrollIntoView({ block: "nearest" });
 }
