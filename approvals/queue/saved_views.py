@@ -45,7 +45,7 @@ those that need someone else; those they have snoozed; decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
 EXPIRES_SOON = timedelta(minutes=5)
 MAX_EXPIRING = 20
-"""How many of the requests that expire soon stand above all others."""
+"""Requests that expire soon and stand above all others, at most."""
 MATCH_NOTHING = Q(pk__in=())
 
 

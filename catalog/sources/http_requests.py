@@ -148,7 +148,7 @@ def prepare(
 
 
 SEPARATORS = {"comma": ",", "space": "%20", "pipe": "%7C"}
-"""What joins the items of an array in a URL, by style."""
+"""Separators of the items of an array in a URL, by style."""
 
 
 def _with_query(url: str, pairs: Sequence[str]) -> str:

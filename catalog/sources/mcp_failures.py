@@ -15,12 +15,12 @@ from catalog.sources.definitions import visible_text
 MAX_RESPONSE = 8 * 1024 * 1024
 """Bytes of one HTTP response of an upstream."""
 PATIENCE = 10
-"""How many times its timeout a source gets for a call whose progress it reports."""
+"""Longest wait for a call whose progress is reported, in timeouts of its source."""
 MAX_WORDS = 1000
 
 
 class Fault(StrEnum):
-    """Where a failure was seen."""
+    """The place at which a failure was seen."""
 
     NOT_SENT = "not_sent"
     SESSION_LOST = "session_lost"
@@ -37,7 +37,7 @@ class Fault(StrEnum):
 
 
 class Effect(StrEnum):
-    """What may have become of a call that failed."""
+    """The effect that a failed call may have had."""
 
     NONE = "none"
     """The upstream did not run it, or says itself what became of it: the call fails."""

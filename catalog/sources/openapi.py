@@ -31,7 +31,7 @@ MAX_REASON = 500
 OTHER_METHODS = ("OPTIONS", "TRACE", "QUERY")
 """Methods whose operations cannot become tools; a path may have further ones in `additionalOperations`."""
 NOT_AS_SPECIFIED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What the readers raise for parts that are written in unforeseen ways."""
+"""Exceptions that the readers raise for parts written in unforeseen ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ REQUESTS = counts.count(50, 6)
 KEYS = counts.count(10_000, 70)
 PRESSED = ("a", "d", "c", "Control+Enter", "Escape", "z", "j", "k", "e", "r", "m", "Enter", "n", "o", "Space")
 ANSWERS = {"a": "approve", "d": "reject", "c": "request_changes", "e": "approve", "r": "respond"}
-# What is pressed counts where the bar offers it: the key of an answer, and Control Enter where one is shown alone.
+# A key counts where the bar offers it: the key of an answer, and Control Enter where one answer is shown alone.
 RECORD = """() => {
   window.pressed = {};
   window.sent = [];

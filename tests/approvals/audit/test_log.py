@@ -114,7 +114,7 @@ MALFORMED = (
 
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL stores no other types")
 def test_malformed_entry_is_named(chain):
-    """What is stored is compared, not how it is read: another time zone, another type, text after a NUL."""
+    """Stored values are compared, not values as read: another time zone, another type, text after a NUL."""
     found = {}
     for change in MALFORMED:
         with transaction.atomic(), connection.cursor() as cursor:

@@ -11,9 +11,10 @@ SCHEMA = {"type": "object", "properties": {"zeta": {"type": "string"}, "b": {"de
 
 @pytest.mark.parametrize("output", [SCHEMA, None])
 def test_members_keep_their_order(output):
-    tool = make_tool()
-    ToolVersion.objects.filter(pk=tool.current_version_id).update(input_schema=SCHEMA, output_schema=output)
-    version = ToolVersion.objects.get(pk=tool.current_version_id)
+    version = ToolVersion.objects.get(tool=make_tool())
+    version.input_schema, version.output_schema = SCHEMA, output
+    version.save()
+    version.refresh_from_db()
     assert list(version.input_schema["properties"]) == ["zeta", "b", "alpha"]
     assert (version.input_schema, version.output_schema) == (SCHEMA, output)
     assert ToolVersion.objects.filter(pk=version.pk, output_schema__isnull=output is None).exists()

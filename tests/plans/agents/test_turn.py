@@ -383,7 +383,7 @@ def sent_images(server: ModelServer, index: int = -1) -> list[str]:
 
 
 def test_images_of_results_reach_the_model(server, stage, ada):
-    """What is no image by its bytes stays out: providers refuse the whole conversation."""
+    """Bytes that are no image stay out: providers would refuse the whole conversation."""
     make_agent()
     broken = {"type": "image", "data": b"<svg/>", "mimeType": "image/png"}
     text = {"type": "text", "text": "The page:"}
