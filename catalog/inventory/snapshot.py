@@ -21,7 +21,7 @@ from catalog.errors import NoImplementation, SchemaProblem, ToolError, ToolRemov
 from catalog.inventory.versions import with_overrides
 from catalog.models import CatalogState, Implementation, Tool, ToolVersion
 from catalog.sources.loading import load_imported_tools
-from catalog.tools.registry import get_all_tools, loaded_variants, set_imported_tools, unknown_tool_error
+from catalog.tools.registry import get_all_tools, get_tool, loaded_variants, set_imported_tools, unknown_tool_error
 
 SNAPSHOT_SECONDS = 1.0
 """Seconds for which a process uses its copy of the catalog and of the policies before it checks for changes."""
@@ -104,10 +104,12 @@ def callable_tool(name: str) -> CallableTool | None:
 
 
 def loaded_tool(name: str) -> LoadedTool | None:
-    """Return the declaration of a callable tool.
+    """Return the declaration of a tool for display, as this process last read it.
 
     `catalog.tools.registry.get_tool` knows imported tools only after the catalog was read in this process.
     """
+    if (known := get_tool(name)) is not None:
+        return known
     found = callable_tool(name)
     return found.tool if found is not None else None
 
