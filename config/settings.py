@@ -252,10 +252,7 @@ SPECTACULAR_SETTINGS = {
         "catalog.rest.openapi.describe_refusals",
         "catalog.rest.openapi.describe_fields",
         "catalog.rest.openapi.let_alternatives_overlap",
-        "catalog.api.examples.add_examples",
-        "approvals.api.examples.add_examples",
-        "plans.api.examples.add_examples",
-        "catalog.rest.examples.add_problem_examples",
+        "catalog.rest.examples.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
         "SafetyLevel": "catalog.inventory.selectors.LEVELS",

@@ -1,14 +1,18 @@
 """Examples of the OpenAPI document, added after it is generated, so that views carry none.
 
-Each `api` package has one table, `ExampleHook`, that is listed in `SPECTACULAR_SETTINGS`. Pages and arrays are composed
-from the examples of their items.
+Each app has a file `api/examples.yaml` with `requests` and `responses`. Their keys are names of components, or ids of
+operations, which win; a response that is not JSON is named `operation media/type`. An example of a component `X` serves
+`PatchedX` and, as an item, `PageX` and arrays.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from django.apps import apps
+
+from catalog.core.yaml_documents import parse_yaml
 from catalog.rest.problems import DATABASE_UNAVAILABLE, MEDIA_TYPE, NOT_FOUND, STATUS_DETAILS, ProblemDetails
 
 Named = Mapping[str, Any]
@@ -37,47 +41,31 @@ PROBLEMS: Mapping[int, ProblemDetails] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ExampleHook:
-    """A postprocessing hook that adds examples of requests and responses.
-
-    Keys are the names of components, or ids of operations, which win; a response that is not JSON is named
-    `operation media/type`. An example of a component `X` serves `PatchedX` and, as an item, `PageX`.
-    """
-
-    requests: Mapping[str, Named] = field(default_factory=dict)
-    responses: Mapping[str, Named] = field(default_factory=dict)
-
-    def __call__(self, result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Return the document with the examples of this table."""
-        for operation in _operations(result):
-            name = operation["operationId"]
-            for content in operation.get("requestBody", {}).get("content", {}).values():
-                _set_examples(content, _find(self.requests, name, content["schema"]))
-            for status, response in operation["responses"].items():
-                for media_type, content in response.get("content", {}).items():
-                    if status.startswith("2") or media_type != MEDIA_TYPE:
-                        key = name if media_type.endswith("/json") else f"{name} {media_type}"
-                        _set_examples(content, _find(self.responses, key, content["schema"]))
-                    elif (component := _component(content["schema"])) in self.responses:
-                        _set_examples(content, self.responses[component])
-        return result
-
-
-def add_problem_examples(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Add an example to each problem document that has none. A postprocessing hook."""
-    for operation in _operations(result):
+def add_examples(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    """Add the examples of all apps to the bodies of requests and responses. A postprocessing hook."""
+    requests: dict[str, Named] = {}
+    responses: dict[str, Named] = {}
+    for app in apps.get_app_configs():
+        path = Path(app.path, "api", "examples.yaml")
+        if path.exists():
+            found: Any = parse_yaml(path.read_text(encoding="utf-8"))
+            requests |= found["requests"]
+            responses |= found["responses"]
+    for operation in (each for item in result["paths"].values() for each in item.values()):
+        name = operation["operationId"]
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            _set_examples(content, _find(requests, name, content["schema"]))
         for status, response in operation["responses"].items():
-            content = response.get("content", {}).get(MEDIA_TYPE)
-            if content is not None:
-                problem = PROBLEMS[int(status)]
-                _set_examples(content, {problem.as_json()["title"]: problem.as_json()})
+            for media_type, content in response.get("content", {}).items():
+                if status.startswith("2") or media_type != MEDIA_TYPE:
+                    key = name if media_type.endswith("/json") else f"{name} {media_type}"
+                    _set_examples(content, _find(responses, key, content["schema"]))
+                elif (component := _component(content["schema"])) in responses:
+                    _set_examples(content, responses[component])
+                else:
+                    problem = PROBLEMS[int(status)].as_json()
+                    _set_examples(content, {problem["title"]: problem})
     return result
-
-
-def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in document["paths"].values():
-        yield from path.values()
 
 
 def _find(table: Mapping[str, Named], operation: str, schema: Mapping[str, Any]) -> Named:
@@ -88,14 +76,11 @@ def _find(table: Mapping[str, Named], operation: str, schema: Mapping[str, Any])
         return table[component]
     item = component.removeprefix("Page")
     if component.startswith("Page") and item in table:
-        return {"One page": {"next": None, "previous": None, "results": _first(table[item])}}
+        first = next(iter(table[item].values()))
+        return {"One page": {"next": None, "previous": None, "results": [first]}}
     if schema.get("type") == "array" and (item := _component(schema["items"])) in table:
-        return {"All": _first(table[item])}
+        return {"All": [next(iter(table[item].values()))]}
     return {}
-
-
-def _first(examples: Named) -> list[Any]:
-    return [next(iter(examples.values()))]
 
 
 def _component(schema: Mapping[str, Any]) -> str:
@@ -105,9 +90,10 @@ def _component(schema: Mapping[str, Any]) -> str:
 def _set_examples(content: dict[str, Any], examples: Named) -> None:
     """Set the examples of a media type, unless it has some."""
     if examples:
-        named = {_key(summary): {"summary": summary, "value": value} for summary, value in examples.items()}
-        content.setdefault("examples", named)
-
-
-def _key(summary: str) -> str:
-    return re.sub(r"\W+", "_", summary).strip("_").lower()
+        content.setdefault(
+            "examples",
+            {
+                re.sub(r"\W+", "_", summary).strip("_").lower(): {"summary": summary, "value": value}
+                for summary, value in examples.items()
+            },
+        )
