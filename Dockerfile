@@ -14,6 +14,7 @@ COPY scripts/healthy.py scripts/
 COPY approvals approvals
 COPY catalog catalog
 COPY config config
+COPY docs/connect docs/connect
 COPY plans plans
 COPY static static
 COPY templates templates

@@ -34,7 +34,7 @@ from catalog.ui.page_forms import PageForm
 from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
 from plans.models import Plan
 from plans.web.access import error_status
-from plans.web.connect_snippets import CLAUDE_CODE, CLIENTS, EXAMPLE_TOOL, TOKEN, McpClient, Snippet
+from plans.web.connect_snippets import CLIENTS, EXAMPLE_TOOL, FIRST_CLIENT, TOKEN, McpClient, Snippet
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCOPES_BY_ACCESS = {
@@ -155,7 +155,7 @@ class ConnectPage:
 
 def client_named(name: str) -> McpClient:
     """Return the client with this name, or the first one."""
-    return CLIENTS.get(name, CLAUDE_CODE)
+    return CLIENTS.get(name, CLIENTS[FIRST_CLIENT])
 
 
 def why_not(viewer: User) -> str:
