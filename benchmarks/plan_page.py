@@ -7,7 +7,7 @@ from django.test import Client
 
 from benchmarks.ground import prepare, step
 from plans.actions.create import create_plan
-from plans.engine.execution import TimeSlice, advance, claim_work
+from plans.engine.loop import TimeSlice, advance, claim_work
 from plans.executor.lifecycle import tune_garbage_collector
 from plans.models import Event, Plan
 from plans.spec import PlanDocument

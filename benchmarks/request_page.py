@@ -10,7 +10,7 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from benchmarks.ground import person, prepare
 from plans.actions.create import create_plan
-from plans.engine.execution import TimeSlice, advance, claim_work
+from plans.engine.loop import TimeSlice, advance, claim_work
 from plans.executor.lifecycle import tune_garbage_collector
 from plans.models import Plan
 from plans.spec import PlanDocument

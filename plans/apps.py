@@ -40,7 +40,7 @@ class PlansConfig(AppConfig):
 def _register_with_transactions() -> None:
     """Turn facts into events, run their handlers, and wake feeds and waiting requests."""
     from plans.agents.loop import wake_agents
-    from plans.engine.decisions import HANDLERS
+    from plans.engine.approval_effects import HANDLERS
     from plans.engine.reports import count_review
     from plans.live.feed import notify_feeds
     from plans.live.long_polling import wake_waiters
@@ -84,7 +84,7 @@ def _register_with_lower_layers() -> None:
     from approvals.reviews.edits import register_previewer
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan
-    from plans.engine.previews import preview_again
+    from plans.engine.holding import preview_again
     from plans.llm.provider import is_configured
     from plans.store.privacy import hidden_by_call
     from plans.store.selectors import plan_titles

@@ -14,8 +14,8 @@ from catalog.inventory.http_tools import create_http_tool
 from catalog.models import Call, Tool, ToolVersion
 from plans import states
 from plans.actions.create import create_plan
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.models import ModelUse, Plan, Step
 from plans.spec import PlanDocument
 from plans.store.requesters import Requester
@@ -76,9 +76,9 @@ def work_off(plan: Plan) -> Plan:
     """Do on this thread all that is ready in a plan; return the plan as it is then."""
     # This machine's time, which is the database's: the product's may lie behind what has become ready just now.
     while plan.steps.filter(ready_at__lte=datetime.now(UTC)).exists():
-        work = execution.claim_work(plan.pk, owner="tests")
+        work = loop.claim_work(plan.pk, owner="tests")
         while work is not None:
-            work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
+            work = loop.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     plan.refresh_from_db()
     return plan
 

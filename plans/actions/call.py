@@ -30,14 +30,14 @@ from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
 from plans.documents.references import escape_references
-from plans.engine import calls, execution, grants, hints, limits, starting
+from plans.engine import admission, calls, grants, hints, limits, loop
+from plans.engine.admission import StartContext
 from plans.engine.calls import new_call
 from plans.engine.denials import record_denial
 from plans.engine.hints import LocalExecutor
+from plans.engine.holding import preview_in_share
 from plans.engine.limits import request_owner
 from plans.engine.lost_commits import recover_lost_commit
-from plans.engine.previews import preview_in_share
-from plans.engine.starting import StartContext
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, snapshot_of
 from plans.models import Plan, Step
 from plans.sessions.lists import require_no_session_list
@@ -214,7 +214,7 @@ def _admit(plan: Plan, order: PreparedCall) -> _Admission:
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, snapshot_of(plan), order)
     if isinstance(verdict, pipeline.Hold):
-        first = starting.rejected_request(plan.public_id, order) if plan.pk else None
+        first = admission.rejected_request(plan.public_id, order) if plan.pk else None
         if first is not None:
             return _Admission(order, verdict.terms, None, first)
         if order.target.grant_limits is None:
@@ -276,7 +276,7 @@ def hold_direct_call(direct: _DirectCall) -> Call:
     claimed = _claim_new_step(direct, "api")
     if direct.admission.first is not None:
         start = StartContext(direct.tx, direct.plan, claimed)
-        return starting.refuse_as_before(start, direct.order, direct.admission.first)
+        return admission.refuse_as_before(start, direct.order, direct.admission.first)
     return _request_approval(direct, claimed)
 
 
@@ -292,7 +292,7 @@ def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
         if run is None:
             return _request_approval(direct, claimed)
     else:
-        work = starting.admit(StartContext(tx, direct.plan, claimed), direct.order, counted=True)
+        work = admission.admit(StartContext(tx, direct.plan, claimed), direct.order, counted=True)
         if not isinstance(work, RunningCall):
             raise Conflict("A policy changed while this call was being stored. Call again.")
         run = work
@@ -325,4 +325,4 @@ def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
 
 def _request_approval(direct: _DirectCall, claimed: ClaimedStep) -> Call:
     reserve_slot(request_owner(direct.plan, direct.order))
-    return execution.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.preview)
+    return loop.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.preview)

@@ -23,9 +23,9 @@ from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
 from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
-from plans.engine import execution, grants, limits
+from plans.engine import grants, limits, loop
 from plans.engine.calls import requesters_of
-from plans.engine.previews import preview_with_timeout
+from plans.engine.holding import preview_with_timeout
 from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, StepStatus
@@ -129,7 +129,7 @@ def _store(plan: PlanSnapshot, ahead: UpcomingStep, preview: Preview | None, by:
             raise Conflict("The step has changed.")
         call = grants.store_as_held(tx, hold)
         waits.update(call=call)
-        return execution.open_approval_request(tx, hold, call, preview, early_by=by)
+        return loop.open_approval_request(tx, hold, call, preview, early_by=by)
 
 
 @dataclass(frozen=True, slots=True)

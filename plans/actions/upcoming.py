@@ -16,7 +16,7 @@ from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.tools.registry import output_key_of
 from plans.documents import references
-from plans.engine import calls, grants, starting
+from plans.engine import admission, calls, grants
 from plans.engine.situations import CallSituation, classify
 from plans.engine.work import PlanSnapshot, PreparedCall, load_snapshot
 from plans.models import MemoryItem, Plan, Step
@@ -130,7 +130,7 @@ class _UpcomingSteps:
             return UpcomingStep(step, ALONE)
         if grants.is_covered_by_grant(self.facts, order, verdict.terms, step.pk):
             return UpcomingStep(step, ALONE, "A grant covers it.")
-        if starting.rejected_request(self.facts.ref, order) is not None:
+        if admission.rejected_request(self.facts.ref, order) is not None:
             return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:
             return UpcomingStep(step, LATER, "It will be retried with arguments that a person gave.")

@@ -26,7 +26,7 @@ from catalog.dispatch import pipeline
 from catalog.dispatch.runner import set_wait_context
 from catalog.errors import Conflict
 from plans import metrics
-from plans.engine import execution, hints, recovery
+from plans.engine import hints, loop, recovery
 from plans.engine.reports import ids_of
 from plans.engine.work import RunningCall, WorkItem
 
@@ -103,7 +103,7 @@ class JobQueue:
 class WorkerThread:
     """State of one thread, also while it is detached: its plan, its work and the deadline of its handler."""
 
-    turn: execution.TimeSlice
+    turn: loop.TimeSlice
     plan_pk: int | None = None
     claiming_since: float = float("inf")
     work: WorkItem | None = None
@@ -305,7 +305,7 @@ class ExecutorPool:
             if work is not None:
                 log.warning("a tool could not be stopped; its thread is abandoned", extra=log_extra(**ids_of(work)))
                 self._replace(worker)
-                execution.abandon(work)
+                loop.abandon(work)
         if not self._active and not self._stopping.is_set():
             self._hand_back_all()
 
@@ -321,7 +321,7 @@ class ExecutorPool:
 
     def _add_thread(self) -> bool:
         """Start a thread if one is missing; return False if abandoned threads have reached the limit."""
-        worker = WorkerThread(execution.TimeSlice(self.owner))
+        worker = WorkerThread(loop.TimeSlice(self.owner))
         with self._lock:
             if len(self._active) + len(self._abandoned) >= 2 * self.threads:
                 return False
@@ -363,7 +363,7 @@ class ExecutorPool:
             if worker not in self._active or not worker.is_detachable() or len(self._detached) >= MAX_DETACHED:
                 return False
             try:
-                self._begin(WorkerThread(execution.TimeSlice(self.owner)))
+                self._begin(WorkerThread(loop.TimeSlice(self.owner)))
             except RuntimeError:
                 return False
             self._active.discard(worker)
@@ -429,15 +429,15 @@ class ExecutorPool:
         worker.plan_pk, worker.claiming_since = plan_pk, monotonic() if work is None else float("inf")
         worker.was_slow = False
         try:
-            worker.turn = execution.TimeSlice(self.owner, stopping=self._stopping, back=worker.back)
-            work = work or execution.claim_work(plan_pk, owner=self.owner, turn=worker.turn)
+            worker.turn = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.back)
+            work = work or loop.claim_work(plan_pk, owner=self.owner, turn=worker.turn)
             while work is not None:
                 worker.take(work)
                 self._taken.pop(work.step.pk, None)
                 if self._stopping.is_set() and not isinstance(work, RunningCall):
                     recovery.release_claim(work)
                     break
-                work = execution.advance(work, worker.turn)
+                work = loop.advance(work, worker.turn)
         except Conflict:
             log.info("another worker was first", extra=log_extra(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments

@@ -23,7 +23,7 @@ from catalog.access.tokens import authenticate_token, reload_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken
 from catalog.rest.authentication import check_scope
-from plans.engine.previews import CallBusy
+from plans.engine.holding import CallBusy
 from plans.store.requesters import Requester
 
 SCOPE = "calls:create"

@@ -29,7 +29,7 @@ from catalog.rest.authentication import check_scope
 from catalog.states import TERMINAL, CallStatus
 from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
-from plans.engine.previews import CallBusy
+from plans.engine.holding import CallBusy
 from plans.engine.progress import progress_of
 from plans.live.feed import standing_in
 from plans.live.long_polling import read_soon

@@ -7,7 +7,7 @@ Upper packages register here (in `plans/apps.py`):
 
 - `register_listener`: called after each commit that wrote events (live pages, long polls);
 - `register_step_end_handler`: called when steps of a plan with agents have ended (agents);
-- `register_fact_handler`: applies a fact of a lower layer to the plan (`plans/engine/decisions.py`).
+- `register_fact_handler`: applies a fact of a lower layer to the plan (`plans/engine/approval_effects.py`).
 """
 
 import threading

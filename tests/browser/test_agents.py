@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.models import Plan
 from plans.web.fragments import _render_plan, model_output_fragment
 from tests.browser.conftest import PageAs
@@ -61,7 +61,7 @@ def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, pa
     page.goto(f"/plans/{plan.public_id}/?step=1")
     page.evaluate(APPLY, [model_output_fragment(1, "Now I think")])
     expect(page.locator("#work-now")).to_have_count(0)
-    turn = execution.claim_work(plan.pk, owner="tests")
+    turn = loop.claim_work(plan.pk, owner="tests")
     assert turn is not None
     for _ in range(2):
         page.evaluate(DRAW_ANEW)
@@ -72,7 +72,7 @@ def test_what_was_said_stays_when_its_part_is_drawn_anew(script: Script, ada, pa
     page.evaluate(APPLY, [model_output_fragment(1, "So far")])
     expect(page.locator("#work-now")).to_have_text("So far")
     script.says("Jo agreed.")
-    execution.advance(turn, TimeSlice("tests"))
+    loop.advance(turn, TimeSlice("tests"))
     page.evaluate(DRAW_ANEW)
     expect(page.locator("#work blockquote")).to_have_text("Jo agreed.")
     expect(page.locator("#work-now .verbatim")).to_be_hidden()

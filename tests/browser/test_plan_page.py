@@ -5,7 +5,7 @@ from playwright.sync_api import Dialog, Page, expect
 
 from plans.actions.control import pause_plan
 from plans.actions.skip import skip_step
-from plans.engine import execution
+from plans.engine import loop
 from plans.store.requesters import Requester
 from plans.web.fragments import plan_source
 from tests.browser.conftest import PageAs
@@ -34,9 +34,9 @@ def extent(page: Page, bar: str) -> tuple[float, float]:
 def test_the_bar_of_a_running_step_and_its_time_go_on(ada, stage, page_as: PageAs):
     """What is over shrinks beside it, and the axis with it; nothing comes from the server."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    run = execution.claim_work(plan.pk, owner="tests")
+    run = loop.claim_work(plan.pk, owner="tests")
     assert run is not None
-    execution.advance(run, execution.TimeSlice("tests"))
+    loop.advance(run, loop.TimeSlice("tests"))
     page = page_as(ada)
     page.clock.install()
     page.goto(f"/plans/{plan.public_id}/")

@@ -44,7 +44,7 @@ def test_no_string_names_a_higher_layer() -> None:
     ("path", "code"),
     [
         ("catalog/a.py", "call = ForeignKey('approvals.Grant')"),
-        ("approvals/a.py", "importlib.import_module('plans.engine.execution')"),
+        ("approvals/a.py", "importlib.import_module('plans.engine.loop')"),
         ("plans/a.py", "import_string('config.settings')"),
     ],
 )

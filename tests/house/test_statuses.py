@@ -79,8 +79,8 @@ def test_two_modules_write_statuses() -> None:
 def test_a_stray_write_is_found(tmp_path: Path, code: str) -> None:
     write(tmp_path, "catalog/core/transactions.py", code)
     assert strays(tmp_path) == []
-    write(tmp_path, "plans/engine/execution.py", code)
-    assert strays(tmp_path) == ["plans/engine/execution.py:1"]
+    write(tmp_path, "plans/engine/loop.py", code)
+    assert strays(tmp_path) == ["plans/engine/loop.py:1"]
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_a_stray_write_is_found(tmp_path: Path, code: str) -> None:
     ],
 )
 def test_reading_and_creation_pass(tmp_path: Path, code: str) -> None:
-    write(tmp_path, "plans/engine/execution.py", code)
+    write(tmp_path, "plans/engine/loop.py", code)
     assert strays(tmp_path) == []

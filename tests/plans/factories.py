@@ -11,8 +11,8 @@ from django.db import models
 from catalog.core import clock
 from catalog.models import ApiToken, Call, CatalogState, Implementation
 from plans.actions.call import CallOrder, create_call
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall, WorkItem
 from plans.models import Plan, Step
 from plans.sessions.lists import SessionKey
@@ -100,7 +100,7 @@ def private_plan(author):
 
 def claimed_and_lost(plan: Plan) -> WorkItem:
     """Let a worker claim a step and be lost with it."""
-    work = execution.claim_work(plan.pk, owner="lost")
+    work = loop.claim_work(plan.pk, owner="lost")
     assert work is not None
     expire(plan)
     return work
@@ -120,7 +120,7 @@ def started_and_lost(plan: Plan, rosa: User) -> RunningCall:
     """Let a worker start the plan's approved dangerous call and be lost with it."""
     work_off(plan)
     approve(plan, rosa)
-    run = execution.advance(claimed_and_lost(plan), TimeSlice("lost"))
+    run = loop.advance(claimed_and_lost(plan), TimeSlice("lost"))
     assert isinstance(run, RunningCall)
     expire(plan)
     return run
@@ -183,6 +183,6 @@ class SessionAgent:
 
 def started_call(call: Call) -> RunningCall:
     """Start a call, and stop before its handler runs."""
-    work = execution.claim_work(Plan.objects.get(public_id=call.plan_ref).pk, owner="tests")
+    work = loop.claim_work(Plan.objects.get(public_id=call.plan_ref).pk, owner="tests")
     assert isinstance(work, RunningCall)
     return work

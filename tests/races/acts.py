@@ -10,8 +10,8 @@ from approvals.reviews import decisions
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from plans.actions.control import cancel_plan
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts
@@ -48,9 +48,9 @@ def expire(request: ApprovalRequest) -> bool:
 def drive(plan: Plan, worker: int) -> None:
     """Claim and run ready steps, as one of many workers, until there are none."""
     owner = f"worker-{worker}"
-    work = execution.claim_work(plan.pk, owner=owner)
+    work = loop.claim_work(plan.pk, owner=owner)
     while work is not None:
-        work = execution.advance(work, TimeSlice(owner, until=float("inf"), steps_left=1000))
+        work = loop.advance(work, TimeSlice(owner, until=float("inf"), steps_left=1000))
 
 
 def settled(plan: Plan) -> tuple[str, str, str, str]:

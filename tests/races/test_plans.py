@@ -9,8 +9,8 @@ from approvals.reviews import decisions
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import ApprovedCall, RunningCall
 from plans.models import Step
 from tests import counts
@@ -85,9 +85,7 @@ def test_undo_against_the_clock(plans, rosa):
 def test_one_ready_step_is_claimed_once(transactional_db, stage, ada, report_race):
     """Of many workers that claim the same step, one gets it."""
     plans = [make_plan(ada, act(1, number)) for number in range(ROUNDS)]
-    races = [
-        [partial(execution.claim_work, plan.pk, owner=f"worker-{lane}") for lane in range(CLAIMERS)] for plan in plans
-    ]
+    races = [[partial(loop.claim_work, plan.pk, owner=f"worker-{lane}") for lane in range(CLAIMERS)] for plan in plans]
     for results in rounds_at_once(races):
         assert [type(work) for work in results if work is not None] == [RunningCall]
     assert Call.objects.count() == ROUNDS
@@ -100,9 +98,9 @@ def test_one_approved_call_is_started_once(plans, rosa, stage, report_race):
     races = []
     for plan in plans:
         approve(plan, rosa)
-        resume = execution.claim_work(plan.pk, owner="one of many")
+        resume = loop.claim_work(plan.pk, owner="one of many")
         assert isinstance(resume, ApprovedCall)
-        races.append([partial(execution.advance, resume, TimeSlice("one of many")) for _ in range(CLAIMERS)])
+        races.append([partial(loop.advance, resume, TimeSlice("one of many")) for _ in range(CLAIMERS)])
     for results in rounds_at_once(races):
         assert sorted(type(each).__name__ for each in results) == ["Conflict"] * (CLAIMERS - 1) + ["RunningCall"]
     assert set(Call.objects.filter(tool_name="dangerous").values_list("attempt", flat=True)) == {1}
@@ -127,9 +125,9 @@ def test_a_late_finish_against_recovery(transactional_db, stage, ada, checked):
     plans = [make_plan(ada, act(1, number, "cautious")) for number in range(ROUNDS)]
     races: list[list[Act]] = []
     for plan in plans:
-        run = execution.claim_work(plan.pk, owner="late")
+        run = loop.claim_work(plan.pk, owner="late")
         assert isinstance(run, RunningCall)
-        races.append([partial(execution.advance, run, TimeSlice("late")), take_back])
+        races.append([partial(loop.advance, run, TimeSlice("late")), take_back])
     Step.objects.update(lease_until=clock.now())
     rounds_at_once(races)
     for plan in plans:

@@ -9,8 +9,8 @@ from django.db import DatabaseError, connection, transaction
 
 from approvals.audit.restore_guard import RestoreMonitor, write_checkpoint
 from catalog.core import clock
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan, Step
 from tests.builders import act, approve, call_of, make_plan, step_of, work_off
@@ -131,12 +131,12 @@ def test_a_started_call_whose_checkpoint_fails_is_put_back(stage, ada, rosa, che
     plan = make_plan(ada, act(1, "x", "dangerous"))
     work_off(plan)
     approve(plan, rosa)
-    resume = execution.claim_work(plan.pk, owner="tests")
+    resume = loop.claim_work(plan.pk, owner="tests")
     assert resume is not None
-    run = execution.advance(resume, TimeSlice("tests"))
+    run = loop.advance(resume, TimeSlice("tests"))
     assert isinstance(run, RunningCall)
     full_disk(checkpoints)
-    assert execution.advance(run, TimeSlice("tests")) is None
+    assert loop.advance(run, TimeSlice("tests")) is None
     assert (stage.played, call_of(plan).status, call_of(plan).attempt) == ([], "ready", 0)
     space_again(checkpoints)
     assert work_off(plan).status == "completed"

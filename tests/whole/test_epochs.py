@@ -16,8 +16,8 @@ from approvals.models import AuditEntry, Grant
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
 from catalog.models import Tool
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
@@ -46,8 +46,8 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     for plan in (waiting, approved, running):
         work_off(plan)
     approve(running, rosa)
-    work = execution.claim_work(running.pk, owner="lost")
-    assert work is not None and isinstance(execution.advance(work, TimeSlice("lost")), RunningCall)
+    work = loop.claim_work(running.pk, owner="lost")
+    assert work is not None and isinstance(loop.advance(work, TimeSlice("lost")), RunningCall)
     approve(approved, rosa)
     write_checkpoint()
     backup = transaction.savepoint()

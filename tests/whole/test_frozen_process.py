@@ -12,7 +12,7 @@ from procrastinate.contrib.django import connector_params
 from catalog.core import clock
 from catalog.core.transactions import is_lock_timeout, short_lock_timeout
 from plans.actions.control import pause_plan
-from plans.engine import execution
+from plans.engine import loop
 from plans.models import Plan, Step
 from plans.store import transactions
 from plans.store.requesters import Requester
@@ -50,7 +50,7 @@ def is_over(plan: Plan) -> bool:
 def stuck(stage: Stage, ada: User) -> Plan:
     """A plan with a step that a lost worker had begun, and more that is ready."""
     plan = make_plan(ada, *(act(number) for number in range(1, 6)))
-    execution.claim_work(plan.pk, owner="lost")
+    loop.claim_work(plan.pk, owner="lost")
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     return plan
 
@@ -111,10 +111,10 @@ def test_finish_waits_for_a_locked_plan(stage, ada, freeze, monkeypatch):
     def give_way(frozen: psycopg.Connection, begun: int) -> None:
         threading.Thread(target=end_once, args=[frozen, lambda: len(tries) > begun]).start()
 
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert work is not None
     with short_lock_timeout():
-        execution.advance(work, execution.TimeSlice("tests"))
+        loop.advance(work, loop.TimeSlice("tests"))
     assert (call_of(plan).status, len(stage.played)) == ("completed", 1)
 
 

@@ -19,8 +19,8 @@ from catalog.models import Tool
 from catalog.results import Preview
 from plans.actions.call import CallOrder, create_call
 from plans.actions.settle import Settlement, settle_outcome
-from plans.engine import calls, execution, grants, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import calls, grants, loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall, snapshot_of
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -142,9 +142,9 @@ def test_grants_are_visible_to_users_with_a_role(grantable, ada, ben, admin, ver
 
 def started(plan: Plan) -> RunningCall:
     """Claim the plan's next step and stop after its call has started."""
-    work: Any = execution.claim_work(plan.pk, owner="tests")
+    work: Any = loop.claim_work(plan.pk, owner="tests")
     while not isinstance(work, RunningCall):
-        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
+        work = loop.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     return work
 
 

@@ -7,7 +7,7 @@ from approvals.requests.lifecycle import withdraw
 from catalog.access.roles import NotAllowed
 from catalog.models import Call
 from plans.actions.control import cancel_plan
-from plans.engine import execution
+from plans.engine import loop
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import make_plan, write_step
@@ -18,9 +18,9 @@ from tests.rest import Rest, wrong_paths
 def waiting(catalog, workspace, ada) -> ApprovalRequest:
     """A request of a plan whose only step waits for approval."""
     plan = make_plan(ada, write_step(1))
-    work = execution.claim_work(plan.pk, owner="test")
+    work = loop.claim_work(plan.pk, owner="test")
     assert work is not None
-    assert execution.advance(work, execution.TimeSlice("test")) is None
+    assert loop.advance(work, loop.TimeSlice("test")) is None
     return ApprovalRequest.objects.select_related("call").get()
 
 

@@ -13,7 +13,7 @@ from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call, ToolVersion
 from plans.actions.skip import skip_step
-from plans.engine import execution
+from plans.engine import loop
 from plans.engine.work import ApprovedCall
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -176,11 +176,11 @@ def test_unused_approval_can_be_revoked(alone, stage, rosa, tomas):
 
 def test_revocation_stops_a_worker_with_a_claim(alone, stage, rosa):
     approve(alone, rosa)
-    resume = execution.claim_work(alone.pk, owner="tests")
+    resume = loop.claim_work(alone.pk, owner="tests")
     assert isinstance(resume, ApprovedCall)
     revoke(request_of(alone), by=rosa)
     with pytest.raises(Conflict):
-        execution.advance(resume, execution.TimeSlice("tests"))
+        loop.advance(resume, loop.TimeSlice("tests"))
     assert (stage.played, call_of(alone).status) == ([], "failed")
 
 

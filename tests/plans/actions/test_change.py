@@ -14,8 +14,8 @@ from plans.actions.call import CallOrder, create_call
 from plans.actions.change import change_plan, read_plan_change
 from plans.actions.control import pause_plan
 from plans.actions.create import PlanProblems
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.models import Plan
 from plans.store import transactions
 from plans.store.plan_documents import step_documents
@@ -143,9 +143,9 @@ def test_step_ids_are_not_reused(stage, ada):
 def test_removing_last_open_step_ends_plan(stage, ada):
     plan = make_plan(ada, act(1), act(2))
     stage.acts["safe"] = lambda value, context: pause_plan(plan, by=Requester(ada))
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert work is not None
-    assert execution.advance(work, TimeSlice("tests")) is None
+    assert loop.advance(work, TimeSlice("tests")) is None
     change(plan, remove=[2])
     assert (plan.status, events_of(plan)[-2:]) == ("completed", ["plan.changed", "plan.completed"])
 
@@ -250,7 +250,7 @@ def test_plan_is_validated_before_it_is_locked(stage, ada, at_the_judgement):
 @pytest.mark.parametrize("number", [1, 2])
 def test_step_started_during_validation_is_conflict(stage, ada, at_the_judgement, number):
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
-    at_the_judgement[:] = [lambda: execution.claim_work(plan.pk, owner="tests")]
+    at_the_judgement[:] = [lambda: loop.claim_work(plan.pk, owner="tests")]
     if number == 1:
         with pytest.raises(Conflict, match="Step 1"):
             change(plan, edit=[{"step_id": 1, "description": "Other"}])

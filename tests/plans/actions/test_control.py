@@ -11,8 +11,8 @@ from catalog.errors import Conflict
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
 from plans.actions.create import start_plan
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import ApprovedCall, RunningCall
 from plans.models import Plan
 from plans.store import statements
@@ -44,9 +44,9 @@ def resume(plan: Plan) -> None:
 
 def carry_on(plan: Plan) -> Plan:
     """Claim and run until nothing can be claimed; return the plan."""
-    while (work := execution.claim_work(plan.pk, owner="tests")) is not None:
+    while (work := loop.claim_work(plan.pk, owner="tests")) is not None:
         while work is not None:
-            work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
+            work = loop.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     plan.refresh_from_db()
     return plan
 
@@ -93,10 +93,10 @@ def test_approved_call_starts_after_resume(stage, ada, rosa):
 def test_step_claimed_before_pause_does_not_start(stage, ada, rosa):
     plan = work_off(make_plan(ada, act(1, "x", tool="dangerous")))
     approve(plan, rosa)
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(work, ApprovedCall)
     pause(plan)
-    assert execution.advance(work, TimeSlice("tests")) is None
+    assert loop.advance(work, TimeSlice("tests")) is None
     assert (stage.played, request_of(plan).status, step_of(plan).claimed_by) == ([], "approved", "")
     resume(plan)
     assert (work_off(plan).status, stage.values("dangerous")) == ("completed", ["x"])
@@ -105,10 +105,10 @@ def test_step_claimed_before_pause_does_not_start(stage, ada, rosa):
 
 def test_rate_limited_call_is_counted_again_after_pause(stage, ada):
     plan = make_plan(ada, act(1, "x", tool="limited"))
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert work is not None
     pause(plan)
-    assert (execution.advance(work, TimeSlice("tests")), stage.played) == (None, [])
+    assert (loop.advance(work, TimeSlice("tests")), stage.played) == (None, [])
     resume(plan)
     assert work_off(plan).status == "completed"
 
@@ -178,7 +178,7 @@ def test_call_is_not_added_to_paused_plan(stage, ada):
 def test_running_and_approved_calls_are_at_stake(stage, ada, rosa):
     plan = make_plan(ada, act(1), act(2, tool="dangerous"), act(3, tool="dangerous"))
     assert not at_stake(plan)
-    assert isinstance(execution.claim_work(plan.pk, owner="someone"), RunningCall)
+    assert isinstance(loop.claim_work(plan.pk, owner="someone"), RunningCall)
     work_off(plan)
     approve(plan, rosa, 2)
     stake = at_stake(plan)

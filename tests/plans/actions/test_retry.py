@@ -16,7 +16,7 @@ from plans.actions.control import cancel_plan, pause_plan, resume_plan
 from plans.actions.create import start_plan
 from plans.actions.retry import arguments_to_edit, retry_plan, retry_with
 from plans.actions.settle import Settlement, settle_outcome
-from plans.engine import execution
+from plans.engine import loop
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.work import RunningCall
 from plans.models import Plan
@@ -271,13 +271,13 @@ def test_running_worker_uses_new_deadline(stage, ada):
     """It loaded the plan before the retry."""
     plan = make_plan(ada, act(1), act(2, "b", tool="keeping"), deadline_seconds=60)
     Plan.objects.update(deadline_at=clock.now())
-    run = execution.claim_work(plan.pk, owner="tests")
+    run = loop.claim_work(plan.pk, owner="tests")
     assert run is not None
     Plan.objects.update(deadline_at=clock.now() + timedelta(hours=1))  # as a retry does
     plan.refresh_from_db()
-    following = execution.advance(run, execution.TimeSlice("tests"))
+    following = loop.advance(run, loop.TimeSlice("tests"))
     assert isinstance(following, RunningCall) and following.plan.deadline_at == plan.deadline_at
-    execution.advance(following, execution.TimeSlice("tests"))
+    loop.advance(following, loop.TimeSlice("tests"))
     assert (call_of(plan).error_kind, call_of(plan, 2).status) == ("deadline_exceeded", "completed")
 
 

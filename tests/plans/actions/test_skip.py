@@ -11,7 +11,7 @@ from catalog.models import Call
 from plans.actions.control import pause_plan
 from plans.actions.create import start_plan
 from plans.actions.skip import MAX_REASON, is_idle, skip_step
-from plans.engine import execution, hints, recovery
+from plans.engine import hints, loop, recovery
 from plans.engine.retries import TRIES
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -137,11 +137,11 @@ def test_approved_step_is_skipped(stage, ada, rosa):
 def test_released_step_is_skipped(stage, ada, rosa, how):
     plan = work_off(make_plan(ada, act(1, tool="dangerous")))
     approve(plan, rosa)
-    resume = execution.claim_work(plan.pk, owner="tests")
+    resume = loop.claim_work(plan.pk, owner="tests")
     assert resume is not None and not is_idle(step_of(plan))
     if how == "paused":
         pause_plan(plan, by=Requester(ada))
-        execution.advance(resume, execution.TimeSlice("tests"))
+        loop.advance(resume, loop.TimeSlice("tests"))
     elif how == "stopped":
         recovery.release_claim(resume)
     else:

@@ -22,8 +22,8 @@ from plans.actions.create import start_plan
 from plans.actions.skip import skip_step
 from plans.actions.slices import ApprovalTerms, SliceItem
 from plans.actions.upcoming import upcoming_steps
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.live.approval_changes import take_snapshot
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
@@ -59,9 +59,9 @@ def standing(plan: Plan, step_id: int) -> tuple[str, str, str]:
 
 def take_one_step(plan: Plan) -> None:
     """Run the next ready step only."""
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     while work is not None:
-        work = execution.advance(work, TimeSlice("tests", steps_left=1))
+        work = loop.advance(work, TimeSlice("tests", steps_left=1))
 
 
 def test_early_requests_are_opened_in_step_order(plan, ada):
@@ -352,7 +352,7 @@ def test_crash_between_claim_and_start_keeps_early_approval(plan, rosa, stage):
     say(prepared(plan, 1)[0], rosa)
     approve(plan, rosa)
     take_one_step(plan)
-    assert execution.claim_work(plan.pk, owner="dead") is not None
+    assert loop.claim_work(plan.pk, owner="dead") is not None
     plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert stage.values("dangerous") == ["a", "b"]
@@ -366,7 +366,7 @@ def test_crash_after_voiding_early_request_requests_again(stage, ada, rosa):
     MemoryItem.objects.filter(plan=plan, key="k").update(value="2")
     approve(plan, rosa)
     take_one_step(plan)
-    assert execution.claim_work(plan.pk, owner="dead") is not None
+    assert loop.claim_work(plan.pk, owner="dead") is not None
     plan.steps.filter(step_id=2).update(claimed_by="", lease_until=None, ready_at=clock.now())
     work_off(plan)
     assert Call.objects.get(pk=early.call_id).replaced_by == call_of(plan, 2)

@@ -13,7 +13,7 @@ from plans.actions.give_input import give_input
 from plans.actions.retry import retry_plan
 from plans.actions.skip import is_idle, skip_step
 from plans.agents import messages
-from plans.engine import execution
+from plans.engine import loop
 from plans.engine.cancellation import end_overdue_plans
 from plans.models import MemoryItem, Plan, Step
 from plans.spec import MAX_STEPS
@@ -176,7 +176,7 @@ def test_turn_cannot_be_skipped(script, ada):
     make_agent()
     script.says("Never said.")
     plan = agent_plan(ada)
-    execution.claim_work(plan.pk, owner="tests")
+    loop.claim_work(plan.pk, owner="tests")
     turn = plan.steps.get(parent__isnull=False)
     assert not is_idle(turn)
     with pytest.raises(Conflict, match="Skip step 1"):

@@ -17,8 +17,7 @@ from plans.actions.settle import Settlement, settle_outcome
 from plans.actions.skip import skip_step
 from plans.agents import loop, messages, tool_calls
 from plans.agents.definitions import AgentBudget
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine.loop import TimeSlice, advance, claim_work
 from plans.models import Agent, MemoryItem, Plan
 from plans.spec import MAX_STEP_ID
 from plans.store import statements
@@ -108,9 +107,9 @@ def test_settled_turn_is_no_answer(script, stage, ada, rosa):
     make_agent()
     script.says(calls(("safe", {"value": 1})))
     plan = agent_plan(ada)
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = claim_work(plan.pk, owner="tests")
     while work is not None and "agent_turn" not in str(tools_of(plan)):
-        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1))
+        work = advance(work, TimeSlice("tests", until=float("inf"), steps_left=1))
     as_if_unknown(plan, 2)
     told = Settlement("happened", calls(("dangerous", {"value": 1})))
     settle_outcome(plan, 2, settlement=told, by=Requester(rosa))

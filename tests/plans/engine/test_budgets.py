@@ -11,9 +11,9 @@ from catalog.errors import Conflict
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
 from plans.actions.clone import clone_plan
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
 from plans.engine.limits import budget_text
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -49,11 +49,11 @@ def test_seconds_of_all_tools_are_added_up(stage, ada):
     seen: list[Any] = []
     stage.acts["safe"] = lambda value, context: seen.append((context.budget, context.deadline.remaining()))
     plan = make_plan(ada, act(1), act(2), act(3), budget={"seconds": 10, "calls": 9})
-    run = execution.claim_work(plan.pk, owner="tests")
+    run = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(run, RunningCall)
     assert run.call.started_at
     run.call.started_at -= timedelta(seconds=6)
-    execution.advance(run, TimeSlice("tests", steps_left=0))
+    loop.advance(run, TimeSlice("tests", steps_left=0))
     work_off(plan)
     (first, _), (second, left), _ = seen
     assert (first.calls, second.calls, first.seconds) == (8, 7, 10)
@@ -67,14 +67,14 @@ def test_seconds_of_all_tools_are_added_up(stage, ada):
 def test_concurrent_starts_are_counted(stage, ada):
     """With as many workers as steps."""
     plan = make_plan(ada, *(act(number) for number in range(1, 9)), budget={"calls": 3})
-    runs = at_once(*[lambda: execution.claim_work(plan.pk, owner="tests")] * 8)
+    runs = at_once(*[lambda: loop.claim_work(plan.pk, owner="tests")] * 8)
     assert (len([run for run in runs if run]), Call.objects.count(), spent(plan)[0]) == (3, 3, 3)
 
 
 def test_retries_and_time_of_lost_workers_count(stage, ada):
     """A stored call that may not start again fails with the code of the budget."""
     plan = make_plan(ada, act(1), budget={"calls": 1, "seconds": 100})
-    execution.claim_work(plan.pk, owner="lost")
+    loop.claim_work(plan.pk, owner="lost")
     Call.objects.update(started_at=clock.now() - timedelta(seconds=20))
     Step.objects.update(lease_until=clock.now())
     assert recovery.take_back_lost_steps(clock.now()) == 1
@@ -104,7 +104,7 @@ def test_an_approved_call_counts_once(stage, ada, rosa):
 def test_released_call_counts_once(stage, ada):
     """Its worker stopped before the handler began; the next worker starts it within the same budget."""
     plan = make_plan(ada, act(1, "x"), budget={"calls": 1})
-    run = execution.claim_work(plan.pk, owner="stopping")
+    run = loop.claim_work(plan.pk, owner="stopping")
     assert isinstance(run, RunningCall)
     recovery.hand_back(run)
     assert spent(plan)[0] == 0

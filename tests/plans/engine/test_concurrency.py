@@ -6,10 +6,10 @@ import pytest
 from django.db import connection
 
 from plans.actions.call import CallOrder, create_call
-from plans.engine import execution
 from plans.engine import hints as engine_hints
 from plans.engine import limits as engine_limits
-from plans.engine.execution import INLINE_STEPS, TimeSlice
+from plans.engine import loop
+from plans.engine.loop import INLINE_STEPS, TimeSlice
 from plans.engine.work import RunningCall
 from plans.executor import pool as executors
 from plans.executor.pool import ExecutorPool, JobQueue
@@ -34,7 +34,7 @@ def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.Monk
 
 def claim(plan: Plan, owner: str = "tests") -> RunningCall | None:
     """Claim a plan's next step as any worker does."""
-    work = execution.claim_work(plan.pk, owner=owner)
+    work = loop.claim_work(plan.pk, owner=owner)
     assert work is None or isinstance(work, RunningCall)
     return work
 
@@ -56,7 +56,7 @@ def test_concurrent_steps_of_a_plan_are_limited(stage, ada, settings):
     first, second = claim(plan), claim(plan)
     assert first and second
     assert (claim(plan), running()) == (None, 2)
-    assert isinstance(execution.advance(first, TimeSlice("tests")), RunningCall)
+    assert isinstance(loop.advance(first, TimeSlice("tests")), RunningCall)
     assert (running(), Plan.objects.get(pk=plan.pk).status) == (2, "in_progress")
     settings.TOOLGATE_MAX_RUNNING_PER_PLAN = 0
     assert claim(plan)
@@ -133,9 +133,9 @@ def test_plans_are_served_round_robin(stage, ada, monkeypatch):
     while not have_ended(small):
         plan_pk, turn = hints.get_nowait(), TimeSlice("tests")
         assert isinstance(plan_pk, int)
-        work = execution.claim_work(plan_pk, owner="tests", turn=turn)
+        work = loop.claim_work(plan_pk, owner="tests", turn=turn)
         while work is not None:
-            work = execution.advance(work, turn)
+            work = loop.advance(work, turn)
     assert 0 < len(stage.values("keeping")) <= INLINE_STEPS
     assert work_off(wide).status == "completed"
     assert_gapless(wide)
@@ -161,7 +161,7 @@ def test_other_plans_are_hinted_after_commit(stage, ada, settings, monkeypatch):
     run = claim(first)
     del told[:]
     assert run
-    assert execution.advance(run, TimeSlice("tests")) is None
+    assert loop.advance(run, TimeSlice("tests")) is None
     assert (second.pk, False) in told
     assert {plan_pk for plan_pk, is_inside in told if is_inside} <= {first.pk}
 

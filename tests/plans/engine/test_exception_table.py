@@ -20,8 +20,8 @@ from catalog.errors import (
     VisibilityExpansionRequired,
 )
 from catalog.results import ToolResult
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.store import transactions
@@ -116,10 +116,10 @@ def test_invalid_parameters_are_refused_before_anything_runs(stage, ada, first, 
 def test_handler_is_not_called_after_its_deadline(stage, ada):
     """The call has the reason."""
     plan = plan_of(ada)
-    run = execution.claim_work(plan.pk, owner="tests")
+    run = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(run, RunningCall)
     late = replace(run, plan=replace(run.plan, deadline_at=clock.now() - timedelta(seconds=1)))
-    execution.advance(late, TimeSlice("tests", steps_left=0))
+    loop.advance(late, TimeSlice("tests", steps_left=0))
     work_off(plan)
     assert (call_of(plan).error_kind, stage.values("keeping")) == ("deadline_exceeded", [])
     assert_failed(plan, "Deadline expired before executing tool 'keeping'.", UNCHANGED)

@@ -19,8 +19,8 @@ from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
 from plans.actions.call import CallOrder, create_call
 from plans.actions.upcoming import upcoming_steps
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -93,9 +93,9 @@ def test_preview_is_computed_for_the_requester(grantable, ada, rosa, boss):
 
 def started(plan: Plan) -> RunningCall:
     """Claim the plan's next step until its call has started, and leave it running."""
-    work: Any = execution.claim_work(plan.pk, owner="tests")
+    work: Any = loop.claim_work(plan.pk, owner="tests")
     while not isinstance(work, RunningCall):
-        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
+        work = loop.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
     return work
 
 

@@ -8,8 +8,8 @@ import pytest
 from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.errors import DeadlineExceededError
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import MemoryItem, Step
 from tests.builders import act, approve, call_of, make_plan, step_of, work_off
@@ -65,8 +65,8 @@ def test_failure_after_the_lease_was_lost_is_stored(stage, ada, tool):
 
     stage.acts[tool] = fail
     plan = make_plan(ada, act(1, tool=tool))
-    run = execution.claim_work(plan.pk, owner="lost")
+    run = loop.claim_work(plan.pk, owner="lost")
     assert isinstance(run, RunningCall)
-    execution.advance(run, TimeSlice("lost", steps_left=0))
+    loop.advance(run, TimeSlice("lost", steps_left=0))
     evidence = json.loads(call_of(plan).late_evidence)
     assert (evidence["error"], evidence["attempt"]) == ("Upstream was slow.", 1)

@@ -9,8 +9,8 @@ from django.db import OperationalError, connection, connections
 
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import ApprovedCall, RunningCall, WorkItem
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -46,7 +46,7 @@ def lose_the_answer() -> Iterator[Lose]:
 def work_on(work: WorkItem | None) -> None:
     """Continue with a thread's work, as an executor does."""
     while work is not None:
-        work = execution.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
+        work = loop.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
 
 
 def assert_ran_once(plan: Plan, *calls: str) -> None:
@@ -64,7 +64,7 @@ def assert_ran_once(plan: Plan, *calls: str) -> None:
 def test_unanswered_finish_continues_with_the_claimed_step(stage, ada, lose_the_answer, committed):
     """If nothing was committed, the finish is repeated."""
     plan = make_plan(ada, act(1, "x", "cautious"), act(2, "y", "cautious", dependencies=[1]))
-    run = execution.claim_work(plan.pk, owner="tests")
+    run = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(run, RunningCall)
     lose_the_answer(committed)
     work_on(run)
@@ -76,7 +76,7 @@ def test_unanswered_claim_is_found_again(stage, ada, lose_the_answer):
     """The started call begins."""
     plan = make_plan(ada, act(1, "x", "cautious"))
     lose_the_answer(True)
-    work_on(execution.claim_work(plan.pk, owner="tests"))
+    work_on(loop.claim_work(plan.pk, owner="tests"))
     assert stage.values("cautious") == ["x"]
     assert_ran_once(plan, "x")
 
@@ -86,7 +86,7 @@ def test_uncommitted_claim_changes_nothing(stage, ada, lose_the_answer):
     plan = make_plan(ada, act(1, "x", "cautious"))
     lose_the_answer(False)
     with pytest.raises(OperationalError):
-        execution.claim_work(plan.pk, owner="tests")
+        loop.claim_work(plan.pk, owner="tests")
     assert (step_of(plan).claimed_by, work_off(plan).status) == ("", "completed")
 
 
@@ -94,7 +94,7 @@ def test_unanswered_start_of_an_approved_call_continues(stage, ada, rosa, lose_t
     """No new approval is requested and no outcome is unknown."""
     plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(plan, rosa)
-    resume = execution.claim_work(plan.pk, owner="tests")
+    resume = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(resume, ApprovedCall)
     lose_the_answer(True)
     work_on(resume)

@@ -10,7 +10,7 @@ from plans.actions.control import cancel_plan, pause_plan, resume_plan
 from plans.actions.give_input import give_input
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
-from plans.engine import execution
+from plans.engine import loop
 from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan, Question
 from plans.store.requesters import Requester
@@ -154,7 +154,7 @@ def test_a_deadline_ends_it_and_a_retry_asks_again(stage, ada):
 def test_a_paused_plan_is_answered_and_goes_on_later(plan, stage, ada):
     pause_plan(plan, by=Requester(ada))
     give_input(plan, None, None, text="red", by=Requester(ada))
-    assert execution.claim_work(plan.pk, owner="tests") is None
+    assert loop.claim_work(plan.pk, owner="tests") is None
     resume_plan(plan, by=Requester(ada))
     assert work_off(plan).status == "completed"
 

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from catalog.core import clock
 from catalog.models import Call, RateBucket
 from plans.actions.control import pause_plan, resume_plan
-from plans.engine import execution
+from plans.engine import loop
 from plans.engine.work import RateLimitedCall
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -141,13 +141,13 @@ def test_concurrent_calls_never_exceed_the_limit(stage, ada):
 def test_released_call_is_counted_once(stage, ada, how):
     """Its plan was paused, or its process stopped, between count and start."""
     plan, told = make_plan(ada, act(1, "a", "limited"), act(2, "b", "limited")), threading.Event()
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(work, RateLimitedCall)
     if how == "paused":
         pause_plan(plan, by=Requester(ada))
     else:
         told.set()
-    assert execution.advance(work, execution.TimeSlice("tests", stopping=told)) is None
+    assert loop.advance(work, loop.TimeSlice("tests", stopping=told)) is None
     assert set(RateBucket.objects.values_list("used", flat=True)) == {0}
     if how == "paused":
         resume_plan(plan, by=Requester(ada))

@@ -11,8 +11,8 @@ from approvals.models import AuditEntry, PolicyRevision
 from catalog.core import clock
 from catalog.errors import Conflict
 from plans.actions.control import cancel_plan
-from plans.engine import execution, hints, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import hints, loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.retries import CRASHES
 from plans.engine.work import ApprovedCall, HeldCall, RunningCall
 from plans.executor.pool import ExecutorPool
@@ -82,7 +82,7 @@ def test_a_call_that_loses_every_worker_is_left_to_a_person(stage, ada):
         claimed_and_lost(plan)
         take_back()
     assert (call_of(plan).status, call_of(plan).attempt) == ("outcome_unknown", CRASHES)
-    assert execution.claim_work(plan.pk, owner="tests") is None
+    assert loop.claim_work(plan.pk, owner="tests") is None
 
 
 def call_of_or_none(plan: Plan) -> str | None:
@@ -121,7 +121,7 @@ def test_late_result_of_a_lost_worker_changes_nothing(stage, ada):
     take_back()
     assert work_off(plan).status == "completed"
     before, events = Step.objects.filter(plan=plan).values().get(step_id=1), events_of(plan)
-    assert execution.advance(late, TimeSlice("lost")) is None
+    assert loop.advance(late, TimeSlice("lost")) is None
     assert Step.objects.filter(plan=plan).values().get(step_id=1) == before
     assert (events_of(plan), call_of(plan).status) == (events, "completed")
     assert '"x"' in call_of(plan).late_evidence
@@ -133,8 +133,8 @@ def test_a_late_result_does_not_end_the_next_attempt(stage, ada):
     plan = make_plan(ada, act(1, "x"))
     late = claimed_and_lost(plan)
     take_back()
-    assert isinstance(execution.claim_work(plan.pk, owner="lost"), RunningCall)
-    execution.advance(late, TimeSlice("lost", steps_left=0))
+    assert isinstance(loop.claim_work(plan.pk, owner="lost"), RunningCall)
+    loop.advance(late, TimeSlice("lost", steps_left=0))
     assert (call_of(plan).status, call_of(plan).attempt, step_of(plan).status) == ("running", 2, "in_progress")
 
 
@@ -143,7 +143,7 @@ def test_late_result_of_a_dangerous_call_is_evidence(stage, ada, rosa):
     plan = make_plan(ada, act(1, "x", "dangerous"))
     late = started_and_lost(plan, rosa)
     take_back()
-    execution.advance(late, TimeSlice("lost"))
+    loop.advance(late, TimeSlice("lost"))
     assert (call_of(plan).status, step_of(plan).waiting_for) == ("outcome_unknown", "outcome")
     assert '"x"' in call_of(plan).late_evidence
 
@@ -156,7 +156,7 @@ def test_a_late_failure_changes_nothing(stage, ada, tool):
     take_back()
     before, events = Step.objects.filter(plan=plan).values().get(), events_of(plan)
     stage.acts[tool] = lambda value, context: 1 / 0
-    execution.advance(late, TimeSlice("lost", steps_left=0))
+    loop.advance(late, TimeSlice("lost", steps_left=0))
     assert (Step.objects.filter(plan=plan).values().get(), events_of(plan)) == (before, events)
 
 
@@ -168,7 +168,7 @@ def test_lost_worker_cannot_hold_its_call(stage, ada):
     work_off(plan)
     request = request_of(plan)
     with pytest.raises(Conflict):
-        execution.advance(late, TimeSlice("lost"))
+        loop.advance(late, TimeSlice("lost"))
     assert request_of(plan) == request
 
 
@@ -261,7 +261,7 @@ def taken_over(plan: Plan) -> tuple[ApprovedCall, ApprovedCall]:
     """Let a worker miss its lease on an approved call; return its work and that of its successor."""
     slow = claimed_and_lost(plan)
     take_back()
-    quick = execution.claim_work(plan.pk, owner="quick")
+    quick = loop.claim_work(plan.pk, owner="quick")
     assert isinstance(slow, ApprovedCall)
     assert isinstance(quick, ApprovedCall)
     return slow, quick
@@ -279,34 +279,34 @@ def test_a_worker_that_lost_its_lease_starts_nothing(approved, stage):
     """Its successor does."""
     slow, quick = taken_over(approved)
     with pytest.raises(Conflict), transaction.atomic():
-        execution.advance(slow, TimeSlice("lost"))
-    run = execution.advance(quick, TimeSlice("quick"))
+        loop.advance(slow, TimeSlice("lost"))
+    run = loop.advance(quick, TimeSlice("quick"))
     assert isinstance(run, RunningCall)
-    execution.advance(run, TimeSlice("quick"))
+    loop.advance(run, TimeSlice("quick"))
     assert (call_of(approved).status, stage.values("dangerous")) == ("completed", ["x"])
 
 
 def test_a_worker_that_lost_its_lease_fails_nothing(approved, stage):
     """Its refusal does not affect the call that runs elsewhere."""
     slow, quick = taken_over(approved)
-    run = execution.advance(quick, TimeSlice("quick"))
+    run = loop.advance(quick, TimeSlice("quick"))
     assert isinstance(run, RunningCall)
-    execution.abandon(slow)
+    loop.abandon(slow)
     assert (call_of(approved).status, step_of(approved).status) == ("running", "in_progress")
-    execution.advance(run, TimeSlice("quick"))
+    loop.advance(run, TimeSlice("quick"))
     assert (call_of(approved).status, work_off(approved).status) == ("completed", "completed")
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_delayed_worker_checks_its_lease_before_the_handler(approved, stage, lost):
     """A person may have been asked about the outcome; the late result is stored for them."""
-    run = execution.advance(claimed_and_lost(approved), TimeSlice("lost"))
+    run = loop.advance(claimed_and_lost(approved), TimeSlice("lost"))
     assert isinstance(run, RunningCall)
     if lost:
         expire(approved)
         take_back()
     run.call.started_at = clock.now() - timedelta(seconds=30)
-    execution.advance(run, TimeSlice("lost"))
+    loop.advance(run, TimeSlice("lost"))
     call = call_of(approved)
     assert (call.status, stage.values("dangerous")) == (("outcome_unknown", []) if lost else ("completed", ["x"]))
     assert (call.late_evidence != "") == lost
@@ -316,7 +316,7 @@ def test_released_work_goes_to_another_worker(stage, ada, rosa):
     """Released before its request and before its start: nothing was requested, consumed or counted."""
     plan = make_plan(ada, act(1, "x", "dangerous"))
     for kind in (HeldCall, ApprovedCall):
-        work = execution.claim_work(plan.pk, owner="stopping")
+        work = loop.claim_work(plan.pk, owner="stopping")
         assert isinstance(work, kind)
         recovery.release_claim(work)
         assert (step_of(plan).claimed_by, step_of(plan).lease_until, step_of(plan).crashes) == ("", None, 0)

@@ -7,8 +7,8 @@ from django.db import transaction
 from structlog.contextvars import get_contextvars
 
 from catalog.core import tracing
-from plans.engine import execution, reports
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, reports
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Step
 from tests.builders import act, call_of, make_plan, work_off
@@ -44,7 +44,7 @@ def test_end_of_a_call_is_logged_with_its_ids(stage, ada, logged):
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_logged_for_a_rollback(stage, ada, logged):
     """The finish is retried and logged once."""
-    run = execution.claim_work(make_plan(ada, act(1)).pk, owner="tests")
+    run = loop.claim_work(make_plan(ada, act(1)).pk, owner="tests")
     assert isinstance(run, RunningCall)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         reports.report_attempt_ended(run, "completed")
@@ -81,7 +81,7 @@ def test_late_result_is_a_warning(stage, ada, logged):
     run = claimed_and_lost(make_plan(ada, act(1)))
     take_back()
     assert isinstance(run, RunningCall)
-    execution.advance(run, TimeSlice("lost"))
+    loop.advance(run, TimeSlice("lost"))
     assert [(level, line["status"]) for level, line in logged()] == [("WARNING", "late")]
 
 

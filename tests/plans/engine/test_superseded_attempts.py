@@ -14,8 +14,8 @@ from catalog.core import clock
 from catalog.core.filesystem import Filesystem
 from catalog.models import Call
 from plans.actions.settle import Settlement, settle_outcome
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.executor.pool import ExecutorPool
 from plans.models import Plan, Step
@@ -73,9 +73,9 @@ def test_delayed_worker_keeps_the_changes_of_its_successor(stage, ada, workspace
 
     stage.acts[tool] = writing(sleep_past_the_lease)
     plan = make_plan(ada, act(1, tool=tool))
-    run = execution.claim_work(plan.pk, owner="lost")
+    run = loop.claim_work(plan.pk, owner="lost")
     assert isinstance(run, RunningCall)
-    execution.advance(run, TimeSlice("lost"))
+    loop.advance(run, TimeSlice("lost"))
     assert (call_of(plan).status, call_of(plan).attempt) == ("completed", 2)
     assert json.loads(call_of(plan).late_evidence)["not_restored"] == ["Filesystem"]
     assert (workspace / "made" / "x.txt").read_text() == "x"

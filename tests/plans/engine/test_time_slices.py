@@ -7,10 +7,10 @@ import pytest
 
 from approvals.states import RequestStatus
 from catalog.models import Call
-from plans.engine import execution
 from plans.engine import hints as engine_hints
-from plans.engine.execution import TimeSlice
-from plans.engine.starting import SETTLED_AT_ONCE
+from plans.engine import loop
+from plans.engine.admission import SETTLED_AT_ONCE
+from plans.engine.loop import TimeSlice
 from plans.engine.work import ApprovedCall, HeldCall, RateLimitedCall, WorkItem
 from plans.executor.pool import ExecutorPool
 from plans.models import Plan
@@ -34,14 +34,14 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def claimed(plan: Plan, kind: type[Any]) -> Any:
     """Claim a plan's next step, which must be work of this kind."""
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(work, kind)
     return work
 
 
 def advance(work: WorkItem, stopping: threading.Event) -> WorkItem | None:
     """Do one piece of work in a process that may be stopping."""
-    return execution.advance(work, TimeSlice("tests", stopping=stopping))
+    return loop.advance(work, TimeSlice("tests", stopping=stopping))
 
 
 def test_approved_call_does_not_start_in_a_stopping_process(stage, ada, rosa, stopping):
@@ -81,7 +81,7 @@ def test_worker_that_stops_while_waiting_for_a_plan_claims_nothing(stage, ada, s
     plan = make_plan(ada, act(1))
     stopping.set()
     del hints[:]
-    assert execution.claim_work(plan.pk, owner="tests", turn=TimeSlice("tests", stopping=stopping)) is None
+    assert loop.claim_work(plan.pk, owner="tests", turn=TimeSlice("tests", stopping=stopping)) is None
     assert (step_of(plan).status, hints) == ("pending", [1])
 
 
@@ -105,17 +105,17 @@ def test_waiting_steps_count_for_the_time_slice(stage, ada, hints, tool, kind):
     del hints[:]
     turn = TimeSlice("tests", steps_left=1)
     while work is not None:
-        work = execution.advance(work, turn)
+        work = loop.advance(work, turn)
     assert (step_of(plan, 2).status, hints) == ("pending", [1])
 
 
 def test_end_of_a_time_slice_hints_at_all_ready_steps(stage, ada, hints):
     """So that the branches of a fan-out run concurrently at once."""
     plan = make_plan(ada, act(1), *(act(number, dependencies=[1]) for number in (2, 3, 4)))
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     del hints[:]
     assert work is not None
-    assert execution.advance(work, TimeSlice("tests", steps_left=0)) is None
+    assert loop.advance(work, TimeSlice("tests", steps_left=0)) is None
     assert hints == [3]
 
 
@@ -124,5 +124,5 @@ def test_worker_that_settles_many_steps_hints_at_the_rest(stage, ada, hints):
     wide = [act(number) for number in range(SETTLED_AT_ONCE + 1, SETTLED_AT_ONCE + 6)]
     plan = make_plan(ada, *notes, *wide)
     del hints[:]
-    assert execution.claim_work(plan.pk, owner="tests") is None
+    assert loop.claim_work(plan.pk, owner="tests") is None
     assert hints == [5]

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from catalog.core import clock
-from plans.engine import execution, recovery
+from plans.engine import loop, recovery
 from plans.executor import leases
 from plans.models import Plan
 from tests.builders import act, make_plan, step_of
@@ -20,7 +20,7 @@ UNTIL = clock.now() + timedelta(days=1)
 
 def claimed(plan: Plan, owner: str) -> int:
     """Claim the plan's next step; return its key."""
-    work = execution.claim_work(plan.pk, owner=owner)
+    work = loop.claim_work(plan.pk, owner=owner)
     assert work is not None
     return work.step.pk
 

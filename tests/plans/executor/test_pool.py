@@ -20,7 +20,7 @@ from catalog.dispatch.pipeline import CallOutcome
 from catalog.models import Call, IdempotencyKey
 from catalog.rest.idempotency import KEY_LIFETIME_HOURS
 from plans.actions.call import CallOrder, create_call
-from plans.engine import cancellation, execution, hints, recovery
+from plans.engine import cancellation, hints, loop, recovery
 from plans.engine.work import RunningCall, WorkItem
 from plans.executor import pool as executors
 from plans.executor.pool import ExecutorPool, WorkerThread
@@ -44,14 +44,14 @@ def has_ended(plan: Plan) -> bool:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("end", [SystemExit("hunter2"), RuntimeError("hunter2")])
 def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
-    deaths, claim = [end] * 3, execution.claim_work
+    deaths, claim = [end] * 3, loop.claim_work
 
     def die_first(plan_pk, *, owner, turn):
         if deaths:
             raise deaths.pop()
         return claim(plan_pk, owner=owner, turn=turn)
 
-    monkeypatch.setattr(execution, "claim_work", die_first)
+    monkeypatch.setattr(loop, "claim_work", die_first)
     plan = make_plan(ada, act(1))
     eventually(lambda: has_ended(plan), what="the plan's end")
     eventually(lambda: len(executor._active) == 2, what="two threads")
@@ -64,7 +64,7 @@ def test_errors_are_logged_without_their_message(stage, ada, monkeypatch, caplog
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(execution, "claim_work", fail)
+    monkeypatch.setattr(loop, "claim_work", fail)
     monkeypatch.setattr(decisions, "apply_due", fail)
     monkeypatch.setattr(deadlines, "next_due", fail)
     pool = ExecutorPool(threads=1)
@@ -82,7 +82,7 @@ def test_errors_are_logged_without_their_message(stage, ada, monkeypatch, caplog
 def test_failing_job_of_the_ticker_does_not_stop_the_others(stage, ada, monkeypatch):
     plans = [make_plan(ada, act(1), deadline_seconds=60) for _ in range(2)]
     for plan in plans:
-        execution.claim_work(plan.pk, owner="lost")
+        loop.claim_work(plan.pk, owner="lost")
     later, fails = clock.now() + timedelta(seconds=61), iter([True, False, True, False])
     for module, name in ((recovery, "_reassign"), (cancellation, "terminate_plan")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: 1 / 0 if next(fails) else None)
@@ -158,7 +158,7 @@ def test_slow_steps_of_one_plan_run_concurrently(transactional_db, stage, ada, m
 @pytest.fixture
 def held_back(transactional_db: None) -> Iterator[tuple[ExecutorPool, WorkerThread, threading.Thread]]:
     """Two delayed hints of plan 7, on which a thread writes; no thread can follow them."""
-    pool, worker = ExecutorPool(threads=2), WorkerThread(execution.TimeSlice("tests"), plan_pk=7)
+    pool, worker = ExecutorPool(threads=2), WorkerThread(loop.TimeSlice("tests"), plan_pk=7)
     pool._active.add(worker)
     holder = threading.Thread(target=pool._needs_help, args=[7], daemon=True)
     holder.start()
@@ -224,13 +224,13 @@ def test_queued_calls_are_released_at_the_end(transactional_db, stage, ada, capl
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[RunningCall]:
     """The calls whose end was written, once for each attempt to write it."""
-    begun, end = list[RunningCall](), execution.finish_and_claim_next
+    begun, end = list[RunningCall](), loop.finish_and_claim_next
 
-    def begin(run: RunningCall, outcome: CallOutcome, turn: execution.TimeSlice) -> WorkItem | None:
+    def begin(run: RunningCall, outcome: CallOutcome, turn: loop.TimeSlice) -> WorkItem | None:
         begun.append(run)
         return end(run, outcome, turn)
 
-    monkeypatch.setattr(execution, "finish_and_claim_next", begin)
+    monkeypatch.setattr(loop, "finish_and_claim_next", begin)
     return begun
 
 
@@ -260,10 +260,10 @@ def keep_the_lock(path: str, locked: threading.Event, tries: list[RunningCall]) 
 def test_result_survives_an_unavailable_database(stage, ada, tries):
     """The call runs once. No other thread waits for the lock, or it would delay the second attempt."""
     stage.acts["cautious"] = lambda value, context: lose_the_database(tries)
-    plan, turn = make_plan(ada, act(1, "x", "cautious")), execution.TimeSlice("tests")
-    work = execution.claim_work(plan.pk, owner="tests")
+    plan, turn = make_plan(ada, act(1, "x", "cautious")), loop.TimeSlice("tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     while work is not None:
-        work = execution.advance(work, turn)
+        work = loop.advance(work, turn)
     assert Plan.objects.get(pk=plan.pk).completed_at
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
     assert "kept" in call_of(plan).response
@@ -278,11 +278,11 @@ def test_result_is_dropped_after_half_a_lease(stage, ada, monkeypatch, settings)
         tries.append(1)
         raise OperationalError(SECRET)
 
-    work = execution.claim_work(make_plan(ada, act(1)).pk, owner="tests")
-    monkeypatch.setattr(execution, "finish_and_claim_next", fail)
+    work = loop.claim_work(make_plan(ada, act(1)).pk, owner="tests")
+    monkeypatch.setattr(loop, "finish_and_claim_next", fail)
     assert work is not None
     with pytest.raises(OperationalError):
-        execution.advance(work, execution.TimeSlice("tests"))
+        loop.advance(work, loop.TimeSlice("tests"))
     assert 1 < len(tries) < 5
 
 

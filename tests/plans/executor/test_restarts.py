@@ -8,7 +8,7 @@ from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from catalog.core import clock
-from plans.engine import execution
+from plans.engine import loop
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.models import Plan, Step
@@ -27,7 +27,7 @@ def left_behind(transactional_db, stage, ada, rosa):
     plans["deadline"] = make_plan(ada, act(1, tool="dangerous"), deadline_seconds=60)
     for name in ("backoff", "undo", "expiry", "window", "deadline"):
         work_off(plans[name])
-    execution.claim_work(plans["lease"].pk, owner="lost")
+    loop.claim_work(plans["lease"].pk, owner="lost")
     decide(
         request_of(plans["undo"]),
         by=rosa,

@@ -25,8 +25,8 @@ from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
 from plans.actions.give_input import give_input
 from plans.actions.settle import Settlement, settle_outcome
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan, Step
 from plans.store.database import bind_datetime
@@ -178,9 +178,9 @@ def expired(ada: User) -> Plan:
 
 def lose_worker(plan: Plan) -> None:
     """Claim and start ready steps, let the worker be lost, and take its steps back."""
-    work = execution.claim_work(plan.pk, owner="lost")
+    work = loop.claim_work(plan.pk, owner="lost")
     while work is not None and not isinstance(work, RunningCall):
-        work = execution.advance(work, TimeSlice("lost", until=float("inf"), steps_left=1000))
+        work = loop.advance(work, TimeSlice("lost", until=float("inf"), steps_left=1000))
     Step.objects.filter(plan=plan, lease_until__isnull=False).update(lease_until=clock.now())
     recovery.take_back_lost_steps(clock.now())
 

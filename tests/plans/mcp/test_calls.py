@@ -10,7 +10,7 @@ from approvals.models import ApprovalRequest
 from catalog.access.tokens import create_token, record_first_refusal
 from catalog.models import ApiToken, Call
 from plans.actions.call import CallOrder, create_call
-from plans.engine.previews import CallBusy
+from plans.engine.holding import CallBusy
 from plans.mcp import calls
 from plans.mcp.callers import Caller
 from plans.store.requesters import Requester

@@ -20,7 +20,7 @@ from approvals.states import ReviewVerdict
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
-from plans.engine.previews import CallBusy
+from plans.engine.holding import CallBusy
 from plans.mcp import callers, listing, waiting
 from plans.mcp.callers import SCOPE_KEY
 from plans.models import Plan

@@ -14,8 +14,8 @@ from plans.actions.create import create_plan
 from plans.actions.give_input import give_input
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
-from plans.engine import execution, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import ModelUse, Plan
 from plans.planner.outcomes import CHANGED
@@ -35,9 +35,9 @@ HELD = {"path": "a.txt", "content": "x"}
 
 def the_model_is_asked(plan: Plan) -> RunningCall:
     """Answer the question, and return the step that continues planning."""
-    answered = execution.claim_work(plan.pk, owner="tests")
+    answered = loop.claim_work(plan.pk, owner="tests")
     assert answered is not None
-    asked = execution.advance(answered, TimeSlice("tests", steps_left=1000))
+    asked = loop.advance(answered, TimeSlice("tests", steps_left=1000))
     assert isinstance(asked, RunningCall)
     return asked
 
@@ -137,9 +137,9 @@ def test_plan_changed_meanwhile_asks_planner_again(plan, scripted, ada):
     scripted.says(ANSWER_WITH_CALL, ANSWER_WITH_CALL, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     question = the_model_is_asked(plan)
-    outcome = execution.run_handler(question)
+    outcome = loop.run_handler(question)
     change_plan(plan, read_plan_change({"add": [added]}), by=Requester(ada))
-    execution.finish_and_claim_next(question, outcome, TimeSlice("tests", steps_left=0))
+    loop.finish_and_claim_next(question, outcome, TimeSlice("tests", steps_left=0))
     assert work_off(plan).status == "failed"
     assert (step_of(plan, 2).error, plan.steps.count()) == (CHANGED, 3)
     assert_invariants()
@@ -151,11 +151,11 @@ def test_lost_worker_does_not_add_steps_twice(plan, scripted, ada):
     scripted.says(ANSWER_WITH_CALL, ANSWER_WITH_CALL, "Done.")
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     question = the_model_is_asked(plan)
-    outcome = execution.run_handler(question)
+    outcome = loop.run_handler(question)
     plan.steps.filter(lease_until__isnull=False).update(lease_until=clock.now() - timedelta(seconds=1))
     assert recovery.take_back_lost_steps(clock.now()) == 1
     assert (work_off(plan).status, plan.steps.count()) == ("completed", 4)
-    execution.finish_and_claim_next(question, outcome, TimeSlice("tests", steps_left=0))
+    loop.finish_and_claim_next(question, outcome, TimeSlice("tests", steps_left=0))
     assert plan.steps.count() == 4
     assert_invariants()
 
@@ -164,9 +164,9 @@ def test_cancelled_plan_gets_no_steps(plan, scripted, ada):
     scripted.says(ANSWER_WITH_CALL)
     give_input(plan, None, None, text="fjord", by=Requester(ada))
     question = the_model_is_asked(plan)
-    outcome = execution.run_handler(question)
+    outcome = loop.run_handler(question)
     cancel_plan(plan, by=Requester(ada))
-    execution.finish_and_claim_next(question, outcome, TimeSlice("tests", steps_left=0))
+    loop.finish_and_claim_next(question, outcome, TimeSlice("tests", steps_left=0))
     assert plan.steps.count() == 2
     assert_invariants()
 

@@ -13,8 +13,8 @@ from catalog.models import Call
 from catalog.tools import ToolContext
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.planning_tools import todo_list
@@ -196,21 +196,21 @@ def test_a_session_without_a_name_is_the_default_one_of_its_owner(agent):
 def test_the_engine_never_claims_a_step_of_a_list(agent):
     row = agent.setup("a", "b")
     assert not row.steps.exclude(ready_at=None).exists()
-    assert execution.claim_work(row.pk, owner="tests") is None
+    assert loop.claim_work(row.pk, owner="tests") is None
     row.refresh_from_db()
     assert (row.status, agent.statuses) == ("in_progress", ["pending", "pending"])
 
 
 def ended(run: RunningCall, outcome: Any) -> Call:
     """End a call with its handler's answer."""
-    execution.finish_and_claim_next(run, outcome, TimeSlice("tests"))
+    loop.finish_and_claim_next(run, outcome, TimeSlice("tests"))
     return Call.objects.get(pk=run.call.pk)
 
 
 def test_two_calls_that_run_at_once_both_count(agent):
     agent.setup("a")
     first, second = (started_call(agent.ask("add_step", steps=[text])) for text in ("b", "c"))
-    outcomes = [execution.run_handler(run) for run in (first, second)]
+    outcomes = [loop.run_handler(run) for run in (first, second)]
     ended(second, outcomes[1])
     call = ended(first, outcomes[0])
     assert list(agent.row.steps.order_by("step_id").values_list("description", flat=True)) == ["a", "c", "b"]
@@ -221,7 +221,7 @@ def test_two_calls_that_run_at_once_both_count(agent):
 def test_concurrent_command_is_refused_like_a_later_one(agent):
     agent.setup("a")
     slow = started_call(agent.ask("add_step", steps=["b"]))
-    outcome = execution.run_handler(slow)
+    outcome = loop.run_handler(slow)
     agent.call("update_step", step_id=1, status="done")
     call = ended(slow, outcome)
     assert (call.status, call.error_kind) == ("failed", "validation_error")
@@ -232,7 +232,7 @@ def test_concurrent_command_is_refused_like_a_later_one(agent):
 def test_a_call_that_has_lost_its_attempt_changes_nothing(agent):
     agent.setup("a")
     lost = started_call(agent.ask("add_step", steps=["b"]))
-    outcome = execution.run_handler(lost)
+    outcome = loop.run_handler(lost)
     Call.objects.filter(pk=lost.call.pk).update(fence=lost.call.fence + 1)
     ended(lost, outcome)
     assert agent.statuses == ["pending"]
@@ -241,7 +241,7 @@ def test_a_call_that_has_lost_its_attempt_changes_nothing(agent):
 def test_what_was_sent_by_a_call_that_fails_is_not_stored(agent):
     agent.setup("a")
     run = started_call(agent.ask("add_step", steps=["b"]))
-    assert execution.run_handler(run).success and run.sent
+    assert loop.run_handler(run).success and run.sent
     ended(run, pipeline.timed_out(run.order.target.tool))
     assert agent.statuses == ["pending"]
 

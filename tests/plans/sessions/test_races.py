@@ -5,8 +5,8 @@ from django.contrib.auth.models import User
 
 from catalog.access.tokens import create_token
 from plans.actions.call import CallOrder, create_call
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan
 from plans.sessions.lists import current_lists
@@ -27,10 +27,10 @@ def agent(ada: User) -> SessionAgent:
 
 def end_at_once(*runs: RunningCall) -> None:
     """Run the handlers one after another, then end all calls concurrently."""
-    outcomes = [execution.run_handler(run) for run in runs]
+    outcomes = [loop.run_handler(run) for run in runs]
     found = at_once(
         *(
-            lambda run=run, outcome=outcome: execution.finish_and_claim_next(run, outcome, TimeSlice("tests"))
+            lambda run=run, outcome=outcome: loop.finish_and_claim_next(run, outcome, TimeSlice("tests"))
             for run, outcome in zip(runs, outcomes, strict=True)
         )
     )

@@ -22,8 +22,8 @@ from plans.actions.create import start_plan
 from plans.actions.retry import retry_plan
 from plans.actions.settle import Settlement, settle_outcome
 from plans.actions.skip import skip_step
-from plans.engine import execution, finishing, recovery
-from plans.engine.execution import TimeSlice
+from plans.engine import finishing, loop, recovery
+from plans.engine.loop import TimeSlice
 from plans.models import Plan, Step
 from plans.store import statements, transactions
 from plans.store.requesters import Requester
@@ -82,7 +82,7 @@ def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):
 def test_a_lost_step_is_taken_back_once(stage, ada, monkeypatch):
     """It counts as lost once."""
     plan = make_plan(ada, act(1))
-    execution.claim_work(plan.pk, owner="lost")
+    loop.claim_work(plan.pk, owner="lost")
     Step.objects.update(lease_until=clock.now())
     done = lose_once(monkeypatch, statements, "reclaim_step")
     assert recovery.take_back_lost_steps(clock.now()) == 1
@@ -134,7 +134,7 @@ def unknown(stage: Stage, ada: User) -> Plan:
 
 def claimed(plan: Plan) -> Any:
     """Claim the plan's next step."""
-    return execution.claim_work(plan.pk, owner="stopping")
+    return loop.claim_work(plan.pk, owner="stopping")
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def another_order():
 def test_real_deadlock_loses_no_result(stage, ada, another_order):
     """One transaction has the audit head and wants the plan; the finish has the plan and wants the head."""
     plan = make_plan(ada, act(1, "x", "cautious"))
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert work is not None
     another_order(plan)
-    assert execution.advance(work, TimeSlice("tests")) is None
+    assert loop.advance(work, TimeSlice("tests")) is None
     assert (call_of(plan).status, stage.values("cautious")) == ("completed", ["x"])
     assert AuditEntry.objects.filter(action="call.succeeded").count() == 1
     assert_gapless(plan)

@@ -12,7 +12,7 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.states import CallStatus
-from plans.engine import execution
+from plans.engine import loop
 from plans.engine.work import RunningCall
 from plans.models import Plan, Step
 from plans.store import statements
@@ -27,7 +27,7 @@ OWNER = "ours"
 
 def started(plan: Plan) -> RunningCall:
     """Claim and start the plan's first step."""
-    run = execution.claim_work(plan.pk, owner=OWNER)
+    run = loop.claim_work(plan.pk, owner=OWNER)
     assert isinstance(run, RunningCall)
     return run
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from catalog.errors import ToolError
 from plans.actions.change import change_plan, read_plan_change
 from plans.actions.control import cancel_plan
-from plans.engine.execution import claim_work
+from plans.engine.loop import claim_work
 from plans.models import Plan
 from plans.store.plan_documents import step_documents
 from plans.store.requesters import Requester

@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 
 from catalog.models import Call
 from plans.actions.control import pause_plan
-from plans.engine import execution
+from plans.engine import loop
 from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.web.fragments import plan_source
@@ -99,7 +99,7 @@ def test_pause_is_sent_to_other_browsers(held, ada):
 def test_cancelling_needs_confirmation(stage, ada, runs):
     plan = make_plan(ada, act(1))
     if runs:
-        execution.claim_work(plan.pk, owner="someone")
+        loop.claim_work(plan.pk, owner="someone")
     pages = at(plan, ada)
     pages.send(path_of(plan, "cancel/"))
     assert pages.field("confirmed") == "1"

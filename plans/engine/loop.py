@@ -30,6 +30,7 @@ from catalog.inventory import snapshot
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from plans.engine import (
+    admission,
     calls,
     finishing,
     grants,
@@ -39,14 +40,13 @@ from plans.engine import (
     recovery,
     reports,
     retries,
-    starting,
 )
+from plans.engine.admission import StartContext
 from plans.engine.calls import requesters_of
 from plans.engine.late_results import record_late_return
 from plans.engine.limits import defer_if_queue_full
 from plans.engine.lost_commits import recover_lost_commit, retry_while_database_is_away
 from plans.engine.progress import recorded_progress
-from plans.engine.starting import StartContext
 from plans.engine.work import (
     ApprovedCall,
     HeldCall,
@@ -129,7 +129,7 @@ def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, turn: TimeSlice) -> Wor
 
 def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | None:
     """Claim the plan's next step and store it as the transaction's result; settle the plan if none is ready."""
-    work = starting.next_work(tx, plan, owner=owner)
+    work = admission.next_work(tx, plan, owner=owner)
     if work is None:
         finishing.settle_plan(tx)
     tx.result = work
@@ -241,7 +241,7 @@ def _admit_counted(limited: RateLimitedCall, counted: datetime | RateLimited, tu
         if _release_if_paused(tx, limited, turn):
             transaction.on_commit(lambda: limits.give_back_count(limited.order, limited.plan, counted), robust=True)
             return None
-        work = starting.admit(StartContext(tx, limited.plan, limited.step), limited.order, counted=True)
+        work = admission.admit(StartContext(tx, limited.plan, limited.step), limited.order, counted=True)
         tx.result = work
         return work or _claim_next(tx, limited.plan, turn)
 
@@ -419,7 +419,7 @@ def _store_renewal(
         if _release_if_paused(tx, renewal, turn):
             return None
         lifecycle.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
-        work = starting.admit(StartContext(tx, renewal.plan, renewal.step), order, counted=True)
+        work = admission.admit(StartContext(tx, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, HeldCall):
             store_held(tx, work, preview)
             work = None

@@ -16,8 +16,8 @@ from catalog.inventory.sync import sync_tools
 from catalog.models import Call, CatalogState, Tool
 from catalog.results import Preview
 from catalog.tools.registry import register_tool
-from plans.engine import execution
-from plans.engine.execution import TimeSlice
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
 from plans.engine.work import ApprovedCall, RunningCall, StaleApproval
 from plans.models import Plan
 from tests.builders import (
@@ -106,12 +106,12 @@ def test_a_file_that_changes_after_the_start_is_left_alone(catalog, workspace: P
     """The handler compares again when it writes, and the call fails."""
     plan = work_off(make_plan(ada, write_step(1, content="new")))
     approve(plan, rosa)
-    resume = execution.claim_work(plan.pk, owner="tests")
+    resume = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(resume, ApprovedCall)
-    run = execution.advance(resume, TimeSlice("tests"))
+    run = loop.advance(resume, TimeSlice("tests"))
     assert isinstance(run, RunningCall)
     (workspace / "note.txt").write_text("someone else's")
-    execution.advance(run, TimeSlice("tests"))
+    loop.advance(run, TimeSlice("tests"))
     assert (call_of(plan).status, (workspace / "note.txt").read_text()) == ("failed", "someone else's")
 
 
@@ -201,7 +201,7 @@ def test_approval_not_used_in_time_expires(approved, stage, ticked):
 
 def test_expired_step_is_released(approved, stage):
     """Even if a worker has just claimed it."""
-    assert isinstance(execution.claim_work(approved.pk, owner="tests"), ApprovedCall)
+    assert isinstance(loop.claim_work(approved.pk, owner="tests"), ApprovedCall)
     ApprovalRequest.objects.update(not_after=clock.now())
     assert deadlines.expire_due(clock.now()) == 1
     step = step_of(approved)
@@ -224,14 +224,14 @@ def test_retried_call_needs_no_second_approval(stage, ada, rosa):
 
 def test_new_request_has_its_own_preview_timeout(approved, stage):
     stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
-    renewal = execution.advance(resumed(approved), TimeSlice("tests"))
+    renewal = loop.advance(resumed(approved), TimeSlice("tests"))
     assert isinstance(renewal, StaleApproval)
-    execution.abandon(renewal)
+    loop.abandon(renewal)
     assert (step_of(approved).status, request_of(approved).status) == ("failed", "invalidated")
 
 
 def resumed(plan: Plan) -> ApprovedCall:
     """Claim an approved call."""
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert isinstance(work, ApprovedCall)
     return work

@@ -18,7 +18,7 @@ from catalog.dispatch import pipeline
 from catalog.errors import RateLimited
 from catalog.models import Call
 from catalog.results import Preview
-from plans.engine import calls, execution
+from plans.engine import calls, loop
 from plans.engine.work import PlanSnapshot, PreparedCall, load_snapshot
 from plans.models import Plan
 
@@ -105,7 +105,7 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
 
 def _compute(answer: "Future[Preview | None]", plan: PlanSnapshot, step_id: int, order: PreparedCall) -> None:
     try:
-        answer.set_result(execution.preview(plan, step_id, order))
+        answer.set_result(loop.preview(plan, step_id, order))
     except BaseException as error:  # noqa: BLE001 - raised by answer.result()
         answer.set_exception(error)
     finally:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from plans.engine import execution
+from plans.engine import loop
 from plans.models import Plan
 from plans.states import StepStatus
 from tests.builders import act, assert_gapless, events_of, make_plan, step, step_of, work_off
@@ -84,8 +84,8 @@ def test_a_plan_that_has_not_started_does_nothing(stage, ada):
 def test_worker_ends_the_plan_at_the_end_of_its_time_slice(stage, ada):
     """No other worker might come afterwards."""
     plan = make_plan(ada, act(1))
-    work = execution.claim_work(plan.pk, owner="tests")
+    work = loop.claim_work(plan.pk, owner="tests")
     assert work is not None
-    assert execution.advance(work, execution.TimeSlice("tests", steps_left=0)) is None
+    assert loop.advance(work, loop.TimeSlice("tests", steps_left=0)) is None
     plan.refresh_from_db()
     assert plan.status == "completed"

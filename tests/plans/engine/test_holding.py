@@ -13,7 +13,7 @@ from catalog.dispatch import pipeline
 from catalog.errors import ToolError
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call, rehearse
-from plans.engine import previews
+from plans.engine import holding
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import approve, request_of, work_off
@@ -24,7 +24,7 @@ from tests.waiting import eventually
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """An event for which hanging previews wait, with short timeouts."""
     monkeypatch.setattr(pipeline, "PREVIEW_SECONDS", 0.1)
-    monkeypatch.setattr(previews, "SLOT_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(holding, "SLOT_WAIT_SECONDS", 0.05)
     event = threading.Event()
     yield event
     event.set()
@@ -61,7 +61,7 @@ def test_hanging_preview_does_not_block_the_request(stage, ada, gate):
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     call = held(ada)
     assert hanging()
-    assert (shown(call)["summary"], shown(call)["kind"]) == (previews.PREVIEW_TIMED_OUT, "none")
+    assert (shown(call)["summary"], shown(call)["kind"]) == (holding.PREVIEW_TIMED_OUT, "none")
 
 
 def test_approval_without_preview_is_asked_again(stage, ada, rosa, gate, patient):
@@ -79,13 +79,13 @@ def test_approval_without_preview_is_asked_again(stage, ada, rosa, gate, patient
 def test_number_of_hanging_previews_is_limited(stage, ada, gate, patient):
     """Further previews are not started; a freed slot is used again."""
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
-    for _ in range(previews.PREVIEWS_AT_ONCE):
-        assert shown(held(ada))["summary"] == previews.PREVIEW_TIMED_OUT
-    assert shown(held(ada))["summary"] == previews.TOO_MANY_PREVIEWS
+    for _ in range(holding.PREVIEWS_AT_ONCE):
+        assert shown(held(ada))["summary"] == holding.PREVIEW_TIMED_OUT
+    assert shown(held(ada))["summary"] == holding.TOO_MANY_PREVIEWS
     gate.set()
     stage.previews.clear()
     patient()
-    eventually(lambda: previews._preview_slots._value == previews.PREVIEWS_AT_ONCE, what="the places")
+    eventually(lambda: holding._preview_slots._value == holding.PREVIEWS_AT_ONCE, what="the places")
     assert shown(held(ada))["summary"] == "Do x"
 
 
@@ -93,7 +93,7 @@ def test_hanging_preview_does_not_block_a_rehearsal(stage, ada, gate):
     stage.previews["dangerous"] = lambda value, context: gate.wait(60)
     shown_there = rehearse("dangerous", {"value": "x"}, by=Requester(ada)).preview
     assert shown_there is not None
-    assert shown_there.summary == previews.PREVIEW_TIMED_OUT
+    assert shown_there.summary == holding.PREVIEW_TIMED_OUT
 
 
 def test_refusal_by_a_preview_refuses_the_call(stage, ada):
@@ -117,13 +117,13 @@ def test_one_requester_waits_for_few_previews_at_once(stage, ada, rosa, gate, pa
     stage.previews["dangerous"] = lambda value, context: None if value == "quick" else gate.wait(60)
     slow = CallOrder("dangerous", {"value": "slow"})
     with ThreadPoolExecutor() as pool:
-        mine = [pool.submit(create_call, slow, by=Requester(ada)) for _ in range(previews.PREVIEWS_PER_REQUESTER)]
-        eventually(lambda: len(hanging()) == previews.PREVIEWS_PER_REQUESTER)
-        with pytest.raises(previews.CallBusy) as refused:
+        mine = [pool.submit(create_call, slow, by=Requester(ada)) for _ in range(holding.PREVIEWS_PER_REQUESTER)]
+        eventually(lambda: len(hanging()) == holding.PREVIEWS_PER_REQUESTER)
+        with pytest.raises(holding.CallBusy) as refused:
             create_call(slow, by=Requester(ada))
-        assert (refused.value.code, refused.value.retry_after) == ("call_busy", previews.BUSY_RETRY_SECONDS)
+        assert (refused.value.code, refused.value.retry_after) == ("call_busy", holding.BUSY_RETRY_SECONDS)
         assert create_call(CallOrder("dangerous", {"value": "quick"}), by=Requester(rosa)).status == "held"
         gate.set()
         assert {each.result().status for each in mine} == {"held"}
         pool.submit(connections.close_all).result()
-    assert previews._waiting == {}
+    assert holding._waiting == {}
