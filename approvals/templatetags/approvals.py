@@ -97,9 +97,9 @@ def seconds(span: float | None) -> str:
 
 
 @register.filter
-def previewed_at(held: ApprovalRequest) -> datetime:
+def previewed_at(request: ApprovalRequest) -> datetime:
     """Return the time of the preview; the target may have changed since, so it is checked again at the start."""
-    return current_round(held).created_at
+    return current_round(request).created_at
 
 
 @register.filter

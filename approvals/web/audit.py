@@ -203,12 +203,12 @@ def audit_page(viewer: User, query: AuditPageQuery) -> AuditPage:
     return AuditPage(query, lines, count, has_more, older, newer)
 
 
-def _fetch_page(fitting: QuerySet[AuditEntry], query: AuditPageQuery) -> tuple[list[AuditEntry], bool, bool]:
+def _fetch_page(entries: QuerySet[AuditEntry], query: AuditPageQuery) -> tuple[list[AuditEntry], bool, bool]:
     """Return the entries of one page, newest first, has_older and has_newer."""
     if query.after is not None:
-        found = list(fitting.filter(seq__gt=query.after).order_by("seq")[: PAGE_SIZE + 1])
+        found = list(entries.filter(seq__gt=query.after).order_by("seq")[: PAGE_SIZE + 1])
         return found[:PAGE_SIZE][::-1], True, len(found) > PAGE_SIZE
-    below = fitting.filter(seq__lt=query.before) if query.before is not None else fitting
+    below = entries.filter(seq__lt=query.before) if query.before is not None else entries
     found = list(below[: PAGE_SIZE + 1])
     return found[:PAGE_SIZE], len(found) > PAGE_SIZE, query.before is not None
 

@@ -65,11 +65,11 @@ class ArgumentForm(PageForm):
         widget=forms.Textarea(attrs={"class": "grows mono", "rows": 1, "spellcheck": "false"}),
     )
 
-    def __init__(self, data: Mapping[str, Any] | None, *, number: int, part: ArgumentProposal) -> None:
-        super().__init__(data, initial=_initial(part), prefix=f"argument-{number}")
-        self.part = part
-        self.fields["operator"].label = _("Condition for %(path)s") % {"path": part.path}
-        self.fields["value"].label = _("Value for %(path)s") % {"path": part.path}
+    def __init__(self, data: Mapping[str, Any] | None, *, number: int, proposal: ArgumentProposal) -> None:
+        super().__init__(data, initial=_initial(proposal), prefix=f"argument-{number}")
+        self.part = proposal
+        self.fields["operator"].label = _("Condition for %(path)s") % {"path": proposal.path}
+        self.fields["value"].label = _("Value for %(path)s") % {"path": proposal.path}
         labels = [(each, OPERATOR_LABELS[each]) for each in self._operators()]
         cast("forms.ChoiceField", self.fields["operator"]).choices = [("", _("Choose…")), *labels]
 
@@ -120,10 +120,10 @@ class ArgumentForm(PageForm):
             raise ValidationError({"value": message}) from None
 
 
-def _initial(part: ArgumentProposal) -> dict[str, str]:
-    if part.row is None:
-        return {"operator": "", "value": value_as_text(part.value) if len(part.seen) == 1 else ""}
-    return {"operator": part.row["operator"], "value": value_as_text(part.row.get("value", ""))}
+def _initial(proposal: ArgumentProposal) -> dict[str, str]:
+    if proposal.row is None:
+        return {"operator": "", "value": value_as_text(proposal.value) if len(proposal.seen) == 1 else ""}
+    return {"operator": proposal.row["operator"], "value": value_as_text(proposal.row.get("value", ""))}
 
 
 def value_as_text(value: Any) -> str:
@@ -150,7 +150,7 @@ class GrantForm(PageForm):
         self.fields["uses"] = _limited_number(_("Uses"), found.limits.max_uses)
         labels = [(scope, SCOPE_LABELS[scope] % {"name": ref}) for scope, ref in found.scopes.items()]
         cast("forms.ChoiceField", self.fields["scope"]).choices = labels
-        self.rows = [ArgumentForm(data, number=number, part=part) for number, part in enumerate(found.parts)]
+        self.rows = [ArgumentForm(data, number=number, proposal=part) for number, part in enumerate(found.parts)]
 
     def is_valid(self) -> bool:
         """Return True if the form and its rows have no errors."""

@@ -75,13 +75,13 @@ def _as_text(version: ToolVersion) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _contract_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSentence]:
+def _contract_changes(old_version: ToolVersion, new_version: ToolVersion) -> Iterator[ChangeSentence]:
     """Yield the changes other than those of description and parameters."""
-    before, after = _contract_terms(old), _contract_terms(new)
+    before, after = _contract_terms(old_version), _contract_terms(new_version)
     for subject, said in after.items():
         if before[subject] != said:
             yield ChangeSentence("edit", subject, f"{before[subject]} → {said}")
-    if old.output_schema != new.output_schema:
+    if old_version.output_schema != new_version.output_schema:
         yield ChangeSentence("edit", _("Result"), _("the description of the result changed"))
 
 
@@ -95,8 +95,8 @@ def _contract_terms(version: ToolVersion) -> Mapping[str, str]:
     }
 
 
-def _parameter_changes(old: ToolVersion, new: ToolVersion) -> Iterator[ChangeSentence]:
-    before, after = _parameter_rows(old), _parameter_rows(new)
+def _parameter_changes(old_version: ToolVersion, new_version: ToolVersion) -> Iterator[ChangeSentence]:
+    before, after = _parameter_rows(old_version), _parameter_rows(new_version)
     for path, row in after.items():
         if path not in before:
             need = _("required") if row.required else _("optional")
@@ -119,22 +119,22 @@ def _parameter_rows(version: ToolVersion) -> dict[str, ParameterRow]:
     return {f"{table.query_type} {row.path}".strip(): row for table in tables for row in table.rows}
 
 
-def _row_differences(old: ParameterRow, new: ParameterRow) -> Iterator[str]:
-    if old.kind != new.kind:
-        yield f"{old.kind} → {new.kind}"
-    if old.required != new.required:
-        yield _("now required") if new.required else _("now optional")
-    gone = [limit for limit in old.limits if limit not in new.limits]
-    come = [limit for limit in new.limits if limit not in old.limits]
+def _row_differences(old_row: ParameterRow, new_row: ParameterRow) -> Iterator[str]:
+    if old_row.kind != new_row.kind:
+        yield f"{old_row.kind} → {new_row.kind}"
+    if old_row.required != new_row.required:
+        yield _("now required") if new_row.required else _("now optional")
+    gone = [limit for limit in old_row.limits if limit not in new_row.limits]
+    come = [limit for limit in new_row.limits if limit not in old_row.limits]
     if gone and come:
         yield _("limits: %(change)s") % {"change": f"{', '.join(gone)} → {', '.join(come)}"}
     elif gone:
         yield _("no longer: %(limits)s") % {"limits": ", ".join(gone)}
     elif come:
         yield _("now: %(limits)s") % {"limits": ", ".join(come)}
-    if old.description != new.description:
-        text = _("described as “%(text)s”") % {"text": new.description}
-        yield text if new.description else _("no longer described")
+    if old_row.description != new_row.description:
+        text = _("described as “%(text)s”") % {"text": new_row.description}
+        yield text if new_row.description else _("no longer described")
 
 
 def _limits_suffix(limits: tuple[str, ...]) -> str:

@@ -238,15 +238,15 @@ FORMS: Mapping[str, type[ChangeForm]] = {
 }
 
 
-def change_forms(tool: Tool, bound: ChangeForm | None = None) -> dict[str, ChangeForm]:
-    """Return the forms of a tool's page by name, with `bound` in its place."""
-    return {what: bound if bound and bound.what == what else form(tool) for what, form in FORMS.items()}
+def change_forms(tool: Tool, bound_form: ChangeForm | None = None) -> dict[str, ChangeForm]:
+    """Return the forms of a tool's page by name, with `bound_form` in its place."""
+    return {what: bound_form if bound_form and bound_form.what == what else form(tool) for what, form in FORMS.items()}
 
 
 ImplementationRow = tuple[ImplementationStats, BoundField | None, BoundField | None]
 
 
-def implementation_rows(outcomes: Sequence[ImplementationStats], form: ChangeForm | None) -> list[ImplementationRow]:
+def implementation_rows(stats: Sequence[ImplementationStats], form: ChangeForm | None) -> list[ImplementationRow]:
     """Return each implementation's outcomes with the fields for its weight and its switch, if the form has them."""
 
     def field(name: str) -> BoundField | None:
@@ -254,13 +254,15 @@ def implementation_rows(outcomes: Sequence[ImplementationStats], form: ChangeFor
 
     return [
         (outcome, field(f"weight-{outcome.implementation.pk}"), field(f"enabled-{outcome.implementation.pk}"))
-        for outcome in outcomes
+        for outcome in stats
     ]
 
 
-def describe_changes(changes: list[OverrideChange]) -> str:
+def describe_changes(override_changes: list[OverrideChange]) -> str:
     """Return a sentence about the changes."""
-    if not changes:
+    if not override_changes:
         return _("Nothing changed.")
-    labels = (str(CHANGE_LABELS[each.kind]) if each.kind in CHANGE_LABELS else _("Changed") for each in changes)
+    labels = (
+        str(CHANGE_LABELS[each.kind]) if each.kind in CHANGE_LABELS else _("Changed") for each in override_changes
+    )
     return f"{', '.join(dict.fromkeys(labels))}."

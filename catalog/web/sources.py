@@ -280,9 +280,9 @@ class AcceptanceForm(PageForm):
     )
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_REASON)
 
-    def __init__(self, held: Iterable[Tool], data: Any = None) -> None:
+    def __init__(self, held_tools: Iterable[Tool], data: Any = None) -> None:
         super().__init__(data)
-        self.fields["held"].choices = [(choice, choice) for choice in map(_held_choice, held)]  # type: ignore[attr-defined]
+        self.fields["held"].choices = [(choice, choice) for choice in map(_held_choice, held_tools)]  # type: ignore[attr-defined]
 
     def problems(self) -> list[str]:
         """Return the errors that belong to no field of the page."""

@@ -279,8 +279,8 @@ def _page(query: ToolListQuery, found: int) -> "Page[Tool]":
     return pages.get_page(query.page)
 
 
-def _rows(found: Iterable[Tool]) -> list[ToolRow]:
-    full = with_list_details(list(found))
+def _rows(tools: Iterable[Tool]) -> list[ToolRow]:
+    full = with_list_details(list(tools))
     usage = usage_by_tool([tool.name for tool in full])
     return [ToolRow(tool, usage[tool.name], _parameter_count(tool)) for tool in full]
 

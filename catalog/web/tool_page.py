@@ -26,9 +26,9 @@ PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "g
 
 
 def tool_page_context(
-    tool: Tool, viewer: User, query: Mapping[str, str], refused: ChangeForm | None = None
+    tool: Tool, viewer: User, query: Mapping[str, str], refused_form: ChangeForm | None = None
 ) -> dict[str, Any]:
-    """Return the template context of a tool's page; `refused` is a form with errors."""
+    """Return the template context of a tool's page; `refused_form` is a form with errors."""
     usage = usage_by_tool([tool.name])[tool.name]
     version = tool.current_version
     if version is None:
@@ -38,7 +38,7 @@ def tool_page_context(
     prefetch_related_objects([tool], "implementations")  # for the statistics and the form
     outcomes = implementation_stats(tool)
     may_change = can_override(viewer)
-    forms = change_forms(tool, refused) if may_change else {}
+    forms = change_forms(tool, refused_form) if may_change else {}
     return {
         "tool": tool,
         "version": version,
@@ -58,7 +58,7 @@ def tool_page_context(
         "held": held_change(tool),
         "may_change": may_change,
         "forms": forms,
-        "refused": refused,
+        "refused": refused_form,
         "loaded": _load_state(tool),
     }
 

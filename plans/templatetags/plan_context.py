@@ -112,10 +112,10 @@ class CallPlace:
 
 
 @register.simple_tag
-def call_place(call: Call, viewer: User, around: PlanSurroundings | str | None = None) -> CallPlace:
-    """Return the place of a call: no query if `around` is given, else one or two."""
+def call_place(call: Call, viewer: User, surroundings: PlanSurroundings | str | None = None) -> CallPlace:
+    """Return the place of a call: no query if `surroundings` is given, else one or two."""
     address = f"/plans/{call.plan_ref}/?step={call.step_ref}"
-    if around:
+    if surroundings:
         return CallPlace(address, is_direct=False)
     kind = (
         Plan.objects.filter(public_id=call.plan_ref).values_list("kind", flat=True).first() if call.plan_ref else None
@@ -133,7 +133,7 @@ def _name_steps(numbers: Sequence[int]) -> str:
     return _("Steps %(numbers)s and %(last)s") % {"numbers": ", ".join(parts[:-1]), "last": parts[-1]}
 
 
-def _connected(start: Step | None, arrows: Iterable[tuple[int, int]], steps: Mapping[int, Step]) -> list[Step]:
+def _connected(start_step: Step | None, arrows: Iterable[tuple[int, int]], steps: Mapping[int, Step]) -> list[Step]:
     """Return every step reachable by the arrows, in plan order."""
-    found = descendants(start.pk, arrows) if start else ()
+    found = descendants(start_step.pk, arrows) if start_step else ()
     return sorted((steps[pk] for pk in found), key=lambda step: step.step_id)

@@ -28,7 +28,7 @@ def plan_or_404(viewer: User, public_id: str) -> Plan:
         raise Http404 from None
 
 
-def control_plan(viewer: User, plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
+def control_plan(viewer: User, plan: Plan, requester: Callable[[Requester], None], *, further: bool = False) -> None:
     """Act on a plan as its owner or an administrator; acts that continue the plan (`further`) also need a write role.
 
     Raises NotAllowed, and what the act raises.
@@ -41,7 +41,7 @@ def control_plan(viewer: User, plan: Plan, act: Callable[[Requester], None], *, 
     if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
         raise NotAllowed(_("This needs the role operator or administrator. Nothing was changed."))
     require_no_session_list(plan)
-    act(Requester(viewer))
+    requester(Requester(viewer))
 
 
 def error_status(error: ToolgateError) -> int:

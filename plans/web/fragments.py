@@ -46,40 +46,40 @@ def plan_source(plan_ref: str) -> RenderSource:
     )
 
 
-def shell_source(visitor: SocketUser) -> RenderSource:
+def shell_source(user: SocketUser) -> RenderSource:
     """Return the source of content on every page: number of requests for the visitor, and running plans."""
-    key = ("shell", visitor.user.pk)
-    return RenderSource(key, partial(_render_shell, visitor.user), Feed.listen_to_all, SHELL_RESTS)
+    key = ("shell", user.user.pk)
+    return RenderSource(key, partial(_render_shell, user.user), Feed.listen_to_all, SHELL_RESTS)
 
 
-def plans_source(visitor: SocketUser) -> RenderSource:
+def plans_source(user: SocketUser) -> RenderSource:
     """Return the source of the newest rows in the list of plans."""
-    return _shareable_source("plans", visitor, _render_rows)
+    return _shareable_source("plans", user, _render_rows)
 
 
-def inbox_source(visitor: SocketUser, view: str) -> RenderSource:
+def inbox_source(user: SocketUser, view: str) -> RenderSource:
     """Return the source of one view of pending requests; the view of all is shared by users who see private data."""
-    if view == WAITING and can_see_private(visitor.user):
-        return RenderSource(
-            ("inbox", None), partial(_render_inbox, view, visitor.user), Feed.listen_to_all, SHELL_RESTS
-        )
-    return _personal_source("inbox", visitor, view, partial(_render_inbox, view))
+    if view == WAITING and can_see_private(user.user):
+        return RenderSource(("inbox", None), partial(_render_inbox, view, user.user), Feed.listen_to_all, SHELL_RESTS)
+    return _personal_source("inbox", user, view, partial(_render_inbox, view))
 
 
-def views_source(visitor: SocketUser, view: str) -> RenderSource:
+def views_source(user: SocketUser, view: str) -> RenderSource:
     """Return the source of the numbers of requests in each view, for this user."""
-    return _personal_source("views", visitor, view, partial(_render_views, view))
+    return _personal_source("views", user, view, partial(_render_views, view))
 
 
-def _personal_source(name: str, visitor: SocketUser, view: str, draw_for: Callable[[User], Fragments]) -> RenderSource:
-    key = (name, visitor.user.pk, view)
-    return RenderSource(key, partial(draw_for, visitor.user), Feed.listen_to_all, VIEWS_REST)
+def _personal_source(
+    name: str, user: SocketUser, view: str, fragments_for: Callable[[User], Fragments]
+) -> RenderSource:
+    key = (name, user.user.pk, view)
+    return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, VIEWS_REST)
 
 
-def _shareable_source(name: str, visitor: SocketUser, draw_for: Callable[[User], Fragments]) -> RenderSource:
+def _shareable_source(name: str, user: SocketUser, fragments_for: Callable[[User], Fragments]) -> RenderSource:
     """Return a source shared by users who see everything, or the visitor's own source."""
-    key = (name, None if visitor.sees_all else visitor.user.pk)
-    return RenderSource(key, partial(draw_for, visitor.user), Feed.listen_to_all, SHELL_RESTS)
+    key = (name, None if user.sees_all else user.user.pk)
+    return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, SHELL_RESTS)
 
 
 def _render_plan(plan_ref: str) -> Fragments:
@@ -111,14 +111,14 @@ def _load_current_overview(plan_ref: str) -> tuple[PlanOverview, bool]:
     return picture, False
 
 
-def _rows(picture: PlanOverview) -> dict[str, str]:
-    now = picture.timeline.now
-    return {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in picture.steps}
+def _rows(overview: PlanOverview) -> dict[str, str]:
+    now = overview.timeline.now
+    return {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in overview.steps}
 
 
-def _events(picture: PlanOverview) -> dict[str, str]:
+def _events(overview: PlanOverview) -> dict[str, str]:
     """Return the newest events, oldest first, because the page inserts each one at the top."""
-    return {f"e{line.seq}": _event(line) for line in reversed(picture.events)}
+    return {f"e{line.seq}": _event(line) for line in reversed(overview.events)}
 
 
 @lru_cache(maxsize=1024)
@@ -131,17 +131,17 @@ def _event(line: EventLine) -> str:
     return _render("plans/_events.html", lines=[line], fresh=True)
 
 
-def _refresh_triggers(picture: PlanOverview, removed: Set[int]) -> dict[str, str]:
+def _refresh_triggers(overview: PlanOverview, removed: Set[int]) -> dict[str, str]:
     """Return fragments that make a page reload its personal parts whenever those have changed."""
-    address, first = f"/plans/{picture.plan.public_id}/", default_step(picture)
-    changes = sum(line.type == "plan.changed" for line in picture.events)
-    states = {step.number: _state_of(step, changes) for step in picture.steps} | dict.fromkeys(removed, "gone")
+    address, first = f"/plans/{overview.plan.public_id}/", default_step(overview)
+    changes = sum(line.type == "plan.changed" for line in overview.events)
+    states = {step.number: _state_of(step, changes) for step in overview.steps} | dict.fromkeys(removed, "gone")
     looks = {
         f"look-{number}": _refresh_trigger(str(number), "step", address, state) for number, state in states.items()
     }
-    looks["look-said"] = _refresh_trigger("said", "said", address, conversation_state(picture))
+    looks["look-said"] = _refresh_trigger("said", "said", address, conversation_state(overview))
     looks["look-controls"] = _refresh_trigger(
-        "controls", "controls", address, f"{picture.plan.status} {picture.plan.paused_at}"
+        "controls", "controls", address, f"{overview.plan.status} {overview.plan.paused_at}"
     )
     looks["look-first"] = _refresh_trigger("first", "step", address, f"{first} {states.get(first)}")
     return looks

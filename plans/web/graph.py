@@ -232,18 +232,18 @@ def drawing_from(graph: Graph, boxes: Sequence[Box], arrows: Sequence[Arrow]) ->
     return Drawing(graph.width, graph.height, boxes, arrows, label)
 
 
-def box_of(node: Node, word: Badge, step: "DescribedStep") -> Box:
+def box_of(node: Node, badge: Badge, step: "DescribedStep") -> Box:
     if len(node.members) > 1:
         title = gettext("%(count)s done") % {"count": len(node.members)}
         says = gettext("Steps %(numbers)s, done") % {"numbers": ", ".join(map(str, node.members))}
         return Box(node, STATUS_BADGES["completed"], "ok", [title], "", says)
-    look = "skip" if word.icon == "skip" else BOX_CLASSES.get(word.hue, "idle")
+    look = "skip" if badge.icon == "skip" else BOX_CLASSES.get(badge.hue, "idle")
     says = gettext("Step %(number)s, %(description)s, %(status)s") % {
         "number": step.step_id,
         "description": fit_text(step.description, LABEL_ROOM),
-        "status": word.label.lower(),
+        "status": badge.label.lower(),
     }
-    return Box(node, word, look, _wrapped(step.description), fit_text(step.tool or "", TOOL_ROOM), says)
+    return Box(node, badge, look, _wrapped(step.description), fit_text(step.tool or "", TOOL_ROOM), says)
 
 
 class DescribedStep(Protocol):

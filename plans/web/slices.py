@@ -127,13 +127,13 @@ class SlicePage:
         shown = [self._shown(open_ones[row.pk], row) for row in rows if open_ones[row.pk].kind in (ASKED, WAITS)]
         return sorted(shown, key=lambda each: each.ahead.step.step_id)
 
-    def _shown(self, ahead: UpcomingStep, request: ApprovalRequest) -> SliceRequest:
+    def _shown(self, upcoming: UpcomingStep, request: ApprovalRequest) -> SliceRequest:
         detail = detail_for(request, self.viewer)
         obstacle = detail.why_not or ("" if detail.may_answer else detail.status_text)
         if not obstacle and requires_individual_review(request.policy_revision):
             obstacle = INDIVIDUAL_REVIEW_REQUIRED
         is_checked = not obstacle and (self.chosen is None or request.public_id in self.chosen)
-        return SliceRequest(ahead, detail, obstacle, is_checked)
+        return SliceRequest(upcoming, detail, obstacle, is_checked)
 
     @property
     def answerable(self) -> int:
@@ -156,9 +156,9 @@ class SlicePage:
         """Numbers to choose from for further steps: as many as this viewer might decide."""
         return range(1, min(MAX_SLICE_STEPS, sum(map(self._may_ask, self._ahead))) + 1)
 
-    def _may_ask(self, ahead: UpcomingStep) -> bool:
-        may = ahead.rule is not None and may_pre_approve(ahead.rule, self.viewer, {self.plan.author_id}) is None
-        return ahead.kind == GATED and may
+    def _may_ask(self, upcoming: UpcomingStep) -> bool:
+        may = upcoming.rule is not None and may_pre_approve(upcoming.rule, self.viewer, {self.plan.author_id}) is None
+        return upcoming.kind == GATED and may
 
     @property
     def later(self) -> int:
@@ -201,8 +201,8 @@ def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     return page
 
 
-def _slice_outcome(result: BatchItemResult, before: dict[str, SliceRequest]) -> SliceOutcome:
-    shown = before.get(result.id)
+def _slice_outcome(result: BatchItemResult, earlier_request: dict[str, SliceRequest]) -> SliceOutcome:
+    shown = earlier_request.get(result.id)
     is_done = result.status in set(RequestStatus)
     return SliceOutcome(result, str(shown.ahead.step.step_id) if shown else "", is_done)
 

@@ -42,17 +42,17 @@ class PageSocket(Socket):
         return sockets.authenticate_socket(self.scope["headers"], None)
 
     @abstractmethod
-    def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
         """Return the render sources of the page."""
 
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Send changes until the socket closes; numbered sources start after the page's number."""
         after = self.drawn_at()
         await self.accept()
         changed = asyncio.Event()
         with ExitStack() as stack:
             renderings = [
-                stack.enter_context(shared_rendering(self.feed, each, changed)) for each in self.subjects(visitor)
+                stack.enter_context(shared_rendering(self.feed, each, changed)) for each in self.subjects(user)
             ]
             views = [ViewerState(rendering, after) for rendering in renderings]
             while True:
@@ -69,9 +69,9 @@ class PageSocket(Socket):
 class ShellSocket(PageSocket):
     """`/ws/pages/shell/`: content on every page."""
 
-    def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
         """Return the source of counts and running plans."""
-        return [shell_source(visitor)]
+        return [shell_source(user)]
 
 
 class InboxSocket(PageSocket):
@@ -91,41 +91,41 @@ class InboxSocket(PageSocket):
             raise SocketRefused(sockets.TRY_AGAIN, "Your roles have changed. Connect again.")
         return visitor
 
-    def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
         """Return the list, the counts of the views and the content on every page."""
         named = str(self.scope["url_route"]["kwargs"].get("view", WAITING))
         view = named if named in OPEN_VIEWS else WAITING
-        return [inbox_source(visitor, view), views_source(visitor, view), shell_source(visitor)]
+        return [inbox_source(user, view), views_source(user, view), shell_source(user)]
 
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Also send a refresh trigger for each changed request."""
         after = self.drawn_at()
         async with request_changes(self.feed).follow() as queue:
             await self.accept()
-            if after is not None and (missed := await self.feed.run(_missed_changes, visitor, after)):
+            if after is not None and (missed := await self.feed.run(_missed_changes, user, after)):
                 await self.say({"fragments": missed})
-            await until_one_ends(super().tell(visitor), self._tell_changes(visitor, queue))
+            await until_one_ends(super().tell(user), self._tell_changes(user, queue))
 
-    async def _tell_changes(self, visitor: SocketUser, queue: asyncio.Queue[ChangeBatch]) -> None:
+    async def _tell_changes(self, user: SocketUser, change_queue: asyncio.Queue[ChangeBatch]) -> None:
         while True:
-            found = await queue.get()
-            seen = found if visitor.sees_all else await self.feed.run(visible_changes, found, visitor)
+            found = await change_queue.get()
+            seen = found if user.sees_all else await self.feed.run(visible_changes, found, user)
             for change in seen.changes:
                 await self.say({"fragments": [*remove_closed_request(change), request_refresh_trigger(change)]})
 
 
-def _missed_changes(visitor: SocketUser, after: int) -> list[str]:
+def _missed_changes(user: SocketUser, after: int) -> list[str]:
     """Return refresh triggers for requests that changed after this number."""
-    audited = requests_audited_since(visitor.user, after).values_list("public_id", "status")
+    audited = requests_audited_since(user.user, after).values_list("public_id", "status")
     return [request_refresh_trigger(Change(CHANGED, *each)) for each in audited]
 
 
 class PlansSocket(PageSocket):
     """`/ws/pages/plans/`: the list of plans."""
 
-    def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
         """Return the rows and the content on every page."""
-        return [plans_source(visitor), shell_source(visitor)]
+        return [plans_source(user), shell_source(user)]
 
 
 class PlanSocket(PageSocket):
@@ -141,15 +141,15 @@ class PlanSocket(PageSocket):
         self._can_see_private_parts = can_see_private_in_plan(visitor.user, plan)
         return visitor
 
-    def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
         """Return the plan and the content on every page."""
-        return [plan_source(plan_ref_of(self.scope)), shell_source(visitor)]
+        return [plan_source(plan_ref_of(self.scope)), shell_source(user)]
 
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Also send streamed text of models while the visitor may see private values of the plan."""
         await self.accept()  # text streamed so far is sent at once
         with self.feed.model_output.listen(plan_ref_of(self.scope)) as subscription:
-            await until_one_ends(super().tell(visitor), self._send_model_output(subscription))
+            await until_one_ends(super().tell(user), self._send_model_output(subscription))
 
     async def _send_model_output(self, subscription: OutputSubscription) -> None:
         while True:
@@ -216,6 +216,6 @@ class SessionSocket(PageSocket):
             self._session = session_source(plans.get(public_id=plan_ref_of(self.scope)))
         return visitor
 
-    def subjects(self, visitor: SocketUser) -> Sequence[RenderSource]:
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
         """Return the session and the content on every page."""
-        return [*filter(None, [self._session]), shell_source(visitor)]
+        return [*filter(None, [self._session]), shell_source(user)]

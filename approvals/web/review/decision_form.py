@@ -166,10 +166,10 @@ class DecisionError:
         return self.kind == "field" and self.field == "comment" and sent_from_bar
 
     @classmethod
-    def from_error(cls, error: ToolgateError, answer: DecisionForm | None = None) -> "DecisionError":
+    def from_error(cls, error: ToolgateError, form: DecisionForm | None = None) -> "DecisionError":
         """Return the failure for an exception."""
         kinds: dict[int, Literal["taken", "forbidden", "field"]] = {409: "taken", 403: "forbidden", 422: "field"}
-        return cls(kinds[http_status_for(error)], error.message, answer, _field_for_error(error))
+        return cls(kinds[http_status_for(error)], error.message, form, _field_for_error(error))
 
     def of(self, request: ApprovalRequest) -> "DecisionError":
         """Return the failure with `taken` replaced by `changed` if the request is open but was edited meanwhile."""
@@ -240,83 +240,83 @@ class DecisionResult:
     confirmation: Confirmation | None = None
 
 
-def submit_decision(held: ApprovalRequest, by: User, form: QueryDict) -> DecisionResult:
+def submit_decision(request: ApprovalRequest, by: User, sent: QueryDict) -> DecisionResult:
     """Record the submitted decision. An edit that it contains is computed only once, here."""
-    answer, editing = DecisionForm.read(form), None
-    if _is_edit(answer, form):
-        editing, error = validate_submission(held, by, form)
+    form, editing = DecisionForm.read(sent), None
+    if _is_edit(form, sent):
+        editing, error = validate_submission(request, by, sent)
         if error is not None:
-            return _failure_result(held, by, error, answer, form)
+            return _failure_result(request, by, error, form, sent)
         if editing.changes:
-            answer = answer.with_arguments(editing.arguments())
+            form = form.with_arguments(editing.arguments())
     subject = None
     try:
-        edit = _edit_for_answer(held, answer, editing)
+        edit = _edit_for_answer(request, form, editing)
         if isinstance(edit, Edit):
-            subject = subject_of_edit(held, edit)
-        if answer.verdict == ReviewVerdict.APPROVE:
-            briefing = detail_for(held, by)
-            reason = _second_press_reason(briefing, answer, editing)
-            if reason and not answer.confirmed:
-                again = DecisionError("again", reason, answer)
-                return DecisionResult(setback=again, editing=editing, subject=subject, confirmation=answer.confirmation)
-            check_confirmation(held, by, subject or briefing.subject, answer.confirmation)
-        request = decide(held, by=by, decision=answer.decision(), edit=edit)
+            subject = subject_of_edit(request, edit)
+        if form.verdict == ReviewVerdict.APPROVE:
+            detail = detail_for(request, by)
+            reason = _second_press_reason(detail, form, editing)
+            if reason and not form.confirmed:
+                again = DecisionError("again", reason, form)
+                return DecisionResult(setback=again, editing=editing, subject=subject, confirmation=form.confirmation)
+            check_confirmation(request, by, subject or detail.subject, form.confirmation)
+        decided = decide(request, by=by, decision=form.decision(), edit=edit)
     except ToolgateError as error:
-        return replace(_failure_result(held, by, error, answer, form), subject=subject)
-    undoable = has_undo_window(answer.verdict) and not _is_open(request)
-    return DecisionResult(message=success_message(answer.verdict, request), undoable=undoable)
+        return replace(_failure_result(request, by, error, form, sent), subject=subject)
+    undoable = has_undo_window(form.verdict) and not _is_open(decided)
+    return DecisionResult(message=success_message(form.verdict, decided), undoable=undoable)
 
 
-def _second_press_reason(briefing: RequestDetail, answer: DecisionForm, editing: EditForm | None) -> str:
+def _second_press_reason(detail: RequestDetail, form: DecisionForm, edit_form: EditForm | None) -> str:
     """Return the reason for which approving what was submitted needs a second press; empty if it needs none."""
-    if editing is not None and editing.changes:
-        return briefing.second_press_for(editing.unshown_lines)
-    return briefing.second_press_when_shown if answer.saw_all else briefing.second_press
+    if edit_form is not None and edit_form.changes:
+        return detail.second_press_for(edit_form.unshown_lines)
+    return detail.second_press_when_shown if form.saw_all else detail.second_press
 
 
-def edit_check_result(editing: EditForm, form: QueryDict) -> DecisionResult:
+def edit_check_result(edit_form: EditForm, sent: QueryDict) -> DecisionResult:
     """Return the result of checking edited arguments: nothing is recorded and the input is kept."""
-    subject = subject_of_edit(editing.request, editing.edit) if editing.edit else None
+    subject = subject_of_edit(edit_form.request, edit_form.edit) if edit_form.edit else None
     return DecisionResult(
-        editing=editing,
-        status=editing.answered_with,
+        editing=edit_form,
+        status=edit_form.answered_with,
         subject=subject,
-        confirmation=DecisionForm.read(form).confirmation,
+        confirmation=DecisionForm.read(sent).confirmation,
     )
 
 
-def detail_after_decision(briefing: RequestDetail, outcome: DecisionResult) -> RequestDetail:
+def detail_after_decision(detail: RequestDetail, result: DecisionResult) -> RequestDetail:
     """Return the detail with the requirements of the submitted edit and the submitted confirmation."""
-    return briefing if outcome.confirmation is None else briefing.after(outcome.confirmation, outcome.subject)
+    return detail if result.confirmation is None else detail.after(result.confirmation, result.subject)
 
 
-def _edit_for_answer(held: ApprovalRequest, answer: DecisionForm, editing: EditForm | None) -> Edit | Unset | None:
+def _edit_for_answer(request: ApprovalRequest, form: DecisionForm, edit_form: EditForm | None) -> Edit | Unset | None:
     """Return the edit of a submission: None for none, and UNSET if `decide` must refuse it.
 
     Raises the same exceptions as `decide`.
     """
-    if answer.arguments is not None and editing is not None:
-        return editing.edit
-    if answer.hunks is None:
+    if form.arguments is not None and edit_form is not None:
+        return edit_form.edit
+    if form.hunks is None:
         return None
-    return narrow_to_hunks(held, answer.hunks) if answer.seen_digest == held.digest else UNSET
+    return narrow_to_hunks(request, form.hunks) if form.seen_digest == request.digest else UNSET
 
 
 def _failure_result(
-    held: ApprovalRequest, by: User, error: ToolgateError, answer: DecisionForm, form: QueryDict
+    request: ApprovalRequest, by: User, error: ToolgateError, form: DecisionForm, sent: QueryDict
 ) -> DecisionResult:
-    now = request_for(by, held.public_id)
-    setback = DecisionError.from_error(error, answer).of(now)
+    now = request_for(by, request.public_id)
+    setback = DecisionError.from_error(error, form).of(now)
     if setback.kind == "changed":
-        setback = replace(setback, change=change_since_seen(now, answer.seen_digest))
+        setback = replace(setback, change=change_since_seen(now, form.seen_digest))
     editing = None
-    if _is_edit(answer, form) and setback.kind in ("field", "changed") and ReviewActions(now, by).may_answer:
-        editing, _ = validate_submission(now, by, form)  # compare the input with the request's current state
+    if _is_edit(form, sent) and setback.kind in ("field", "changed") and ReviewActions(now, by).may_answer:
+        editing, _ = validate_submission(now, by, sent)  # compare the input with the request's current state
     return DecisionResult(
-        setback=setback, status=http_status_for(error), editing=editing, confirmation=answer.confirmation
+        setback=setback, status=http_status_for(error), editing=editing, confirmation=form.confirmation
     )
 
 
-def _is_edit(answer: DecisionForm, form: QueryDict) -> bool:
-    return "mode" in form and answer.verdict == ReviewVerdict.APPROVE
+def _is_edit(form: DecisionForm, sent: QueryDict) -> bool:
+    return "mode" in sent and form.verdict == ReviewVerdict.APPROVE

@@ -64,25 +64,25 @@ class RequestDetail:
         self,
         request: ApprovalRequest,
         viewer: User,
-        hidden: PrivateCallParts | None,
-        submitted: Confirmation | None = None,
-        edited: ApprovalSubject | None = None,
+        private_parts: PrivateCallParts | None,
+        confirmation: Confirmation | None = None,
+        edited_subject: ApprovalSubject | None = None,
     ) -> None:
         self.request = request
         self.viewer = viewer
-        self.hidden = hidden
-        self.submitted = submitted
-        self.edited = edited
+        self.hidden = private_parts
+        self.submitted = confirmation
+        self.edited = edited_subject
         arguments = current_round(request).arguments_json
-        self.is_private = hidden is not None
-        shown = hidden.mask_arguments(arguments) if hidden else arguments
+        self.is_private = private_parts is not None
+        shown = private_parts.mask_arguments(arguments) if private_parts else arguments
         self.arguments: Mapping[str, Any] = in_schema_order(shown, request.tool_version.input_schema)
-        self.reason = "" if hidden else request.call.reason
-        self.preview: Mapping[str, Any] = {} if hidden else current_round(request).preview_json or {}
+        self.reason = "" if private_parts else request.call.reason
+        self.preview: Mapping[str, Any] = {} if private_parts else current_round(request).preview_json or {}
 
-    def after(self, submitted: Confirmation, edited: ApprovalSubject | None) -> "RequestDetail":
+    def after(self, confirmation: Confirmation, edited_subject: ApprovalSubject | None) -> "RequestDetail":
         """Return the detail after a failed submission, with the submitted confirmation and edit."""
-        return RequestDetail(self.request, self.viewer, self.hidden, submitted, edited)
+        return RequestDetail(self.request, self.viewer, self.hidden, confirmation, edited_subject)
 
     @cached_property
     def secrets(self) -> list[SecretField]:

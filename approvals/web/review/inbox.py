@@ -176,24 +176,24 @@ class Inbox:
         return self.before + ids.index(shown) + 1 if shown in ids else None
 
 
-def inbox_for(viewer: User, asked: InboxQuery) -> Inbox:
+def inbox_for(viewer: User, query: InboxQuery) -> Inbox:
     """Return the inbox for a URL, in a fixed number of queries.
 
     If the view contains the named request, the list is the page with that request.
     """
-    named = _find_request(viewer, asked.item)
-    status = asked.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
-    listed = _list_page(viewer, status, asked.cursor, named)
+    named = _find_request(viewer, query.item)
+    status = query.status or (DECIDED if named is not None and named.status != RequestStatus.PENDING else WAITING)
+    listed = _list_page(viewer, status, query.cursor, named)
     shown = named
-    if named is None and not asked.item and listed.groups:
+    if named is None and not query.item and listed.groups:
         shown = _find_request(viewer, listed.requests[0].public_id)
     return replace(
         listed,
         shown=detail_for(shown, viewer) if shown else None,
-        opened=bool(asked.item),
-        missing=asked.item if named is None else "",
-        ignored=asked.ignored[:40],
-        view=asked.view,
+        opened=bool(query.item),
+        missing=query.item if named is None else "",
+        ignored=query.ignored[:40],
+        view=query.view,
         last_decided=_last_decided(viewer) if shown is None else None,
     )
 
@@ -217,9 +217,9 @@ def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
     return next((each for each in following if each != request.public_id), "")
 
 
-def _ids_in_order(viewer: User, expiring: Sequence[int], rows: Sequence[ApprovalRequest]) -> list[str]:
-    found = ApprovalRequest.objects.only("public_id", "plan_ref").in_bulk([row.pk for row in rows])
-    groups = group_requests(viewer, [found[row.pk] for row in rows if row.pk in found], expiring)
+def _ids_in_order(viewer: User, expiring: Sequence[int], requests: Sequence[ApprovalRequest]) -> list[str]:
+    found = ApprovalRequest.objects.only("public_id", "plan_ref").in_bulk([row.pk for row in requests])
+    groups = group_requests(viewer, [found[row.pk] for row in requests if row.pk in found], expiring)
     return [request.public_id for group in groups for request in group.requests]
 
 
@@ -262,10 +262,10 @@ def _summary(viewer: User, request: ApprovalRequest) -> str:
 
 
 def _list_page(
-    viewer: User, view: str, cursor: PageCursor | None = None, named: ApprovalRequest | None = None
+    viewer: User, view: str, cursor: PageCursor | None = None, selected_request: ApprovalRequest | None = None
 ) -> Inbox:
     queues = Queues(viewer)
-    page = _page(queues, view, (_start_of_page(queues, view, named) if named else None) or cursor)
+    page = _page(queues, view, (_start_of_page(queues, view, selected_request) if selected_request else None) or cursor)
     rows = _with_summaries(viewer, page.rows)
     count_duplicates(viewer, rows)
     older = page.next.pk if view == DECIDED and page.next else None

@@ -180,20 +180,20 @@ def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
 
 
 def decision_response(
-    request: PageRequest, public_id: str, outcome: DecisionResult | None = None, view: str = ""
+    request: PageRequest, public_id: str, result: DecisionResult | None = None, view: str = ""
 ) -> HttpResponse:
     """Return the inbox after a submission: fragments for htmx, a page after failures, otherwise a redirect."""
     status, by_htmx = _list_view(request), bool(request.htmx)
     address = inbox_url(public_id, status=status.replace(WAITING, ""))
-    if outcome is None and not by_htmx:
+    if result is None and not by_htmx:
         return redirect(address)
-    asked = InboxQuery(status, public_id, view or _error_view(outcome))
-    shown = _inbox_context(inbox_for(request.user, asked), outcome) | {
+    asked = InboxQuery(status, public_id, view or _error_view(result))
+    shown = _inbox_context(inbox_for(request.user, asked), result) | {
         "pane_swap": not is_fragment_request(request, "pane")
     }
     template = "approvals/_answer.html" if by_htmx else "approvals/inbox.html"
-    response = render(request, template, shown, status=outcome.status if outcome else 200)
-    return replace_url(response, address) if by_htmx and outcome is None else response
+    response = render(request, template, shown, status=result.status if result else 200)
+    return replace_url(response, address) if by_htmx and result is None else response
 
 
 def _list_view(request: PageRequest) -> str:
@@ -202,27 +202,27 @@ def _list_view(request: PageRequest) -> str:
     return status if status in OPEN_VIEWS else WAITING
 
 
-def _error_view(outcome: DecisionResult | None) -> str:
+def _error_view(result: DecisionResult | None) -> str:
     """Return the view that shows a failure: the one with the submitted form."""
-    if outcome is None or outcome.setback is None:
+    if result is None or result.setback is None:
         return ""
-    if outcome.editing is not None:
+    if result.editing is not None:
         return "edit"
-    sent = outcome.setback.answer
+    sent = result.setback.answer
     return "respond" if sent is not None and sent.sent_from == "respond" else ""
 
 
-def _inbox_context(shown: Inbox, outcome: DecisionResult | None = None) -> dict[str, object]:
-    about = shown.shown
-    if about is not None and outcome is not None:
-        about = detail_after_decision(about, outcome)
-    context: dict[str, object] = {"section": "approvals", "inbox": shown, "detail": about}
-    context["intent"] = shown.view if shown.view in WRITTEN_ANSWERS else ""
-    if outcome is not None:
-        context |= {"setback": outcome.setback, "editing": outcome.editing}
-        if outcome.setback is not None and outcome.setback.answer is not None:
-            context["intent"] = outcome.setback.answer.intent
-    if shown.view == "edit" and about is not None and about.actions.may_answer and context.get("editing") is None:
+def _inbox_context(inbox: Inbox, result: DecisionResult | None = None) -> dict[str, object]:
+    about = inbox.shown
+    if about is not None and result is not None:
+        about = detail_after_decision(about, result)
+    context: dict[str, object] = {"section": "approvals", "inbox": inbox, "detail": about}
+    context["intent"] = inbox.view if inbox.view in WRITTEN_ANSWERS else ""
+    if result is not None:
+        context |= {"setback": result.setback, "editing": result.editing}
+        if result.setback is not None and result.setback.answer is not None:
+            context["intent"] = result.setback.answer.intent
+    if inbox.view == "edit" and about is not None and about.actions.may_answer and context.get("editing") is None:
         context["editing"] = about.editing
     return context
 
@@ -243,8 +243,8 @@ def batch_review(request: PageRequest) -> HttpResponse:
     return _render_batch(request, shown, 200)
 
 
-def _render_batch(request: PageRequest, shown: BatchReview, status: int) -> HttpResponse:
-    context = {"section": "approvals", "batch": shown, "inbox": inbox_list(request.user)}
+def _render_batch(request: PageRequest, batch: BatchReview, status: int) -> HttpResponse:
+    context = {"section": "approvals", "batch": batch, "inbox": inbox_list(request.user)}
     template = "approvals/several.html"
     if is_fragment_request(request, "pane"):
         template = "approvals/_several_answer.html" if request.method == "POST" else "approvals/_several.html"

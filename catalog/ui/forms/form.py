@@ -159,116 +159,114 @@ class _FormBuilder:
         self.root, self.fields, self.count = root, fields, 0
         self.known = fields.places()
 
-    def build(self, blank: FormNode, depth: int = 0) -> FormNode:
+    def build(self, node: FormNode, depth: int = 0) -> FormNode:
         """Complete one node and its children."""
         self.count += 1
         if self.count > MAX_RENDERED_FIELDS:
             raise ParameterError(_("There are too many parameters for a form. Use JSON."))
-        blank.kind = self._kind(blank, depth)
-        blank.type_label_text = type_label(blank.shape.schema, self.root)
-        blank.limits = tuple(limit_labels(_schema_for_limits(blank), self.root))
-        blank.given = self.fields.text("given", blank.name) is not None
-        blank.is_null = self.fields.text("null", blank.name) is not None
+        node.kind = self._kind(node, depth)
+        node.type_label_text = type_label(node.shape.schema, self.root)
+        node.limits = tuple(limit_labels(_schema_for_limits(node), self.root))
+        node.given = self.fields.text("given", node.name) is not None
+        node.is_null = self.fields.text("null", node.name) is not None
         fill = {"list": self._list, "group": self._group, "union": self._union, "choice": self._choice}
-        fill.get(blank.kind, self._leaf)(blank, depth)
-        return blank
+        fill.get(node.kind, self._leaf)(node, depth)
+        return node
 
-    def _kind(self, blank: FormNode, depth: int) -> str:
-        kind, name = blank.shape.kind, blank.name
+    def _kind(self, node: FormNode, depth: int) -> str:
+        kind, name = node.shape.kind, node.name
         if self.fields.text("json", name) is not None:
             return "json"
         opens = kind in ("list", "group", "union")
         if opens and (depth > MAX_FORM_DEPTH or (self.count > MAX_FORM_FIELDS and name not in self.known)):
             return "json"
-        if kind == "text" and _is_long(blank.shape.schema, self.fields.text("value", name) or ""):
+        if kind == "text" and _is_long(node.shape.schema, self.fields.text("value", name) or ""):
             return "area"
         return kind
 
-    def _leaf(self, blank: FormNode, _: int) -> None:
-        blank.text = self.fields.text("json" if blank.kind == "json" else "value", blank.name) or ""
+    def _leaf(self, node: FormNode, _: int) -> None:
+        node.text = self.fields.text("json" if node.kind == "json" else "value", node.name) or ""
 
-    def _choice(self, blank: FormNode, _: int) -> None:
-        sent = self.fields.text("value", blank.name) or ""
-        texts = [choice_text(each) for each in blank.shape.options]
-        blank.text = sent if sent in texts else ""
-        labels = [
-            each if isinstance(each, str) else text for each, text in zip(blank.shape.options, texts, strict=True)
-        ]
-        blank.options = tuple(
-            FormChoice(text, label, text == blank.text) for text, label in zip(texts, labels, strict=True)
+    def _choice(self, node: FormNode, _: int) -> None:
+        sent = self.fields.text("value", node.name) or ""
+        texts = [choice_text(each) for each in node.shape.options]
+        node.text = sent if sent in texts else ""
+        labels = [each if isinstance(each, str) else text for each, text in zip(node.shape.options, texts, strict=True)]
+        node.options = tuple(
+            FormChoice(text, label, text == node.text) for text, label in zip(texts, labels, strict=True)
         )
 
-    def _union(self, blank: FormNode, depth: int) -> None:
-        variants = blank.shape.variants
-        picked = self.fields.text("pick", blank.name)
-        if picked is None and blank.required:
+    def _union(self, node: FormNode, depth: int) -> None:
+        variants = node.shape.variants
+        picked = self.fields.text("pick", node.name)
+        if picked is None and node.required:
             picked = "0"
         number = int(picked) if picked and picked.isascii() and picked.isdecimal() and len(picked) < 4 else -1
-        blank.text = str(number) if 0 <= number < len(variants) else ""
+        node.text = str(number) if 0 <= number < len(variants) else ""
         labels = variant_labels(variants, self.root)
-        blank.options = tuple(FormChoice(str(at), label, at == number) for at, label in enumerate(labels))
-        if blank.text:
+        node.options = tuple(FormChoice(str(at), label, at == number) for at, label in enumerate(labels))
+        if node.text:
             chosen = field_type_of(variants[number], self.root)
-            inner = FormNode(name=blank.name, path=blank.path, label=labels[number], shape=chosen, required=True)
+            inner = FormNode(name=node.name, path=node.path, label=labels[number], shape=chosen, required=True)
             inner.is_item = True
-            blank.children = [self.build(inner, depth + 1)]
+            node.children = [self.build(inner, depth + 1)]
 
-    def _list(self, blank: FormNode, depth: int) -> None:
-        schema, size = blank.shape.schema, self.fields.size(blank.name)
+    def _list(self, node: FormNode, depth: int) -> None:
+        schema, size = node.shape.schema, self.fields.size(node.name)
         prefix = schema.get("prefixItems") or []
-        is_known = blank.name in self.known
-        blank.open = blank.required or is_known
-        if blank.open and prefix:
+        is_known = node.name in self.known
+        node.open = node.required or is_known
+        if node.open and prefix:
             size = max(size, len(prefix))
-        elif blank.open and not is_known:
+        elif node.open and not is_known:
             size = min(int(schema.get("minItems", 0)), MAX_INITIAL_ROWS)
         for at in range(size):
             part = prefix[at] if at < len(prefix) else schema.get("items", {})
             shape = field_type_of(part, self.root)
-            label, name, path = f"{at + 1}", child_path(blank.name, str(at)), child_path(blank.path, str(at))
+            label, name, path = f"{at + 1}", child_path(node.name, str(at)), child_path(node.path, str(at))
             if at < len(prefix):
                 label = str(shape.schema.get("title") or label)
             row = FormNode(name=name, path=path, label=label, shape=shape, required=True)
             row.is_item = row.removable = at >= len(prefix)
-            blank.children.append(self.build(row, depth + 1))
+            node.children.append(self.build(row, depth + 1))
 
-    def _group(self, blank: FormNode, depth: int) -> None:
-        is_closed = not blank.required and blank.name not in self.known
-        if is_closed or blank.is_null:
-            blank.open = False
+    def _group(self, node: FormNode, depth: int) -> None:
+        is_closed = not node.required and node.name not in self.known
+        if is_closed or node.is_null:
+            node.open = False
             return
-        blank.given = True
-        schema = blank.shape.schema
+        node.given = True
+        schema = node.shape.schema
         properties, required = schema.get("properties", {}), schema.get("required", ())
         for name, part in properties.items():
             inner = FormNode(
-                name=child_path(blank.name, member_step(name)),
-                path=child_path(blank.path, name),
+                name=child_path(node.name, member_step(name)),
+                path=child_path(node.path, name),
                 label=name,
                 shape=field_type_of(part, self.root),
                 required=name in required,
             )
-            blank.children.append(self.build(inner, depth + 1))
-        for at in range(self.fields.size(blank.name)):
-            blank.children.append(self._named_row(blank, at, depth))
+            node.children.append(self.build(inner, depth + 1))
+        for at in range(self.fields.size(node.name)):
+            node.children.append(self._named_row(node, at, depth))
 
-    def _named_row(self, blank: FormNode, at: int, depth: int) -> FormNode:
-        name = child_path(blank.name, f"+{at}")
-        key, part = self.fields.text("key", name) or "", blank.shape.schema.get("additionalProperties", {})
+    def _named_row(self, node: FormNode, at: int, depth: int) -> FormNode:
+        name = child_path(node.name, f"+{at}")
+        key, part = self.fields.text("key", name) or "", node.shape.schema.get("additionalProperties", {})
         shape = field_type_of(part, self.root)
-        row = FormNode(name=name, path=child_path(blank.path, key), label=key, shape=shape, required=True)
+        row = FormNode(name=name, path=child_path(node.path, key), label=key, shape=shape, required=True)
         row.key, row.is_item, row.removable = key, True, True
         return self.build(row, depth + 1)
 
 
-def _schema_for_limits(field: FormNode) -> SchemaMapping:
+def _schema_for_limits(node: FormNode) -> SchemaMapping:
     """Return the part of a field's schema to describe below it: a choice already displays its options."""
-    schema = field.shape.schema
+    schema = node.shape.schema
     return (
         {"default": schema["default"]}
-        if field.kind == "choice" and "default" in schema
+        if node.kind == "choice" and "default" in schema
         else {}
-        if field.kind == "choice"
+        if node.kind == "choice"
         else schema
     )
 
@@ -298,80 +296,80 @@ class _FormReader:
     def __init__(self) -> None:
         self.problems: list[ArgumentProblem] = []
 
-    def read(self, field: FormNode) -> Any:
+    def read(self, node: FormNode) -> Any:
         """Return the value of one node, or OMITTED."""
-        if field.is_null:
+        if node.is_null:
             return None
         read = {"choice": _choice, "number": self._number, "json": self._json, "list": self._list}
         read |= {"group": self._group, "union": self._union}
-        return read.get(field.kind, _text)(field)
+        return read.get(node.kind, _text)(node)
 
-    def _number(self, field: FormNode) -> Any:
-        text = field.text.strip()
+    def _number(self, node: FormNode) -> Any:
+        text = node.text.strip()
         if not text:
-            return self._blank(field)
+            return self._blank(node)
         if is_large_integer(text):  # sent as its digits
             return text
-        return self._parsed(field, text) if NUMBER_PATTERN.fullmatch(text) else field.text
+        return self._parsed(node, text) if NUMBER_PATTERN.fullmatch(text) else node.text
 
-    def _json(self, field: FormNode) -> Any:
-        return self._parsed(field, field.text) if field.text.strip() else self._blank(field)
+    def _json(self, node: FormNode) -> Any:
+        return self._parsed(node, node.text) if node.text.strip() else self._blank(node)
 
-    def _parsed(self, field: FormNode, text: str) -> Any:
+    def _parsed(self, node: FormNode, text: str) -> Any:
         try:
             return parse_json(text)
         except (MalformedJSON, TooLarge) as error:
-            self.problems.append(ArgumentProblem(field.path, "json", error.message))
+            self.problems.append(ArgumentProblem(node.path, "json", error.message))
             return OMITTED
 
-    def _blank(self, field: FormNode) -> Any:
-        if field.removable:
-            self.problems.append(ArgumentProblem(field.path, "required", _("Fill this in or remove it.")))
+    def _blank(self, node: FormNode) -> Any:
+        if node.removable:
+            self.problems.append(ArgumentProblem(node.path, "required", _("Fill this in or remove it.")))
         return OMITTED
 
-    def _list(self, field: FormNode) -> Any:
-        items = [self.read(child) for child in field.children]
+    def _list(self, node: FormNode) -> Any:
+        items = [self.read(child) for child in node.children]
         while items and items[-1] is OMITTED:
             items.pop()
-        for child, item in zip(field.children, items, strict=False):
+        for child, item in zip(node.children, items, strict=False):
             if item is OMITTED and not child.removable:
                 self.problems.append(ArgumentProblem(child.path, "required", _("This is required.")))
-        if not items and not field.given:
+        if not items and not node.given:
             return OMITTED
         return [item for item in items if item is not OMITTED]
 
-    def _group(self, field: FormNode) -> Any:
-        if not field.open:
+    def _group(self, node: FormNode) -> Any:
+        if not node.open:
             return OMITTED
         value: dict[str, Any] = {}
-        for child in field.children:
+        for child in node.children:
             read = self.read(child)
             if child.key is None or self._has_unused_name(child, value):
                 value[child.label] = read
         return {name: each for name, each in value.items() if each is not OMITTED}
 
-    def _has_unused_name(self, row: FormNode, members: Mapping[str, Any]) -> bool:
-        if row.key in members:
+    def _has_unused_name(self, node: FormNode, members: Mapping[str, Any]) -> bool:
+        if node.key in members:
             self.problems.append(
-                ArgumentProblem(row.path, "duplicate_key", _("There is already a field with this name."))
+                ArgumentProblem(node.path, "duplicate_key", _("There is already a field with this name."))
             )
-        elif not row.key:
-            self.problems.append(ArgumentProblem(row.path, "required", _("Enter a name or remove it.")))
-        return bool(row.key) and row.key not in members
+        elif not node.key:
+            self.problems.append(ArgumentProblem(node.path, "required", _("Enter a name or remove it.")))
+        return bool(node.key) and node.key not in members
 
-    def _union(self, field: FormNode) -> Any:
-        return self.read(field.children[0]) if field.children else OMITTED
+    def _union(self, node: FormNode) -> Any:
+        return self.read(node.children[0]) if node.children else OMITTED
 
 
-def _choice(field: FormNode) -> Any:
-    if field.fixed:
-        return field.shape.options[0]
-    chosen = (each for each in field.shape.options if field.text and choice_text(each) == field.text)
+def _choice(node: FormNode) -> Any:
+    if node.fixed:
+        return node.shape.options[0]
+    chosen = (each for each in node.shape.options if node.text and choice_text(each) == node.text)
     return next(chosen, OMITTED)
 
 
-def _text(field: FormNode) -> Any:
-    return field.text if field.text or field.given or field.is_item else OMITTED
+def _text(node: FormNode) -> Any:
+    return node.text if node.text or node.given or node.is_item else OMITTED
 
 
 def value_to_form(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
@@ -385,36 +383,36 @@ class _FormWriter:
     def __init__(self, root: SchemaMapping) -> None:
         self.root, self.fields, self.left = root, FormFields(), MAX_FORM_FIELDS
 
-    def put(self, shape: FieldType, value: Any, name: str, depth: int = 0) -> None:
+    def put(self, field_type: FieldType, value: Any, name: str, depth: int = 0) -> None:
         """Write one node: as its fields if they can hold the value, else as JSON."""
         self.left -= 1
-        if shape.nullable and value is None:
+        if field_type.nullable and value is None:
             self.fields.put("null", name, "1")
-        elif not self._put_fitting(shape, value, name, depth):
+        elif not self._put_fitting(field_type, value, name, depth):
             self.fields.put("json", name, json.dumps(value, indent=2, ensure_ascii=False))
 
-    def _put_fitting(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
-        put = {"choice": self._choice, "text": self._text, "number": self._number}.get(shape.kind)
+    def _put_fitting(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
+        put = {"choice": self._choice, "text": self._text, "number": self._number}.get(field_type.kind)
         if put is not None:
-            return put(shape, value, name)
-        inside = {"list": self._list, "group": self._group, "union": self._union}.get(shape.kind)
+            return put(field_type, value, name)
+        inside = {"list": self._list, "group": self._group, "union": self._union}.get(field_type.kind)
         if inside is None or depth > MAX_FORM_DEPTH or self.left < 0:
             return False
-        return inside(shape, value, name, depth)
+        return inside(field_type, value, name, depth)
 
-    def _choice(self, shape: FieldType, value: Any, name: str) -> bool:
-        if not is_choice(value, shape.options):
+    def _choice(self, field_type: FieldType, value: Any, name: str) -> bool:
+        if not is_choice(value, field_type.options):
             return False
         self.fields.put("value", name, choice_text(value))
         return True
 
-    def _text(self, shape: FieldType, value: Any, name: str) -> bool:
+    def _text(self, field_type: FieldType, value: Any, name: str) -> bool:
         if not isinstance(value, str) or UNWRITABLE_PATTERN.search(value):
             return False
         self.fields.put("value" if value else "given", name, value or "1")
         return True
 
-    def _number(self, shape: FieldType, value: Any, name: str) -> bool:
+    def _number(self, field_type: FieldType, value: Any, name: str) -> bool:
         if is_large_integer(value):
             self.fields.put("value", name, value)
             return True
@@ -423,22 +421,22 @@ class _FormWriter:
         self.fields.put("value", name, json.dumps(value))
         return True
 
-    def _list(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
+    def _list(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
         if not isinstance(value, list) or len(value) > min(MAX_LIST_ROWS, self.left):
             return False
         self.fields.put("size", name, str(len(value)))
         if not value:
             self.fields.put("given", name, "1")
-        prefix, rest = shape.schema.get("prefixItems") or [], shape.schema.get("items", {})
+        prefix, rest = field_type.schema.get("prefixItems") or [], field_type.schema.get("items", {})
         for at, item in enumerate(value):
             part = prefix[at] if at < len(prefix) else rest
             self.put(field_type_of(part, self.root), item, child_path(name, str(at)), depth + 1)
         return True
 
-    def _group(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
+    def _group(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
         if not isinstance(value, Mapping):
             return False
-        properties = shape.schema.get("properties", {})
+        properties = field_type.schema.get("properties", {})
         others = [each for each in value if each not in properties]
         if len(others) > MAX_LIST_ROWS or "" in others or any(map(UNWRITABLE_PATTERN.search, others)):
             return False
@@ -447,24 +445,26 @@ class _FormWriter:
             if member in value:
                 inner = field_type_of(properties[member], self.root)
                 self.put(inner, value[member], child_path(name, member_step(member)), depth + 1)
-        self._others(shape, value, name, others, depth)
+        self._others(field_type, value, name, others, depth)
         return True
 
-    def _others(self, shape: FieldType, value: Mapping[str, Any], name: str, others: Sequence[str], depth: int) -> None:
+    def _others(
+        self, field_type: FieldType, value: Mapping[str, Any], name: str, others: Sequence[str], depth: int
+    ) -> None:
         if not others:
             return
         self.fields.put("size", name, str(len(others)))
-        part = field_type_of(shape.schema.get("additionalProperties", {}), self.root)
+        part = field_type_of(field_type.schema.get("additionalProperties", {}), self.root)
         for at, member in enumerate(others):
             self.fields.put("key", child_path(name, f"+{at}"), member)
             self.put(part, value[member], child_path(name, f"+{at}"), depth + 1)
 
-    def _union(self, shape: FieldType, value: Any, name: str, depth: int) -> bool:
-        number = nearest_variant(shape.variants, value, self.root)
+    def _union(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
+        number = nearest_variant(field_type.variants, value, self.root)
         if number is None:
             return False
         self.fields.put("pick", name, str(number))
-        self.put(field_type_of(shape.variants[number], self.root), value, name, depth + 1)
+        self.put(field_type_of(field_type.variants[number], self.root), value, name, depth + 1)
         return True
 
 

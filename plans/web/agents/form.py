@@ -217,8 +217,8 @@ def _initial(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _may_be_named(target: CallableTool) -> bool:
-    return target.tool.name == ASK_USER or EXCLUDED_CATEGORIES.isdisjoint(target.tool.categories)
+def _may_be_named(tool: CallableTool) -> bool:
+    return tool.tool.name == ASK_USER or EXCLUDED_CATEGORIES.isdisjoint(tool.tool.categories)
 
 
 def _names_of(rows: QuerySet[Any]) -> list[str]:

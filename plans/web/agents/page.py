@@ -99,18 +99,18 @@ class RunRow:
         return usage_text(self.run.rounds, self.run.calls, self.run.tokens, self.run.cost)
 
 
-def describe_filter(wanted: ToolFilter) -> str:
+def describe_filter(tool_filter: ToolFilter) -> str:
     """Return a tool filter in words."""
-    names, categories = wanted.names, wanted.categories
+    names, categories = tool_filter.names, tool_filter.categories
     parts = names[:4] + ([_("%(count)s more") % {"count": len(names) - 4}] if len(names) > 4 else [])
     parts += [_("all of %(category)s") % {"category": name} for name in categories[:4]]
     if len(categories) > 4:
         more = len(categories) - 4
         parts.append(ngettext("%(count)s more category", "%(count)s more categories", more) % {"count": more})
     listed = ", ".join(parts) or _("all tools")
-    if wanted.max_level == "safe":
+    if tool_filter.max_level == "safe":
         return _("%(tools)s, only safe ones") % {"tools": listed}
-    if wanted.max_level == "cautious":
+    if tool_filter.max_level == "cautious":
         return _("%(tools)s, except dangerous ones") % {"tools": listed}
     return listed
 
@@ -199,9 +199,9 @@ def _runs(viewer: User, agent: Agent) -> Sequence[RunRow]:
     return [RunRow(run) for run in found.order_by("-pk")[:MOST_RUNS]]
 
 
-def _callable_tools(viewer: User, wanted: ToolFilter) -> Mapping[str, CallableTool]:
+def _callable_tools(viewer: User, tool_filter: ToolFilter) -> Mapping[str, CallableTool]:
     """Return the tools that the agent may call in the viewer's plans."""
-    return tool_calls.tools_allowed(wanted, Plan(author=viewer))
+    return tool_calls.tools_allowed(tool_filter, Plan(author=viewer))
 
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:

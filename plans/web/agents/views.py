@@ -61,14 +61,14 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
     return redirect("agent", public_id)
 
 
-def _save_agent(request: PageRequest, form: AgentForm, known: Agent | None = None) -> Agent | None:
+def _save_agent(request: PageRequest, form: AgentForm, known_agent: Agent | None = None) -> Agent | None:
     """Create or change the agent; None if the form has problems, which it then shows. Raises NotAllowed."""
     if not form.is_valid():
         return None
     try:
-        if known is None:
+        if known_agent is None:
             return administration.create(form.document(), by=request.user)
-        return administration.change_agent(known, form.document(), by=request.user, seen=form.seen)
+        return administration.change_agent(known_agent, form.document(), by=request.user, seen=form.seen)
     except (ParameterError, Conflict) as error:
         form.add_problems(error)
         return None

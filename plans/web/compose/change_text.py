@@ -149,7 +149,7 @@ class ChangeEditor(PlanEditor):
         return parse_plan({"goal": self.plan.goal, "steps": steps})
 
 
-def _change_request(document: Mapping[str, Any], writing: ChangeEditor) -> ChangeRequest:
+def _change_request(document: Mapping[str, Any], editor: ChangeEditor) -> ChangeRequest:
     """Return the additions, edits and removals by comparing the text with the plan."""
     steps, seen = document.get("steps"), set[int]()
     add: list[Any] = []
@@ -157,16 +157,16 @@ def _change_request(document: Mapping[str, Any], writing: ChangeEditor) -> Chang
     places = {}
     for index, step in enumerate(steps if isinstance(steps, list) else []):
         number = next(_step_numbers([step]), None)
-        if number is None or number in seen or number not in writing.before:
+        if number is None or number in seen or number not in editor.before:
             places[f"add.{len(add)}"] = f"steps.{index}"
             add.append(step)
-        elif full_step_document(step) != full_step_document(writing.before[number]):
+        elif full_step_document(step) != full_step_document(editor.before[number]):
             places[f"edit.{len(edit)}"] = f"steps.{index}"
             edit.append({**FIELDS, **step})
         seen |= {number} if number is not None else set()
-    remove = sorted((writing.listed & writing.free) - seen) if isinstance(steps, list) else []
+    remove = sorted((editor.listed & editor.free) - seen) if isinstance(steps, list) else []
     goal = document.get("goal")
-    body = {"add": add, "edit": edit, "remove": remove, "goal": None if goal == writing.plan.goal else goal}
+    body = {"add": add, "edit": edit, "remove": remove, "goal": None if goal == editor.plan.goal else goal}
     return ChangeRequest({name: said for name, said in body.items() if said not in (None, [])}, places)
 
 

@@ -305,6 +305,6 @@ def load_draft_edit(viewer: User, public_id: str) -> DraftEdit | None:
     return DraftEdit(page.call, page.writing.text, page.plan)
 
 
-def start_edited_draft(editing: DraftEdit, document: PlanDocument, *, by: Requester) -> Plan:
+def start_edited_draft(edit: DraftEdit, document: PlanDocument, *, by: Requester) -> Plan:
     """Start the requester's edited version of a draft. Raises NotAllowed, Conflict and PlanProblems."""
-    return start_drafted_plan(editing.call, by=by, document=document.model_dump(exclude_unset=True))
+    return start_drafted_plan(edit.call, by=by, document=document.model_dump(exclude_unset=True))

@@ -34,28 +34,28 @@ def new_plan_page(request: PageRequest) -> HttpResponse:
     return _new_plan_page(request, writing, editing)
 
 
-def _start_new_plan(request: PageRequest, writing: PlanEditor, editing: DraftEdit | None) -> HttpResponse:
+def _start_new_plan(request: PageRequest, editor: PlanEditor, edit: DraftEdit | None) -> HttpResponse:
     if not may_write(request):
-        return _new_plan_page(request, writing, editing, role_required().message, 403)
-    if writing.errors:
-        return _new_plan_page(request, writing, editing, status=422)
-    by, document = Requester(request.user), writing.document()
+        return _new_plan_page(request, editor, edit, role_required().message, 403)
+    if editor.errors:
+        return _new_plan_page(request, editor, edit, status=422)
+    by, document = Requester(request.user), editor.document()
     try:
-        stored = start_edited_draft(editing, document, by=by) if editing else create_plan(document, by=by)
+        stored = start_edited_draft(edit, document, by=by) if edit else create_plan(document, by=by)
     except ToolgateError as error:
-        return _new_plan_page(request, writing, editing, error.message, error_status(error))
+        return _new_plan_page(request, editor, edit, error.message, error_status(error))
     return redirect("plan", stored.public_id)
 
 
 def _new_plan_page(
-    request: PageRequest, writing: PlanEditor, editing: DraftEdit | None, setback: str = "", status: int = 200
+    request: PageRequest, editor: PlanEditor, edit: DraftEdit | None, setback: str = "", status: int = 200
 ) -> HttpResponse:
     template = "plans/_checked.html" if is_fragment_request(request, "findings") else "plans/new.html"
     shown = {
         "section": "plans",
-        "writing": writing,
-        "editing": editing,
-        "drawing": sketch_graph(writing) if writing.text.strip() else None,
+        "writing": editor,
+        "editing": edit,
+        "drawing": sketch_graph(editor) if editor.text.strip() else None,
         "starters": STARTERS.values(),
         "may_write": may_write(request),
         "setback": setback,
@@ -93,32 +93,32 @@ def _parse_numbers(text: str) -> frozenset[int]:
     return frozenset(number for number in numbers if number is not None)
 
 
-def _apply_change(request: PageRequest, writing: ChangeEditor) -> HttpResponse:
+def _apply_change(request: PageRequest, editor: ChangeEditor) -> HttpResponse:
     """Apply the change, or show the page again with the submitted text and the reason for the failure."""
-    plan, seen = writing.plan, request.POST.get("seen", "")
-    if not writing.is_json or (writing.errors and not writing.has_begun):
-        return _change_page(request, writing, status=422)
+    plan, seen = editor.plan, request.POST.get("seen", "")
+    if not editor.is_json or (editor.errors and not editor.has_begun):
+        return _change_page(request, editor, status=422)
     try:
-        if not writing.changes_nothing:
-            wanted = writing.change(parse_number(seen, most_digits=15))
+        if not editor.changes_nothing:
+            wanted = editor.change(parse_number(seen, most_digits=15))
             control_plan(request.user, plan, lambda by: change_plan(plan, wanted, by=by), further=True)
     except PlanProblems:
-        return _change_page(request, writing, status=422)
+        return _change_page(request, editor, status=422)
     except ToolgateError as error:
-        return _change_page(request, writing, setback=error.message, status=error_status(error))
+        return _change_page(request, editor, setback=error.message, status=error_status(error))
     return redirect("plan", plan.public_id)
 
 
-def _change_page(request: PageRequest, writing: ChangeEditor, *, setback: str = "", status: int = 200) -> HttpResponse:
+def _change_page(request: PageRequest, editor: ChangeEditor, *, setback: str = "", status: int = 200) -> HttpResponse:
     """Show the text with its problems; only steps that can still be changed are offered."""
-    now: Plan = plan_or_404(request.user, writing.plan.public_id)
+    now: Plan = plan_or_404(request.user, editor.plan.public_id)
     template = "plans/_checked.html" if is_fragment_request(request, "findings") else "plans/change.html"
     shown = {
         "section": "plans",
         "plan": now,
-        "writing": writing,
-        "listed": ",".join(map(str, sorted(writing.listed & ChangeEditor("", now, frozenset()).free))),
-        "drawing": sketch_graph(writing),
+        "writing": editor,
+        "listed": ",".join(map(str, sorted(editor.listed & ChangeEditor("", now, frozenset()).free))),
+        "drawing": sketch_graph(editor),
         "setback": setback,
     }
     return render(request, template, shown, status=status)

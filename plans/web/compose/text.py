@@ -139,12 +139,12 @@ class PlanEditor:
 WITH_ERROR = Badge(gettext_lazy("has an error"), "fail", "danger")
 
 
-def sketch_graph(writing: PlanEditor) -> Drawing | None:
+def sketch_graph(editor: PlanEditor) -> Drawing | None:
     """Return the graph of the parsed steps; steps with errors are highlighted."""
-    graph, steps = writing.graph, writing.steps
+    graph, steps = editor.graph, editor.steps
     if graph is None:
         return None
-    wrong = set(_steps_with_errors(writing))
+    wrong = set(_steps_with_errors(editor))
     boxes = [
         box_of(node, WITH_ERROR if node.step_id in wrong else STATUS_BADGES["pending"], steps[node.step_id])
         for node in graph.nodes
@@ -152,9 +152,9 @@ def sketch_graph(writing: PlanEditor) -> Drawing | None:
     return drawing_from(graph, boxes, [Arrow(edge.d, "") for edge in graph.edges])
 
 
-def _steps_with_errors(writing: PlanEditor) -> Iterator[int]:
-    places = writing.numbers
-    for problem in writing.problems:
+def _steps_with_errors(editor: PlanEditor) -> Iterator[int]:
+    places = editor.numbers
+    for problem in editor.problems:
         part, _, rest = problem.path.partition(".")
         index = rest.partition(".")[0]
         if problem.severity == "error" and part == "steps" and index.isdigit():

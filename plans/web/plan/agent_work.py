@@ -44,13 +44,13 @@ class AgentActivity:
         return not self.groups or self.groups[0].turn.step.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
-def load_activity(picture: PlanOverview, number: int, *, may_read: bool) -> AgentActivity | None:
+def load_activity(overview: PlanOverview, number: int, *, may_read: bool) -> AgentActivity | None:
     """Return the work of a step's agent, or None without an agent; `may_read` includes the model's texts."""
-    drawn = picture.by_number[number]
+    drawn = overview.by_number[number]
     run = work_of(drawn.step)
     if run is None:
         return None
-    turns = list(_group_by_turn([each for each in picture.steps if each.parent == number]))
+    turns = list(_group_by_turn([each for each in overview.steps if each.parent == number]))
     shown = turns[-TURNS_SHOWN:]
     results = _turn_results([turn for turn, _ in shown]) if may_read else {}
     outcomes = _call_outcomes(drawn.step) if any(_refused_calls(results, *each) for each in shown) else {}
@@ -61,11 +61,11 @@ def load_activity(picture: PlanOverview, number: int, *, may_read: bool) -> Agen
     return AgentActivity(run, groups, len(turns) - len(shown), answer)
 
 
-def _group_by_turn(children: Sequence[StepOverview]) -> Iterator[tuple[StepOverview, list[StepOverview]]]:
+def _group_by_turn(child_steps: Sequence[StepOverview]) -> Iterator[tuple[StepOverview, list[StepOverview]]]:
     """Yield each turn with the calls that follow it."""
     turn: StepOverview | None = None
     calls: list[StepOverview] = []
-    for child in children:
+    for child in child_steps:
         if child.step.tool != AGENT_TURN:
             calls.append(child)
             continue
@@ -76,9 +76,9 @@ def _group_by_turn(children: Sequence[StepOverview]) -> Iterator[tuple[StepOverv
         yield turn, calls
 
 
-def _turn_results(turns: Sequence[StepOverview]) -> Mapping[int, TurnResult]:
+def _turn_results(turn_steps: Sequence[StepOverview]) -> Mapping[int, TurnResult]:
     """Return the model's response of each turn; one query."""
-    numbers = {turn.step.call_id: turn.number for turn in turns if turn.step.call_id}
+    numbers = {turn.step.call_id: turn.number for turn in turn_steps if turn.step.call_id}
     calls = Call.objects.filter(pk__in=numbers).exclude(response="").only("response")
     return {numbers[call.pk]: _turn_result_of(call) for call in calls}
 
@@ -90,8 +90,10 @@ def _turn_result_of(call: Call) -> TurnResult:
         return TurnResult()
 
 
-def _refused_calls(results: Mapping[int, TurnResult], turn: StepOverview, calls: Sequence[StepOverview]) -> bool:
-    return turn.number in results and len(results[turn.number].calls) > len(calls)
+def _refused_calls(
+    results: Mapping[int, TurnResult], turn_step: StepOverview, call_steps: Sequence[StepOverview]
+) -> bool:
+    return turn_step.number in results and len(results[turn_step.number].calls) > len(call_steps)
 
 
 def _call_outcomes(step: Step) -> Mapping[str, str]:
@@ -103,17 +105,17 @@ def _call_outcomes(step: Step) -> Mapping[str, str]:
 
 
 def _turn_group(
-    result: TurnResult, turn: StepOverview, calls: Sequence[StepOverview], outcomes: Mapping[str, str]
+    result: TurnResult, turn_step: StepOverview, call_steps: Sequence[StepOverview], outcomes: Mapping[str, str]
 ) -> TurnGroup:
     """Return a turn with its made and refused calls. Steps are in the order of the calls they were made for.
 
     Calls that a limit prevented are left out; the reason why the agent stopped covers them.
     """
-    made = [call.step.tool for call in calls]
+    made = [call.step.tool for call in call_steps]
     refused = []
     for each in result.calls:
         if not each.problem and made[:1] == [each.tool]:
             made.pop(0)
         elif each.id in outcomes:
             refused.append(ToolOutcome(id=each.id, tool=each.tool, text=outcomes[each.id]))
-    return TurnGroup(turn, result.text, calls, refused)
+    return TurnGroup(turn_step, result.text, call_steps, refused)

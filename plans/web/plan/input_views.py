@@ -113,17 +113,17 @@ def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
     return _render_editor(request, plan, step, writing)
 
 
-def _apply_button(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> bool:
+def _apply_button(request: PageRequest, plan: Plan, step: Step, editor: ArgumentEditor) -> bool:
     """Submit or check the arguments, or change the form; return whether they were submitted."""
     sent: QueryDict = request.POST
     wanted, _, place = sent.get("do", "check").partition(":")
     if wanted not in ("send", "check"):
-        writing.press(wanted, place)
+        editor.press(wanted, place)
         return False
-    given, waits = writing.arguments(), is_sent_back(step)
+    given, waits = editor.arguments(), is_sent_back(step)
     if wanted == "check":
         (prepare_revision if waits else prepare_edit)(plan, step, given)
-        writing.fits = True
+        editor.fits = True
         return False
 
     def send(by: "Requester") -> None:
@@ -137,14 +137,14 @@ def _redirect_to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpRespo
     return page_redirect(request, f"{reverse('plan', args=[plan.public_id])}?step={step.step_id}")
 
 
-def _render_editor(request: PageRequest, plan: Plan, step: Step, writing: ArgumentEditor) -> HttpResponse:
+def _render_editor(request: PageRequest, plan: Plan, step: Step, editor: ArgumentEditor) -> HttpResponse:
     template = "plans/_arguments.html" if is_fragment_request(request, "revising") else "plans/arguments.html"
     shown = {
         "section": "plans",
         "plan": plan,
         "step": step,
-        "writing": writing,
+        "writing": editor,
         "level": step_level(step),
         "sent_back": is_sent_back(step),
     }
-    return render(request, template, shown, status=writing.answered_with)
+    return render(request, template, shown, status=editor.answered_with)

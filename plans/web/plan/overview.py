@@ -90,24 +90,24 @@ class StepTree:
         return self._next.get(step.parent_id) if step.parent_id is not None else None
 
 
-def _calls_waiting_for_people(step: Step, under: Sequence[Step]) -> Sequence[Step]:
+def _calls_waiting_for_people(step: Step, child_steps: Sequence[Step]) -> Sequence[Step]:
     waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.CALLS
-    return [each for each in under if each.status in UNSETTLED] if waits else []
+    return [each for each in child_steps if each.status in UNSETTLED] if waits else []
 
 
-def awaited_word(step: Step, under: Sequence[Step]) -> Badge | None:
+def awaited_word(step: Step, child_steps: Sequence[Step]) -> Badge | None:
     """Return the badge of an agent's step if one of its calls waits for people, else None."""
     people = [
         each.waiting_for
-        for each in _calls_waiting_for_people(step, under)
+        for each in _calls_waiting_for_people(step, child_steps)
         if each.waiting_for and each.ready_at is None
     ]
     return next((status_badge(step.status, each.value) for each in FOR_PEOPLE if each in people), None)
 
 
-def awaited_label(step: Step, under: Sequence[Step]) -> str:
+def awaited_label(step: Step, child_steps: Sequence[Step]) -> str:
     """Return what an agent's step waits for: its model or a number of calls; empty for any other step."""
-    waited_for = _calls_waiting_for_people(step, under)
+    waited_for = _calls_waiting_for_people(step, child_steps)
     if not waited_for:
         return ""
     if any(each.tool == AGENT_TURN for each in waited_for):
@@ -282,16 +282,16 @@ class PlanOverview:
         return ", ".join(f"{count} {label}" for label, count in counts.items())
 
 
-def plan_word_list(plan: Plan, word: Badge, *, waits: bool) -> Sequence[Badge]:
+def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
     """Return the badges for a plan's status: its status, whether it is paused, and whether it waits for people.
 
     An ended plan waits for people if the outcome of one of its calls is unknown.
     """
     if waits and plan.status in PLAN_TERMINAL:
-        return (word, status_badge("outcome_unknown"))
+        return (badge, status_badge("outcome_unknown"))
     if plan.paused_at is None or plan.status != PlanStatus.IN_PROGRESS:
-        return (word,)
-    return (status_badge("paused"), word) if word.hue == "human" else (status_badge("paused"),)
+        return (badge,)
+    return (status_badge("paused"), badge) if badge.hue == "human" else (status_badge("paused"),)
 
 
 def load_overview(plan: Plan) -> PlanOverview:
@@ -403,9 +403,9 @@ def _step_overviews(
         )
 
 
-def _timeline_bar(bar: PlacedInterval, word: Badge) -> TimelineBar:
-    look = BAR_CLASSES.get(bar.kind) or (word.hue if word.hue in ("ok", "run", "danger") else "idle")
-    return TimelineBar(bar.offset, max(bar.width, MIN_BAR_WIDTH), look, bar.is_open)
+def _timeline_bar(interval: PlacedInterval, badge: Badge) -> TimelineBar:
+    look = BAR_CLASSES.get(interval.kind) or (badge.hue if badge.hue in ("ok", "run", "danger") else "idle")
+    return TimelineBar(interval.offset, max(interval.width, MIN_BAR_WIDTH), look, interval.is_open)
 
 
 def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
@@ -419,10 +419,10 @@ def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict
     return found
 
 
-def _label(step: Step, word: Badge, blocker: int | None) -> str:
+def _label(step: Step, badge: Badge, blocker: int | None) -> str:
     if step.status == StepStatus.PENDING and blocker is not None:
         return _("Blocked by step %(number)s") % {"number": blocker}
-    call, label = step.call, word.label
+    call, label = step.call, badge.label
     if call is not None and call.attempt > 1:
         label = _("%(status)s, attempt %(attempt)s") % {"status": label, "attempt": call.attempt}
     if call is not None and call.left_running_at and not call.came_back_at:
@@ -458,12 +458,12 @@ def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Badge:
     return status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
 
 
-def graph_drawing(picture: PlanOverview) -> Drawing | None:
+def graph_drawing(overview: PlanOverview) -> Drawing | None:
     """Return the graph of a plan, or None if it is too large."""
-    graph = picture.graph
+    graph = overview.graph
     if graph is None:
         return None
-    steps = picture.by_number
+    steps = overview.by_number
     done = {number for number, step in steps.items() if step.step.status == StepStatus.COMPLETED}
     started = {number for number, step in steps.items() if step.started}
     boxes = [box_of(node, steps[node.step_id].word, _box_step(steps[node.step_id])) for node in graph.nodes]

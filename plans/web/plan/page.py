@@ -62,22 +62,22 @@ class Conversation:
     is_hidden: bool = False
 
 
-def conversation_of(picture: PlanOverview, *, may_read: bool) -> Conversation:
+def conversation_of(overview: PlanOverview, *, may_read: bool) -> Conversation:
     """Return the conversation of a plan; needs a query only if a step asks a question."""
-    plan = picture.plan
-    waiting = {step.step.pk: step for step in picture.steps if waits_for_answer(step.step)}
+    plan = overview.plan
+    waiting = {step.step.pk: step for step in overview.steps if waits_for_answer(step.step)}
     if not may_read:
         asked = [OpenQuestion(step.number) for step in waiting.values()]
         return Conversation(asked, is_hidden=bool(plan.request or plan.reply))
     rows = Question.objects.filter(step__in=waiting, answered_at=None).order_by("step__step_id") if waiting else ()
-    asked = [_open_question(picture, waiting[row.step_id], row.text) for row in rows]
+    asked = [_open_question(overview, waiting[row.step_id], row.text) for row in rows]
     return Conversation(asked, plan.request, plan.reply)
 
 
-def _open_question(picture: PlanOverview, step: StepOverview, text: str) -> OpenQuestion:
-    plan = picture.plan
+def _open_question(overview: PlanOverview, step: StepOverview, text: str) -> OpenQuestion:
+    plan = overview.plan
     if step.parent is not None:
-        name = picture.by_number[step.parent].step.agent
+        name = overview.by_number[step.parent].step.agent
         author_note = _("Written by the agent %(agent)s, a language model.") % {"agent": name}
         read_by = _("the model provider of %(agent)s") % {"agent": name}
         return OpenQuestion(step.number, text, f"{author_note} {_(MODEL_READS_WARNING)}", read_by)
@@ -90,10 +90,10 @@ def _open_question(picture: PlanOverview, step: StepOverview, text: str) -> Open
     return OpenQuestion(step.number, text, _("Written in the plan by its submitter."))
 
 
-def conversation_state(picture: PlanOverview) -> str:
+def conversation_state(overview: PlanOverview) -> str:
     """Return a value without any text of the conversation that changes when a page must reload it."""
-    waiting = [f"{step.number}:{step.step.attempt}" for step in picture.steps if waits_for_answer(step.step)]
-    return f"{' '.join(waiting)} {len(picture.plan.reply)}"
+    waiting = [f"{step.number}:{step.step.attempt}" for step in overview.steps if waits_for_answer(step.step)]
+    return f"{' '.join(waiting)} {len(overview.plan.reply)}"
 
 
 MAX_COMMENT = 4000
@@ -241,12 +241,12 @@ def step_in_query(query: Mapping[str, str]) -> int | None:
     return parse_number(query.get("step", ""), most_digits=9)
 
 
-def with_revealed_field(page: PlanPage, shown: MaskedField) -> PlanPage:
+def with_revealed_field(page: PlanPage, field: MaskedField) -> PlanPage:
     """Return the page with one private value of the open step revealed."""
     card = page.card
     if card is None or card.masked is None:
         return page
-    return replace(page, card=replace(card, masked=card.masked.with_field(shown)))
+    return replace(page, card=replace(card, masked=card.masked.with_field(field)))
 
 
 def settle(plan: Plan, step_id: int, form: QueryDict, by: Requester) -> None:

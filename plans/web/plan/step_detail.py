@@ -56,12 +56,12 @@ def call_part_text(plan: Plan, step_id: int, name: str, private: PrivatePlanPart
     return text or None
 
 
-def _masked(text: str, name: str, hidden: PrivateCallParts) -> str:
+def _masked(text: str, name: str, private_parts: PrivateCallParts) -> str:
     if name == "evidence":
         return masked_json(text)
     value = json.loads(text)
     if name == "arguments":
-        return json.dumps(hidden.mask_arguments(value), ensure_ascii=False)
+        return json.dumps(private_parts.mask_arguments(value), ensure_ascii=False)
     return json.dumps(result_document(mask_response(value)), ensure_ascii=False)
 
 
@@ -87,19 +87,19 @@ class MaskedParts:
     more: bool
     has_evidence: bool
 
-    def with_field(self, shown: MaskedField) -> "MaskedParts":
+    def with_field(self, revealed_field: MaskedField) -> "MaskedParts":
         """Return the parts with one revealed value."""
-        others = (field for field in self.fields if field.path != shown.path)
-        return replace(self, fields=sorted([*others, shown], key=lambda field: field.number))
+        others = (field for field in self.fields if field.path != revealed_field.path)
+        return replace(self, fields=sorted([*others, revealed_field], key=lambda field: field.number))
 
 
-def masked_parts(call: Call, hidden: PrivateCallParts) -> MaskedParts:
+def masked_parts(call: Call, private_parts: PrivateCallParts) -> MaskedParts:
     """Return the masked parts of a private call."""
     found = list(islice(masked_fields(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
     fields = [MaskedField(number, field.path, field.kind) for number, field in enumerate(found[:FIELDS_SHOWN])]
     return MaskedParts(
         arguments=json.dumps(
-            in_schema_order(hidden.mask_arguments(call.arguments_json), call.version.input_schema),
+            in_schema_order(private_parts.mask_arguments(call.arguments_json), call.version.input_schema),
             indent=2,
             ensure_ascii=False,
         ),
@@ -132,9 +132,9 @@ def masked_json(text: str) -> str:
     return json.dumps(mask(value), ensure_ascii=False)
 
 
-def masked_parameters(parameters: Mapping[str, Any], hidden: PrivateCallParts | None) -> Mapping[str, Any]:
+def masked_parameters(parameters: Mapping[str, Any], private_parts: PrivateCallParts | None) -> Mapping[str, Any]:
     """Return a step's parameters, masked if they are private; references to private values reveal nothing."""
-    return mask(parameters) if hidden is not None and hidden.everything else parameters
+    return mask(parameters) if private_parts is not None and private_parts.everything else parameters
 
 
 GRANT_FIELDS = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
@@ -224,23 +224,23 @@ class StepCard:
         return self.step.waiting_for == WaitingFor.OUTCOME
 
 
-def load_step_card(picture: PlanOverview, number: int) -> StepCard | None:
+def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
     """Return a step in detail, or None if the plan has no such step; one query."""
-    drawn = picture.by_number.get(number)
+    drawn = overview.by_number.get(number)
     if drawn is None:
         return None
     excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in CALL_PART_FIELDS}
     sizes = {f"{part}_size": Length(part) for part in CALL_PART_FIELDS}
-    rows = picture.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(*CALL_PART_FIELDS)
+    rows = overview.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(*CALL_PART_FIELDS)
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
-    by_number, hidden = picture.by_number, picture.private.steps.get(number)
+    by_number, hidden = overview.by_number, overview.private.steps.get(number)
     return StepCard(
         step=step,
         picture=drawn,
         level=step_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
         arguments=list(
-            _arguments(picture, in_schema_order(masked_parameters(step.parameters_json, hidden), _input_schema(step)))
+            _arguments(overview, in_schema_order(masked_parameters(step.parameters_json, hidden), _input_schema(step)))
         ),
         is_private=hidden is not None,
         skip_note=_skip_note(step),
@@ -257,35 +257,35 @@ def _skip_note(step: Step) -> Mapping[str, Any]:
     return note if "by" in note else {}
 
 
-def _contents(step: Any, hidden: PrivateCallParts | None) -> dict[str, Any]:
+def _contents(step: Any, private_parts: PrivateCallParts | None) -> dict[str, Any]:
     """Return the beginnings of arguments, result and evidence, or masked parts if they are private."""
     parts = dict(zip(("called_with", "evidence"), CALL_PART_FIELDS, strict=True))
-    if hidden is None or step.call is None:
+    if private_parts is None or step.call is None:
         contents: dict[str, Any] = {name: _excerpt(step, part) for name, part in parts.items()}
         contents["result"] = shown_result(step.call) if step.call and step.call.response else None
         return {**contents, "argument_notes": _argument_notes(step.call, contents["called_with"])}
     step.call.refresh_from_db(fields=PRIVATE_FIELDS)
-    return {"result": None, **dict.fromkeys(parts), "masked": masked_parts(step.call, hidden)}
+    return {"result": None, **dict.fromkeys(parts), "masked": masked_parts(step.call, private_parts)}
 
 
-def _argument_notes(call: Call | None, called_with: Excerpt | None) -> Sequence[ArgumentNote]:
+def _argument_notes(call: Call | None, arguments_excerpt: Excerpt | None) -> Sequence[ArgumentNote]:
     """Return notes on the defaults of a call and on what it leaves out; none if not all its arguments are shown."""
-    if call is None or called_with is None or called_with.is_cut:
+    if call is None or arguments_excerpt is None or arguments_excerpt.is_cut:
         return ()
     return notes_on_arguments(
-        snapshot.loaded_tool(call.tool_name), call, json.loads(called_with.head), call.version.input_schema
+        snapshot.loaded_tool(call.tool_name), call, json.loads(arguments_excerpt.head), call.version.input_schema
     )
 
 
-def default_step(picture: PlanOverview) -> int:
+def default_step(overview: PlanOverview) -> int:
     """Return the step to open first: one that waits for people, failed or runs, else the first.
 
     Never a call of an agent, because the agent handles its result and the agent's step shows what people have to do.
     """
     order = ("human", "danger", "run")
-    own = [step for step in picture.steps if step.step.parent_id is None and step.word.hue in order]
+    own = [step for step in overview.steps if step.step.parent_id is None and step.word.hue in order]
     found = sorted((order.index(step.word.hue), step.number) for step in own)
-    return found[0][1] if found else min(picture.by_number, default=0)
+    return found[0][1] if found else min(overview.by_number, default=0)
 
 
 def step_level(step: Step) -> str:
@@ -311,9 +311,9 @@ def _excerpt(step: Step, part: str) -> Excerpt | None:
     return Excerpt(shown, size - len(head) + len(shown))
 
 
-def _arguments(picture: PlanOverview, parameters: Mapping[str, Any]) -> Iterator[StepArgument]:
-    writers = {row.key: row.step_id for row in picture.memory}
-    for step in picture.steps:
+def _arguments(overview: PlanOverview, parameters: Mapping[str, Any]) -> Iterator[StepArgument]:
+    writers = {row.key: row.step_id for row in overview.memory}
+    for step in overview.steps:
         if step.step.expected_key:
             writers[step.step.expected_key] = step.number
     for name, value in parameters.items():

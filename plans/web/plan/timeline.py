@@ -165,10 +165,10 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
     yield from sorted(placed, key=attrgetter("offset"))
 
 
-def _do_not_overlap(left: Tick, right: Tick) -> bool:
+def _do_not_overlap(left_tick: Tick, right_tick: Tick) -> bool:
     """Return whether the left label ends before the right one begins."""
-    before = _width(right) if right.is_end else HALF_OF_NOW if right.label == NOW_LABEL else 0.0
-    return left.offset + _width(left) <= right.offset - before
+    before = _width(right_tick) if right_tick.is_end else HALF_OF_NOW if right_tick.label == NOW_LABEL else 0.0
+    return left_tick.offset + _width(left_tick) <= right_tick.offset - before
 
 
 def _width(tick: Tick) -> float:
@@ -260,9 +260,9 @@ def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tup
     return found, begun
 
 
-def _has_failed(retry: Event) -> bool:
+def _has_failed(retry_event: Event) -> bool:
     """Return whether an attempt failed, not merely deferred or handed over; only failures record `of`."""
-    return "of" in retry.data_json and retry.data_json.get("error") != DRIFTED
+    return "of" in retry_event.data_json and retry_event.data_json.get("error") != DRIFTED
 
 
 def _has_run(step: Step, before: datetime) -> bool:
@@ -270,10 +270,10 @@ def _has_run(step: Step, before: datetime) -> bool:
     return step.call is not None and step.call.started_at is not None and step.call.started_at < before
 
 
-def _attempt_before_retry(retry: Event) -> list[Interval]:
+def _attempt_before_retry(retry_event: Event) -> list[Interval]:
     """Return the failed attempt before a person retried the step."""
-    began, ended = (parse_datetime(str(retry.data_json.get(name, ""))) for name in ("began", "ended"))
-    return [Interval(retry.step_id or 0, "retry", began, ended)] if began and ended else []
+    began, ended = (parse_datetime(str(retry_event.data_json.get(name, ""))) for name in ("began", "ended"))
+    return [Interval(retry_event.step_id or 0, "retry", began, ended)] if began and ended else []
 
 
 def _interval(step: Step, begin: datetime, end: datetime | None, *, kind: Kind = "working") -> list[Interval]:
