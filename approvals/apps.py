@@ -18,14 +18,14 @@ class ApprovalsConfig(AppConfig):
 
         from approvals.audit import accounts, restore_guard  # noqa: PLC0415 (as above)
         from approvals.audit.log import on_fact  # noqa: PLC0415 (as above)
-        from approvals.grants import usage  # noqa: PLC0415 (as above)
+        from approvals.grants import coverage  # noqa: PLC0415 (as above)
         from approvals.notifications import outbox  # noqa: PLC0415 (as above)
         from catalog.access import sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit.log")
         fact.connect(restore_guard.on_fact, dispatch_uid="approvals.audit.restore_guard")
         fact.connect(outbox.on_fact, dispatch_uid="approvals.notifications.outbox")
-        fact.connect(usage.on_fact, dispatch_uid="approvals.grants.usage")
+        fact.connect(coverage.on_fact, dispatch_uid="approvals.grants.coverage")
         signals.user_logged_in.connect(accounts.on_sign_in, dispatch_uid="approvals.audit.accounts")
         signals.user_logged_out.connect(accounts.on_sign_out, dispatch_uid="approvals.audit.accounts")
         signals.user_login_failed.connect(accounts.on_failed_sign_in, dispatch_uid="approvals.audit.accounts")

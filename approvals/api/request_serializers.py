@@ -9,7 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, PolicyRevision, Round
-from approvals.policies import eligibility
+from approvals.policies import eligibility, quorum
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import ORDERS, STATUSES
 from approvals.requests.privacy import mask_preview
@@ -295,7 +295,7 @@ class ApprovalSerializer(CoordinationSerializer):
     def get_one_more(self, request: ApprovalRequest) -> str | None:
         """Return why one more approval is required than the policy says, or None."""
         is_pending = request.status == RequestStatus.PENDING
-        return (eligibility.extra_approval_reason(request, self.context["viewer"]) or None) if is_pending else None
+        return (quorum.extra_approval_reason(request, self.context["viewer"]) or None) if is_pending else None
 
     def get_arguments(self, request: ApprovalRequest) -> dict[str, Any]:
         """Return the arguments of the call, redacted."""

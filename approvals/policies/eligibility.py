@@ -1,10 +1,10 @@
-"""Eligibility: users who may decide a request, delegation, and sufficiency of the approvals.
+"""Eligibility: users who may decide a request, and delegation.
 
-Never writes. Requesters and editors of a call may not decide it, not even superusers. Each person has one vote in
-total; members of several stages' groups are assigned by matching, so that the order of votes never matters.
+Never writes. Requesters and editors of a call may not decide it, not even superusers. Whether the approvals are enough
+is decided in `approvals.policies.quorum`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from itertools import takewhile
 from typing import Any, Protocol
 
@@ -15,9 +15,7 @@ from django.db.models import Q, QuerySet
 from approvals.audit.accounts import groups_held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policies.rulebook import Rule, rule_for
-from approvals.policy_language import stages
-from approvals.policy_language.stages import Stage, unfilled_stages
-from approvals.states import ReviewVerdict
+from approvals.policy_language.stages import Stage
 from catalog.access.roles import (
     ADMINISTRATOR,
     REVIEWER,
@@ -60,22 +58,8 @@ def counting_groups(rule: StageTerms, user: User) -> frozenset[str]:
     return stage_groups if rule.escalated_to in held else held & all_groups
 
 
-def is_satisfied(rule: StageTerms, people: Iterable[User]) -> bool:
-    """Return True if the approvals of these people satisfy the rule."""
-    return bool(rule.stages) and not unmet_stages(rule, people)
-
-
-def unmet_stages(rule: StageTerms, people: Iterable[User]) -> list[Stage]:
-    """Return the stages that these people do not fill, with the number of missing approvals."""
-    distinct = {person.pk: person for person in people}.values()
-    return unfilled_stages(rule.stages, [counting_groups(rule, person) for person in distinct])
-
-
 MAX_CANDIDATES = 200
 """Maximum number of users checked as possible deciders of a request."""
-EXTRA_APPROVAL_REASON = (
-    "This call uses values from a step that its approver changed or answered, so one more person must approve it."
-)
 
 
 def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -> str | None:
@@ -136,57 +120,9 @@ def editor_counts(request: ApprovalRequest, user: User) -> bool:
     return round_.editor_id != user.pk or _editor_may_approve(round_, rule_for(request))
 
 
-def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule | None = None) -> bool:
-    """Return True if these approvals, people loaded, satisfy the rule; each reviewer must still be eligible."""
-    rule = rule or rule_for(request)
-    counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
-    counting = [each for each in counting if _is_vote_authorized(request, each)]
-    if not is_satisfied(rule, voters(counting)):
-        return False
-    return _has_independent_approver(request, {each.person_id for each in counting}, rule)
-
-
-def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
-    """Return the reason for which a request needs one approval more than its rule requires; empty if it does not.
-
-    Considers the approvals given, or the viewer's if there are none. Needs a request from `with_related`.
-    """
-    given = {review.person_id for review in approvals_of(request)}
-    people = given or {viewer.pk}
-    return "" if _has_independent_approver(request, people, rule_for(request)) else EXTRA_APPROVAL_REASON
-
-
 def is_input_author(request: ApprovalRequest, user: User) -> bool:
     """Return True if the user changed or answered an earlier step whose values the call uses."""
     return user.pk in request.input_authors
-
-
-def _has_independent_approver(request: ApprovalRequest, people: Collection[int], rule: Rule) -> bool:
-    """Return True if at least one of these people is no author of the call's input."""
-    return rule.allow_self_review or not request.input_authors or not set(request.input_authors).issuperset(people)
-
-
-def _is_vote_authorized(request: ApprovalRequest, review: Review) -> bool:
-    """Return True if the vote is the reviewer's own, or the delegation it was given under still exists."""
-    giver = review.on_behalf_of_id
-    return giver is None or any(
-        each.by_id == giver and each.to_id == review.person_id for each in request.delegations.all()
-    )
-
-
-def missing_stages(request: ApprovalRequest) -> list[stages.Stage]:
-    """Return the stages that still lack approvals in the current round of a request from `with_related`."""
-    return unmet_stages(rule_for(request), voters(approvals_of(request)))
-
-
-def approvals_of(request: ApprovalRequest) -> list[Review]:
-    """Return the approvals that count, of a request from `with_related`."""
-    return [review for review in request.reviews.all() if review.verdict == ReviewVerdict.APPROVE and review.counts]
-
-
-def voters(reviews: Iterable[Review]) -> list[User]:
-    """Return the users whose votes the reviews are; a delegate's review is the vote of the user who delegated."""
-    return [review.on_behalf_of or review.person for review in reviews]
 
 
 def review_audit_details(review: Review) -> dict[str, Any]:

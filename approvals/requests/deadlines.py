@@ -14,9 +14,9 @@ from django.db.models import F, Q, QuerySet
 
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policies.rulebook import rule_from_revision
+from approvals.requests.held_calls import EXPIRED, Refusal, refuse_call
 from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_request, next_reminder
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
-from approvals.requests.resolution import EXPIRED, Refusal, refuse_call
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc

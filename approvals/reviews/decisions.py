@@ -1,7 +1,7 @@
-"""Decisions on requests: validating and recording reviews, applying them, undoing and revoking.
+"""Decisions on requests: validating and recording reviews, undoing and revoking.
 
 Every verdict is one conditional UPDATE with its review, facts and audit entry. A decision is validated before anything
-is locked or stored.
+is locked or stored. `approvals.reviews.effects` applies it to the call when its undo window ends.
 """
 
 from collections.abc import Mapping
@@ -19,29 +19,30 @@ from approvals.models import ApprovalRequest, Comment, Review, Round
 from approvals.policies.eligibility import (
     delegator_of,
     editor_counts,
-    is_enough,
     may_decide,
     may_revoke_approval,
     review_audit_details,
 )
-from approvals.requests import resolution
+from approvals.policies.quorum import is_enough
+from approvals.requests import held_calls
 from approvals.requests.deadlines import EXPIRED_UNANSWERED, expire_if_due, run_window_end
+from approvals.requests.held_calls import Refusal
 from approvals.requests.lifecycle import check_text, lock_request
 from approvals.requests.queries import counted_approvals, current_round, last_review, status_sentence
-from approvals.requests.resolution import Refusal
 from approvals.reviews.confirmation import check_sign_in_age
 from approvals.reviews.edits import Edit, apply_edit, check_edit, narrow_to_hunks, undo_edit
-from approvals.states import APPLYING, FAIL, REJECTION_EFFECTS, UNDOABLE, RequestStatus, ReviewVerdict
+from approvals.reviews.effects import apply_decision
+from approvals.states import FAIL, REJECTION_EFFECTS, UNDOABLE, RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed, user_display_name
 from catalog.calls import vault
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc, json_size
-from catalog.core.transactions import move, move_row, retry_on_deadlock, run_each
+from catalog.core.transactions import move, move_row, retry_on_deadlock
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, ParameterError, field_error, nested_errors
 from catalog.schemas import ArgumentProblem, check_json_arguments, compile_schema, raise_for_problems
 from catalog.secrets.placeholders import redact_text, without_macs
-from catalog.signals import announce_call_change, record_fact
+from catalog.signals import record_fact
 from catalog.states import CallStatus
 
 MAX_RESPONSE = 256 * 1024
@@ -343,8 +344,8 @@ def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> Approval
         record_fact("approval.revoked", call=current.call, by=by, **details)
         _store_comment(current, by, comment)
         words = f": {comment.strip()}" if comment.strip() else "."
-        resolution.refuse_call(
-            current, Refusal(resolution.REVOKED, f"Revoked by {user_display_name(by)}{words}", by), now=now
+        held_calls.refuse_call(
+            current, Refusal(held_calls.REVOKED, f"Revoked by {user_display_name(by)}{words}", by), now=now
         )
         current.refresh_from_db()
         return current
@@ -358,38 +359,3 @@ def _mark_revoked(request: ApprovalRequest, now: datetime) -> None:
         raise Conflict("This approval can still be undone by its reviewer. It can be revoked after the undo window.")
     in_effect = ApprovalRequest.objects.filter(pk=request.pk, effective_at__lte=now)
     move(in_effect, to=RequestStatus.REVOKED, applied_at=request.applied_at or now)
-
-
-def apply_due(now: datetime, limit: int = 100) -> int:
-    """Apply decisions whose undo window is over, each in its own transaction; return their number."""
-    due = ApprovalRequest.objects.filter(
-        status__in=APPLYING, applied_at=None, decided_at__isnull=False, effective_at__lte=now
-    )
-    requests = due.select_related("call").order_by("effective_at")[:limit]
-    return run_each(lambda request: apply_decision(request, now), requests)
-
-
-def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review | None = None) -> bool:
-    """Apply a decision to its call, once; return True if it was applied now. `decided_by` is its review, if known."""
-    with transaction.atomic(savepoint=False):
-        announce_call_change(request.call)
-        decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
-        if not decided.filter(applied_at=None, effective_at__lte=now).update(applied_at=now):
-            return False
-        request.applied_at = now
-        review = decided_by or last_review(request)
-        if request.status == RequestStatus.APPROVED:
-            resolution.release_call(request, by=review.person if review else None)
-        elif review is not None:
-            _apply_to_call(request, review, now)
-        return True
-
-
-def _apply_to_call(request: ApprovalRequest, review: Review, now: datetime) -> None:
-    """End a call according to its reviewer's verdict."""
-    if review.verdict == ReviewVerdict.RESPOND:
-        resolution.respond_for_tool(request, review, now=now)
-    elif review.verdict == ReviewVerdict.REQUEST_CHANGES:
-        resolution.send_back_call(request, review, now=now)
-    else:
-        resolution.refuse_call(request, resolution.refusal_from_review(review), now=now)

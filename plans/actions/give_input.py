@@ -8,7 +8,7 @@ address; `plans.engine.questions` handles them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from approvals.requests.resolution import SENT_BACK
+from approvals.requests.held_calls import SENT_BACK
 from catalog.access.roles import user_display_name
 from catalog.calls import vault
 from catalog.core.transactions import retry_on_deadlock

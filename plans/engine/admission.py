@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
-from approvals.requests import consumption, resolution
+from approvals.requests import held_calls, start_check
 from approvals.reviews.edits import summarise_edits
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
@@ -208,7 +208,7 @@ def _refuse_if_rejected_before(start: StartContext, order: PreparedCall) -> bool
 def rejected_request(plan_ref: str, order: PreparedCall) -> ApprovalRequest | None:
     """Return the first rejected request of the plan with the same tool and arguments, or None."""
     tool = order.target.tool
-    return resolution.find_previous_rejection(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
+    return held_calls.find_previous_rejection(plan_ref, tool.name, tool.input_schema, order.text, order.secrets)
 
 
 def refuse_as_before(start: StartContext, order: PreparedCall, first: ApprovalRequest) -> Call:
@@ -217,7 +217,7 @@ def refuse_as_before(start: StartContext, order: PreparedCall, first: ApprovalRe
     call.created_at = start.tx.now
     if not statements.insert_step_call(start.tx.cursor, start.step, call):
         raise Conflict("Another worker took over this step before its call could be rejected.")
-    resolution.repeat_rejection(call, first)
+    held_calls.repeat_rejection(call, first)
     return call
 
 
@@ -282,7 +282,7 @@ def _start_handed_back(start: StartContext, call: Call) -> RunningCall:
     """
     order = _prepare_unchanged(call)
     try:
-        consumption.recheck_consumed(call, order.target.fingerprint, order.target.implementation_digest)
+        start_check.recheck_consumed(call, order.target.fingerprint, order.target.implementation_digest)
     except (ApprovalExpired, Invalidated) as change:
         raise ToolError(f"{change} It was approved but has not run; request it again.") from None
     _ask_gate(start, order)

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from approvals.errors import Drift
-from approvals.requests import deadlines, lifecycle, resolution
+from approvals.requests import deadlines, held_calls, lifecycle
+from approvals.requests.held_calls import SENT_BACK
 from approvals.requests.queries import last_review
-from approvals.requests.resolution import SENT_BACK
 from approvals.reviews.edits import changed_fields
 from approvals.states import FAIL, OPEN, RequestStatus
 from catalog.calls import vault
@@ -111,7 +111,7 @@ def withdraw_if_rejected_before(call: Call) -> bool:
 
     The step then requests a new approval and is rejected again: the approver may not have seen the first rejection.
     """
-    first = resolution.find_previous_rejection(
+    first = held_calls.find_previous_rejection(
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.load_call_secrets(call)
     )
     if first is not None:

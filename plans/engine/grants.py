@@ -8,8 +8,8 @@ person.
 from collections.abc import Collection
 from datetime import datetime
 
-from approvals.grants import usage
-from approvals.grants.usage import GrantCandidate
+from approvals.grants import coverage
+from approvals.grants.coverage import GrantCandidate
 from approvals.policies.rulebook import Rule
 from approvals.requests import limits
 from catalog.core.transactions import move
@@ -38,7 +38,7 @@ def is_covered_by_grant(plan: PlanSnapshot, order: PreparedCall, rule: Rule, ste
     """Return whether a grant covers a call that the rule would hold; no query if the tool allows no grants."""
     if order.target.grant_limits is None:
         return False
-    return usage.find_covering(grant_query(plan, order, requesters_of(plan, order, step_pk)), rule) is not None
+    return coverage.find_covering(grant_query(plan, order, requesters_of(plan, order, step_pk)), rule) is not None
 
 
 def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
@@ -48,12 +48,12 @@ def is_still_covered(hold: HeldCall, call: Call, *, now: datetime) -> bool:
     """
     people = requesters_of(hold.plan, hold.order, hold.step.pk)
     candidate = grant_query(hold.plan, hold.order, people, input_authors_of(hold.step))
-    return usage.is_still_valid(call, candidate, hold.rule, now=now)
+    return coverage.is_still_valid(call, candidate, hold.rule, now=now)
 
 
 def end_denied_grants(plan: PlanSnapshot, order: PreparedCall) -> None:
     """End the grants that cover a call denied by a policy."""
-    usage.end_denied_grants(grant_query(plan, order, set()))
+    coverage.end_denied_grants(grant_query(plan, order, set()))
 
 
 def grant_query(
@@ -96,12 +96,12 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) 
     else:
         people = requesters_of(hold.plan, hold.order, hold.step.pk)
         candidate = grant_query(hold.plan, hold.order, people, input_authors_of(hold.step))
-        grant = usage.consume_use(candidate, hold.rule, now=tx.now)
+        grant = coverage.consume_use(candidate, hold.rule, now=tx.now)
         if grant is None:
             return None
         call = _store_running(tx, hold)
         CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-        usage.record_grant_use(grant, call, now=tx.now)
+        coverage.record_grant_use(grant, call, now=tx.now)
     record_call_event(tx, "call.started", call, level=hold.order.level, attempt=call.attempt)
     state = (preview.state_token or None) if preview else None
     budget = engine_limits.spend_call(tx.cursor, hold.plan)

@@ -18,7 +18,7 @@ from django.db import transaction
 from approvals.audit import restore_guard
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
-from approvals.requests import consumption, deadlines, lifecycle
+from approvals.requests import deadlines, lifecycle, start_check
 from approvals.requests.digests import ApprovalBinding
 from approvals.requests.lifecycle import RequestProvenance
 from approvals.reviews import edits
@@ -359,7 +359,7 @@ def _start_approved(
         if _release_if_paused(tx, resume, turn):
             return None
         limits.check_budget(tx.cursor, resume.plan)
-        approved = consumption.consume(call, binding, now=tx.now)
+        approved = start_check.consume(call, binding, now=tx.now)
         if not statements.start_call(tx.cursor, call.pk, fence=resume.step.attempt, now=tx.now):
             raise Conflict("The call was settled before it could start.")
         call.fence, call.attempt, call.started_at = resume.step.attempt, call.attempt + 1, tx.now

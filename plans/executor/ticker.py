@@ -16,7 +16,7 @@ from django.db import connection
 from approvals.audit.restore_guard import RestoreMonitor
 from approvals.notifications.delivery import DeliveryThread, clear_deliveries
 from approvals.requests import deadlines, lifecycle
-from approvals.reviews import decisions
+from approvals.reviews import effects
 from catalog.access.sign_in import clear_sign_in_counts
 from catalog.core import clock
 from catalog.core.rate_limits import MAX_CLEARED_ROWS, clear_rate_buckets
@@ -163,7 +163,7 @@ class Ticker:
             self._executor.end_overdue()
 
     def _apply(self) -> None:
-        self._done += decisions.apply_due(clock.now())
+        self._done += effects.apply_due(clock.now())
 
     def _void(self) -> None:
         lifecycle.invalidate_outdated()

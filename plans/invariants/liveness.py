@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from approvals.requests.resolution import SENT_BACK
+from approvals.requests.held_calls import SENT_BACK
 from catalog.states import CallStatus
 from plans.invariants.base import CheckInput, Finding, findings, invariant, rows, step_findings
 from plans.models import Plan

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests import deadlines
-from approvals.reviews import decisions
+from approvals.reviews import effects
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from plans.actions.control import cancel_plan
@@ -36,7 +36,7 @@ def cancel(plan: Plan) -> str:
 def apply_decision(request: ApprovalRequest) -> int:
     """Do what the ticker does at the end of the undo window."""
     assert request.effective_at
-    return decisions.apply_due(request.effective_at)
+    return effects.apply_due(request.effective_at)
 
 
 def expire(request: ApprovalRequest) -> bool:

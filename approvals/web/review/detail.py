@@ -12,7 +12,8 @@ from django.contrib.auth.models import User
 from django.utils.translation import gettext, ngettext
 
 from approvals.models import ApprovalRequest, Review
-from approvals.policies.eligibility import candidate_reviewers, extra_approval_reason, is_input_author, may_decide
+from approvals.policies.eligibility import candidate_reviewers, is_input_author, may_decide
+from approvals.policies.quorum import extra_approval_reason
 from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language.sentences import expiry_consequence
 from approvals.queue.precedents import precedents_for

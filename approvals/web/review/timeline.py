@@ -11,7 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from approvals.models import ApprovalRequest, Review
-from approvals.policies.eligibility import approvals_of, is_requester, missing_stages
+from approvals.policies.eligibility import is_requester
+from approvals.policies.quorum import approvals_of, missing_stages
 from approvals.policies.rulebook import rule_for
 from approvals.policy_language.stages import Stage
 from approvals.states import END_SENTENCES, ReviewVerdict

@@ -21,7 +21,7 @@ from approvals.audit.restore_guard import (
 from approvals.audit.verification import verify
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
-from approvals.requests.consumption import consume
+from approvals.requests.start_check import consume
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import RestoredDatabase

@@ -8,9 +8,10 @@ from django.contrib.auth.models import Group, User
 
 from approvals.errors import Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.policies.eligibility import delegator_of, may_decide, missing_stages
-from approvals.requests.consumption import consume
+from approvals.policies.eligibility import delegator_of, may_decide
+from approvals.policies.quorum import missing_stages
 from approvals.requests.queries import request_for
+from approvals.requests.start_check import consume
 from approvals.reviews.decisions import decide
 from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock

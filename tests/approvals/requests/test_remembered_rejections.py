@@ -7,7 +7,7 @@ from cryptography.fernet import Fernet
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.deadlines import expire_due
-from approvals.requests.resolution import find_previous_rejection
+from approvals.requests.held_calls import find_previous_rejection
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from catalog.core import clock

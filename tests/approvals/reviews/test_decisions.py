@@ -6,7 +6,8 @@ import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from approvals.requests.queries import request_for
-from approvals.reviews.decisions import apply_due, decide, undo_decision
+from approvals.reviews.decisions import decide, undo_decision
+from approvals.reviews.effects import apply_due
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -6,7 +6,8 @@ import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
 from approvals.requests.queries import status_sentence
-from approvals.reviews.decisions import apply_due, revoke, undo_decision
+from approvals.reviews.decisions import revoke, undo_decision
+from approvals.reviews.effects import apply_due
 from approvals.states import ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

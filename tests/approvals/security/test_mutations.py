@@ -13,11 +13,11 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, models, transaction
 
 from approvals.errors import ApprovalExpired, Invalidated
-from approvals.grants import usage
+from approvals.grants import coverage
 from approvals.models import ApprovalRequest, Delegation, Grant, Instance, PolicyRevision, Review, Round
 from approvals.policies.rulebook import rule_from_revision
-from approvals.requests.consumption import consume
 from approvals.requests.queries import request_for
+from approvals.requests.start_check import consume
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import Conflict
@@ -157,7 +157,7 @@ def test_mutated_call_is_not_covered_by_a_grant(ada, admin):
 
     def is_let_start() -> bool:
         with transaction.atomic():
-            used = usage.consume_use(call, rule, now=clock.now())
+            used = coverage.consume_use(call, rule, now=clock.now())
             transaction.set_rollback(True)
         return used is not None
 

@@ -9,9 +9,10 @@ from django.db import transaction
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.audit.verification import verify
 from approvals.models import ApprovalRequest, Review, Round
-from approvals.requests.consumption import consume
 from approvals.requests.deadlines import expire_due
-from approvals.reviews.decisions import apply_due, decide, undo_decision
+from approvals.requests.start_check import consume
+from approvals.reviews.decisions import decide, undo_decision
+from approvals.reviews.effects import apply_due
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call

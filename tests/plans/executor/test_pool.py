@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 
 from approvals.models import ApprovalRequest
 from approvals.requests import deadlines
-from approvals.reviews import decisions
+from approvals.reviews import effects
 from catalog.core import clock
 from catalog.dispatch.pipeline import CallOutcome
 from catalog.models import Call, IdempotencyKey
@@ -65,7 +65,7 @@ def test_errors_are_logged_without_their_message(stage, ada, monkeypatch, caplog
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(loop, "claim_work", fail)
-    monkeypatch.setattr(decisions, "apply_due", fail)
+    monkeypatch.setattr(effects, "apply_due", fail)
     monkeypatch.setattr(deadlines, "next_due", fail)
     pool = ExecutorPool(threads=1)
     with caplog.at_level(logging.INFO, "toolgate"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policies.eligibility import is_satisfied, unmet_stages
+from approvals.policies.quorum import is_satisfied, unmet_stages
 from approvals.policies.rulebook import rule_from_revision
 from approvals.policy_language.stages import Stage, people_in_words, unfilled_stages
 from tests.approvals.factories import set_rule

@@ -9,8 +9,8 @@ from django.contrib.auth.models import Group, User
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, AuditEntry, Instance, PolicyRevision
 from approvals.policies.rulebook import rule_from_revision
-from approvals.requests.consumption import consume
 from approvals.requests.digests import action_digest, intent_digest
+from approvals.requests.start_check import consume
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import Conflict

@@ -24,7 +24,7 @@ from approvals.grants.services import (
     scope_mapping,
 )
 from approvals.models import Grant, GrantUse, Instance
-from approvals.policies import eligibility
+from approvals.policies.quorum import is_satisfied
 from approvals.policies.rulebook import Rule
 from approvals.states import ReviewVerdict
 from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
@@ -154,7 +154,7 @@ def _maker_may_approve(maker: User, candidate: GrantCandidate, rule: Rule) -> bo
     """Return True if the creator could approve the call alone now, by the four-eyes principle and the rule's groups."""
     if not maker.is_active or (maker.pk in candidate.barred and not rule.allow_self_review):
         return False
-    return eligibility.is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
+    return is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:

@@ -9,8 +9,9 @@ from datetime import datetime
 from approvals.audit.restore_guard import ensure_start_allowed
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, Round
-from approvals.policies.eligibility import is_enough, may_decide
+from approvals.policies.eligibility import may_decide
 from approvals.policies.gate import gate
+from approvals.policies.quorum import is_enough
 from approvals.policies.rulebook import Rule, call_facts, rule_for, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.lifecycle import UNFILLED, hides_defaults, lock_request
