@@ -18,14 +18,9 @@ from config.serving.handler import ThreadedHandler  # noqa: E402
 from config.serving.lifespan import Lifespan  # noqa: E402
 from config.serving.mcp import McpRouter, McpServer  # noqa: E402
 from config.serving.request_headers import SingleHeaders  # noqa: E402
-from plans.live.feed import current_feed  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
+from plans.live.waits import until_settled  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
-
-
-async def wait_for_call(call_id: str, seconds: float) -> str:
-    """Wait for a call on the feed of this event loop; return the call that represents it afterwards."""
-    return await current_feed().call_settled(call_id, seconds)
 
 
 def build_application(*, executes: bool) -> ProtocolTypeRouter:
@@ -34,7 +29,7 @@ def build_application(*, executes: bool) -> ProtocolTypeRouter:
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes, around=mcp.run),
-            "http": SingleHeaders(McpRouter(mcp, WaitForCall(ThreadedHandler(), wait_for_call))),
+            "http": SingleHeaders(McpRouter(mcp, WaitForCall(ThreadedHandler(), until_settled))),
             "websocket": SingleHeaders(URLRouter(websocket_urlpatterns)),
         }
     )

@@ -43,7 +43,7 @@ def _register_with_transactions() -> None:
     from plans.engine.approval_effects import HANDLERS
     from plans.engine.reports import count_review
     from plans.live.feed import notify_feeds
-    from plans.live.long_polling import wake_waiters
+    from plans.live.waits import wake_waiters
     from plans.store import transactions
 
     fact.connect(transactions.record_fact_event, dispatch_uid="plans.store.transactions")

@@ -29,7 +29,8 @@ from plans.api.serializers import (
     RevealBody,
     RevealedSerializer,
 )
-from plans.live.long_polling import WAIT_HEADER, read_soon
+from plans.live.long_polling import WAIT_HEADER
+from plans.live.waits import read_soon
 from plans.models import Plan
 from plans.store import selectors
 from plans.store.privacy import content_response_for, hidden_call_parts, mask_call, reveal_private_values

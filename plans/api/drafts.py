@@ -27,7 +27,8 @@ from plans.actions.create import PlanProblems
 from plans.api.calls import UNFINISHED_STATUSES, CallEndpoint
 from plans.api.plans import PlanEndpoint, problems_response
 from plans.api.serializers import CALL_STATUSES, MAX_WAIT, PLAN_REFUSED, PlanDetailSerializer, PlanProblemSerializer
-from plans.live.long_polling import DRAFT, WAIT_HEADER, wait_briefly
+from plans.live.long_polling import DRAFT, WAIT_HEADER
+from plans.live.waits import wait_briefly
 from plans.llm.provider import NotConfigured
 from plans.planner import drafts
 from plans.planner.drafts import LONGEST_REQUEST, FinishedDraft

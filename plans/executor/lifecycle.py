@@ -16,7 +16,7 @@ from django.db import connection
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.live.feed import current_feed
-from plans.live.long_polling import end_waits
+from plans.live.waits import end_waits
 
 DRAIN_SECONDS = 30.0
 INTERRUPTED_STATUS = 130

@@ -19,15 +19,11 @@ from typing import TypeVar
 
 from django.db import close_old_connections
 
-from approvals.requests.lifecycle import CHANGED_PREFIX
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import log_unexpected
-from catalog.models import Call
-from catalog.states import TERMINAL, CallStatus
 from plans.live.broadcast import BroadcastChannel, Notifications
 from plans.live.streaming import ModelOutputStream
 from plans.models import Event, Plan
-from plans.states import StepStatus
 
 EVENTS_AT_ONCE = 500
 MAX_BUFFERED_EVENTS = 1000
@@ -193,24 +189,6 @@ class Feed:
         with _registered_event(self._bells) as bell:
             yield bell
 
-    async def call_settled(self, call_id: str, seconds: float) -> str:
-        """Wait until the call has ended or `seconds` have passed; return at once if it has ended or does not exist.
-
-        Returns the id of the call waited for last: a call that is replaced by a new request is followed.
-        """
-        found = await self.run(_open_call, call_id)
-        if found is None:
-            return call_id
-        with self.listen(found) as bell, contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while True:
-                    call_id, goes_on = await self.run(standing_in, call_id)
-                    if not goes_on:
-                        break
-                    await bell.wait()
-                    bell.clear()
-        return call_id
-
     def poke(self, plan_ref: str, last_seq: int) -> None:
         """Notify the feed, from any thread, of a plan's events up to `last_seq`; wakes the loop once for many."""
         if not self._bells and plan_ref not in self._plans and not self._others.is_enabled:
@@ -304,24 +282,6 @@ def _with_fresh_connection(function: Callable[[], ResultT]) -> ResultT:
 
 def _last_seqs(plan_refs: list[str]) -> Notifications:
     return dict(Plan.objects.filter(public_id__in=plan_refs).values_list("public_id", "last_seq")) if plan_refs else {}
-
-
-def _open_call(call_id: str) -> str | None:
-    """Return the plan of a call; None if the call has ended or does not exist."""
-    calls = Call.objects.filter(public_id=call_id).exclude(status__in=TERMINAL)
-    return calls.values_list("plan_ref", flat=True).first()
-
-
-def standing_in(call_id: str) -> tuple[str, bool]:
-    """Return the call that replaced a call whose approval was invalidated, and whether it is still open.
-
-    An invalidated call without a replacement counts as open while its step is in progress: a new request will follow.
-    """
-    columns = "status", "error_kind", "replacements__public_id", "step__status"
-    status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
-    if status != CallStatus.CANCELLED or not kind.startswith(CHANGED_PREFIX):
-        return call_id, status not in TERMINAL
-    return standing_in(successor) if successor else (call_id, step == StepStatus.IN_PROGRESS)
 
 
 _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}

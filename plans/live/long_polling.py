@@ -1,90 +1,17 @@
-"""Long polling: requests wait briefly on their own thread, or longer as a coroutine without a thread of Django's.
+"""Long polling: a view answers at once, with a header that names the wait, and the ASGI middleware here waits.
 
-For a longer wait a view answers at once, with a header that names the wait; the ASGI middleware here holds the answer
-back, waits, and sends the call's state afterwards. If the process stops or the database is unavailable, it sends the
-held answer.
+It holds the answer back and no thread of Django's, and sends the call's state afterwards. If the process stops or the
+database is unavailable, it sends the held answer.
 """
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from time import monotonic
-from typing import TypeVar
 
 from catalog.core.asgi import App, Message, Receive, Scope, Send
 from catalog.core.transactions import log_unexpected
-from catalog.models import Call
 from catalog.rest.problems import DATABASE_UNAVAILABLE
-from catalog.states import PUBLIC_STATUS
-from plans.store.transactions import latest_transaction
-
-BRIEF_WAIT_SECONDS = 0.05
-PLANS_REMEMBERED = 1024
-ResultT = TypeVar("ResultT")
-_waiters: dict[str, set[threading.Event]] = {}
-_last_seqs: dict[str, int] = {}
-"""The numbers of the last events that this process committed, of the plans it did so for last."""
-_lock = threading.Lock()
-
-
-def read_soon(call: Call, read: Callable[[], ResultT], is_running: Callable[[ResultT], bool]) -> ResultT:
-    """Return the result of `read` once the call no longer runs, or after 50 ms; saves a second request for fast tools.
-
-    It reads after each commit for the plan and at the end, never in between: a read would only compete with the thread
-    that runs the call. It must be called in the thread that stored the call.
-    """
-    if PUBLIC_STATUS[call.status] != "running":
-        return read()
-    ends = monotonic() + BRIEF_WAIT_SECONDS
-    with _wait_event(call.plan_ref, _stored_seq(call.plan_ref)) as bell:
-        while True:
-            bell.wait(max(0.0, ends - monotonic()))
-            bell.clear()
-            found = read()
-            if not is_running(found) or monotonic() >= ends:
-                return found
-
-
-def _stored_seq(plan_ref: str) -> int:
-    """Return the number of the last event that this thread committed for the plan, 0 if it committed another since."""
-    tx = latest_transaction()
-    return tx.last_seq if tx is not None and tx.plan_ref == plan_ref else 0
-
-
-def wait_briefly(call: Call) -> None:
-    """Return when the call no longer runs, or after 50 ms."""
-    status = Call.objects.filter(pk=call.pk).values_list("status", flat=True)
-    read_soon(call, status.get, lambda found: PUBLIC_STATUS[found] == "running")
-
-
-@contextmanager
-def _wait_event(plan_ref: str, seen: int) -> Iterator[threading.Event]:
-    """Yield an event that is set by each commit for the plan from now on, and at once if there was one after `seen`."""
-    bell = threading.Event()
-    with _lock:
-        _waiters.setdefault(plan_ref, set()).add(bell)
-        if _last_seqs.get(plan_ref, 0) > seen:
-            bell.set()
-    try:
-        yield bell
-    finally:
-        with _lock:
-            _waiters[plan_ref].discard(bell)
-            if not _waiters[plan_ref]:
-                del _waiters[plan_ref]
-
-
-def wake_waiters(plan_ref: str, last_seq: int) -> None:
-    """Wake the threads that wait for this plan; called after each commit, mostly without waiters."""
-    with _lock:
-        _last_seqs[plan_ref] = max(last_seq, _last_seqs.pop(plan_ref, 0))
-        if len(_last_seqs) > PLANS_REMEMBERED:
-            del _last_seqs[next(iter(_last_seqs))]
-        for bell in _waiters.get(plan_ref, ()):
-            bell.set()
-
+from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"
@@ -100,26 +27,6 @@ KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", 
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
 
 SettledWaiter = Callable[[str, float], Awaitable[str]]
-
-
-_stop_events: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-
-
-def end_waits() -> None:
-    """End all waits because the process stops; may be called in any thread."""
-    for loop, stop in list(_stop_events):
-        loop.call_soon_threadsafe(stop.set)
-
-
-@contextmanager
-def until_stopped() -> Iterator[asyncio.Event]:
-    """Yield an event that is set when the process stops."""
-    mine = asyncio.get_running_loop(), asyncio.Event()
-    _stop_events.add(mine)
-    try:
-        yield mine[1]
-    finally:
-        _stop_events.discard(mine)
 
 
 class WaitForCall:
@@ -160,22 +67,19 @@ class WaitForCall:
 
         None if the client has disconnected.
         """
-        with until_stopped() as stop:
-            settled = asyncio.ensure_future(self.settled(wait.call_id, wait.seconds))
-            refused = asyncio.ensure_future(self._refused(wait, scope))
-            left, stopped = asyncio.ensure_future(_wait_for_disconnect(receive)), asyncio.ensure_future(stop.wait())
-            waits = settled, refused, left, stopped
+
+        async def settled() -> str:
             try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                if refused.done():
-                    return refused.result()
-                if settled.done() and (error := settled.exception()) is not None:
-                    log_unexpected(error)
-                    return wait.call_id
-                return settled.result() if settled.done() else wait.call_id if stopped.done() else None
-            finally:
-                for each in waits:
-                    each.cancel()
+                return await self.settled(wait.call_id, wait.seconds)
+            except Exception as error:  # noqa: BLE001 - the held answer is sent if the call cannot be read, either
+                log_unexpected(error)
+                return wait.call_id
+
+        with until_stopped() as stop:
+            found = await until_one_ends(
+                self._refused(wait, scope), settled(), stop.wait(), until_disconnected(receive)
+            )
+        return wait.call_id if found is True else found
 
     async def _refused(self, wait: "RequestedWait", scope: Scope) -> "HeldResponse":
         """Poll until the client may no longer wait; return the refusal."""
@@ -258,12 +162,6 @@ def _take_requested_wait(start: Message) -> RequestedWait | None:
     start["headers"] = [(key, value) for key, value in start["headers"] if key.lower() != name]
     call_id, seconds, *what = found[0].decode().split(";")
     return RequestedWait(call_id, float(seconds), *what[:1])
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 def _empty_receive() -> Receive:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from catalog.core.transactions import log_unexpected
 from catalog.models import ApiToken
 from plans import metrics
 from plans.live.feed import current_feed
+from plans.live.waits import until_disconnected, until_one_ends
 
 MALFORMED, SIGNED_OUT, NO_RIGHT, NOT_FOUND = 4400, 4401, 4403, 4404
 TRY_AGAIN = 1013
@@ -145,7 +146,7 @@ class Socket(ABC):
         try:
             with metrics.count_open_socket():
                 visitor = await socket.feed.run(socket.enter)
-                await until_one_ends(socket.tell(visitor), socket.recheck_access(visitor), _wait_until_closed(receive))
+                await until_one_ends(socket.tell(visitor), socket.recheck_access(visitor), until_disconnected(receive))
         except SocketRefused as refusal:
             await socket.close(refusal.code, str(refusal))
         except OSError:
@@ -193,22 +194,3 @@ class Socket(ABC):
         """Close with a code and a reason; accepts first, because browsers only then receive them."""
         await self.accept()
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
-
-
-async def until_one_ends(*jobs: Awaitable[object]) -> None:
-    """Run jobs concurrently until one returns or raises; raise its exception."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in ended:
-        task.result()
-
-
-async def _wait_until_closed(receive: Receive) -> None:
-    """Return when the client has disconnected; its messages are ignored."""
-    while (await receive())["type"] != "websocket.disconnect":
-        continue

@@ -1,5 +1,7 @@
 """Callers of the MCP server: a bearer token and its owner, verified for each request and again during long ones.
 
+Also what a request says of its caller: the client's name and the session.
+
 Database work of the MCP server runs in three small thread pools, so that slow work delays only its own kind:
 `in_thread` is for work of milliseconds, `in_call_thread` for calls that are awaited for up to 50 ms, and
 `in_held_thread` for calls that may wait for a tool's preview or for another thread that stores the same call. Of the
@@ -14,12 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import mcp_types as types
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import close_old_connections
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 
+from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed, prefetch_groups, user_for_token
 from catalog.access.tokens import authenticate_token, reload_token
+from catalog.core.asgi import Scope
+from catalog.errors import MalformedJSON
 from catalog.inventory import snapshot
 from catalog.models import ApiToken
 from catalog.rest.authentication import check_scope
@@ -38,6 +46,9 @@ HELD_WAIT_SECONDS = 10.0
 MAX_HELD_CALLS = 16
 """Maximum number of calls of one token that have or wait for a place in the pool of held calls."""
 
+MAX_SESSION = 128
+
+Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT")
 
 
@@ -94,6 +105,43 @@ def live_callers(callers: Iterable[Caller]) -> dict[int, Caller]:
     live = [token for token in tokens if token.is_live and token.user.is_active]
     prefetch_groups(token.user for token in live)
     return {token.pk: Caller(token, user_for_token(token), agents[token.pk]) for token in live}
+
+
+def scope_of(context: Context) -> Scope:
+    """Return the ASGI scope of a request."""
+    request: Any = context.request
+    scope: Scope = request.scope
+    return scope
+
+
+def caller_of(context: Context) -> Caller:
+    """Return the caller of a request."""
+    caller: Caller = scope_of(context)[SCOPE_KEY]
+    return caller
+
+
+def check_arguments(context: Context) -> None:
+    """Raise the MalformedJSON that says why the arguments of a request cannot be read."""
+    fault: MalformedJSON | None = scope_of(context).get(FAULT_KEY)
+    if fault is not None:
+        raise fault
+
+
+def client_of(context: Context) -> str:
+    """Return the name of the client: from `clientInfo`, else its User-Agent."""
+    introduced = context.session.client_params
+    name = introduced.client_info.name if introduced is not None else caller_of(context).user_agent
+    return learnt_waits.client_name(name)
+
+
+def session_of(context: Context) -> str:
+    """Return the session name of a request, empty for the default session. Raises MCPError."""
+    meta = (context.params or {}).get("_meta")
+    name = meta.get("toolgate/session", "") if isinstance(meta, dict) else ""
+    if not isinstance(name, str) or len(name) > MAX_SESSION or "\0" in name:
+        message = f"_meta['toolgate/session'] must be a text of at most {MAX_SESSION} characters."
+        raise MCPError(types.INVALID_PARAMS, message)
+    return name
 
 
 _threads = ThreadPoolExecutor(settings.MCP_THREADS, thread_name_prefix="toolgate-mcp")

@@ -31,8 +31,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
 from plans.engine.holding import CallBusy
 from plans.engine.progress import progress_of
-from plans.live.feed import standing_in
-from plans.live.long_polling import read_soon
+from plans.live.waits import read_soon, standing_in
 from plans.llm.tools import CATEGORY
 from plans.mcp import results
 from plans.mcp.callers import SCOPE, Caller, verify_again

@@ -21,8 +21,8 @@ from sse_starlette.sse import AppStatus
 from catalog.core.asgi import Message, Receive, Scope, Send, measure_as
 from catalog.core.canonical_json import MAX_JSON_BYTES
 from catalog.core.transactions import is_unavailable, log_unexpected
-from plans.live.long_polling import until_stopped
-from plans.live.sockets import is_allowed_origin, until_one_ends
+from plans.live.sockets import is_allowed_origin
+from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 from plans.mcp import waiting
 from plans.mcp.callers import FAULT_KEY, SCOPE_KEY, Caller, in_thread, verify
 from plans.mcp.list_changes import MAX_STREAMS_PER_TOKEN, ListChanges, Stream, StreamsClosed, TooManyStreams
@@ -128,7 +128,7 @@ class McpEndpoint:
         async with self._open_stream(scope) as stream:
             with until_stopped() as stop, suppress(OSError):
                 sent = self._changes.send_events(stream, send)
-                await until_one_ends(sent, stream.ended.wait(), stop.wait(), until_gone(receive))
+                await until_one_ends(sent, stream.ended.wait(), stop.wait(), until_disconnected(receive))
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @asynccontextmanager
@@ -216,9 +216,3 @@ def replay(first: Message, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return receive_again
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        continue

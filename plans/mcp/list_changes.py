@@ -16,9 +16,8 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 
 from catalog.core.asgi import Send
 from catalog.core.transactions import log_unexpected
-from plans.mcp.callers import Caller, in_thread, live_callers
+from plans.mcp.callers import Caller, Context, caller_of, in_thread, live_callers
 from plans.mcp.listing import offered_list_digest
-from plans.mcp.waiting import Context, caller_of
 
 CHECK_SECONDS = 2.0
 PING_SECONDS = 15.0

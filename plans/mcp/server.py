@@ -17,17 +17,17 @@ from catalog.access.tokens import record_first_refusal
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
-from plans.mcp.callers import in_call_thread, in_held_thread, in_thread
-from plans.mcp.calls import CallState
-from plans.mcp.waiting import (
+from plans.mcp.callers import (
     Context,
     caller_of,
     check_arguments,
+    in_call_thread,
+    in_held_thread,
+    in_thread,
     session_of,
-    usual_seconds,
-    wait_for_end,
-    wait_for_people,
 )
+from plans.mcp.calls import CallState
+from plans.mcp.waiting import usual_seconds, wait_for_end, wait_for_people
 
 INSTRUCTIONS = (
     "Toolgate runs tools for you, and people approve the dangerous calls before they run. "

@@ -15,10 +15,9 @@ from approvals.states import RequestStatus
 from catalog.core.canonical_json import format_utc
 from catalog.states import CallStatus
 from plans.mcp import calls
-from plans.mcp.callers import Caller, in_thread
+from plans.mcp.callers import Caller, Context, caller_of, in_thread
 from plans.mcp.calls import CallState
 from plans.mcp.results import reason_of
-from plans.mcp.waiting import Context, caller_of
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_MILLISECONDS = 2_000

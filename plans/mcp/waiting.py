@@ -13,23 +13,27 @@ from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed
-from catalog.core.asgi import Scope, measure_as
+from catalog.core.asgi import measure_as
 from catalog.core.transactions import is_unavailable, log_unexpected
-from catalog.errors import MalformedJSON
 from catalog.models import LearntWait
 from plans.live.broadcast import BroadcastChannel
-from plans.live.feed import current_feed
+from plans.live.waits import until_one_ends, until_settled
 from plans.mcp import calls
-from plans.mcp.callers import CHECK_SECONDS, FAULT_KEY, SCOPE_KEY, Caller, TokenEnded, in_thread
+from plans.mcp.callers import (
+    CHECK_SECONDS,
+    Caller,
+    Context,
+    TokenEnded,
+    caller_of,
+    client_of,
+    in_thread,
+    scope_of,
+)
 from plans.mcp.calls import CallState
-
-Context = ServerRequestContext[Any, Any]
 
 SECONDS_WITHOUT_PROGRESS = 4.0
 """Clients that ask for no progress give up after five seconds at the soonest."""
@@ -44,40 +48,10 @@ MAX_SHARED_KEY = 1_000
 """Limit in characters; a cancellation with a longer id ends waits of the process that receives it only."""
 
 
-def caller_of(context: Context) -> Caller:
-    """Return the caller of a request."""
-    caller: Caller = _scope_of(context)[SCOPE_KEY]
-    return caller
-
-
-def check_arguments(context: Context) -> None:
-    """Raise the MalformedJSON that says why the arguments of a request cannot be read."""
-    fault: MalformedJSON | None = _scope_of(context).get(FAULT_KEY)
-    if fault is not None:
-        raise fault
-
-
-def _scope_of(context: Context) -> Scope:
-    request: Any = context.request
-    scope: Scope = request.scope
-    return scope
-
-
-def client_of(context: Context) -> str:
-    """Return the name of the client: from `clientInfo`, else its User-Agent."""
-    introduced = context.session.client_params
-    name = introduced.client_info.name if introduced is not None else caller_of(context).user_agent
-    return learnt_waits.client_name(name)
-
-
-def wants_progress(context: Context) -> bool:
-    """Return whether the client asked for progress."""
-    return context.meta is not None and context.meta.get("progress_token") is not None
-
-
 def usual_seconds(context: Context) -> float:
     """Return the usual limit of a wait for approval."""
-    return SECONDS_WITH_PROGRESS if wants_progress(context) else SECONDS_WITHOUT_PROGRESS
+    wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
+    return SECONDS_WITH_PROGRESS if wants_progress else SECONDS_WITHOUT_PROGRESS
 
 
 @dataclass(eq=False, slots=True)
@@ -164,7 +138,7 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
 
     Raises MCPError if the token ends.
     """
-    measure_as(_scope_of(context), "mcp-wait")
+    measure_as(scope_of(context), "mcp-wait")
     caller, client = caller_of(context), client_of(context)
     known = await in_thread(learnt_waits.find, caller.token.pk, client)
     learnt = known.seconds if known is not None else None
@@ -211,7 +185,7 @@ def _learnt_patience(known: LearntWait) -> float:
 
 async def wait_for_end(context: Context, state: CallState) -> CallState:
     """Wait until a running call has ended or must be approved after all. Raises MCPError if the token ends."""
-    measure_as(_scope_of(context), "mcp-wait")
+    measure_as(scope_of(context), "mcp-wait")
     with _listed(caller_of(context), context.request_id) as wait:
         return await _wait(context, state, float("inf"), wait.over)
 
@@ -224,8 +198,8 @@ async def _wait(context: Context, state: CallState, ends: float, over: asyncio.E
             break
         sliced = monotonic()
         await context.session.report_progress(round(sliced - began, 1), None, state.message)
-        await _until_settled(state.call.public_id, min(left, CHECK_SECONDS), over)
         try:
+            await until_one_ends(until_settled(state.call.public_id, min(left, CHECK_SECONDS)), over.wait())
             state = await in_thread(calls.check_call, caller, state.call.public_id)
         except (TokenEnded, NotAllowed):
             raise MCPError(UNAUTHORIZED, "This token is no longer valid; the call itself goes on.") from None
@@ -239,18 +213,6 @@ async def _wait(context: Context, state: CallState, ends: float, over: asyncio.E
                 async with asyncio.timeout(PAUSE_SECONDS):
                     await over.wait()
     return state
-
-
-async def _until_settled(call_id: str, seconds: float, over: asyncio.Event) -> None:
-    """Return when the call has ended, after `seconds`, or when the wait is over."""
-    settled = asyncio.ensure_future(current_feed().call_settled(call_id, seconds))
-    waits = [settled, asyncio.ensure_future(over.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
 
 
 _records: set[asyncio.Task[None]] = set()
@@ -274,21 +236,3 @@ def _keep(work: Coroutine[Any, Any, None]) -> None:
     task = asyncio.get_running_loop().create_task(work)
     _records.add(task)
     task.add_done_callback(_records.discard)
-
-
-def metadata_of(context: Context) -> dict[str, Any]:
-    """Return the `_meta` of a request as sent."""
-    meta = (context.params or {}).get("_meta")
-    return dict(meta) if isinstance(meta, dict) else {}
-
-
-MAX_SESSION = 128
-
-
-def session_of(context: Context) -> str:
-    """Return the session name of a request, empty for the default session. Raises MCPError."""
-    name = metadata_of(context).get("toolgate/session", "")
-    if not isinstance(name, str) or len(name) > MAX_SESSION or "\0" in name:
-        message = f"_meta['toolgate/session'] must be a text of at most {MAX_SESSION} characters."
-        raise MCPError(types.INVALID_PARAMS, message)
-    return name

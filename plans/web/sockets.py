@@ -16,8 +16,9 @@ from plans.live.approval_changes import CHANGED, Change, ChangeBatch, request_ch
 from plans.live.event_sockets import authorize_plan, plan_ref_of, visible_changes
 from plans.live.feed import Feed
 from plans.live.fragment_cache import Fragments, RenderSource, ViewerState, shared_rendering
-from plans.live.sockets import Socket, SocketRefused, SocketUser, until_one_ends
+from plans.live.sockets import Socket, SocketRefused, SocketUser
 from plans.live.streaming import OutputSubscription
+from plans.live.waits import until_one_ends
 from plans.models import Plan
 from plans.sessions.lists import NEWEST_CALLS, SessionKey, plans_outside_lists
 from plans.sessions.overview import session_overview

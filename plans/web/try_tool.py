@@ -32,7 +32,7 @@ from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, 
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
 from plans.engine.work import PreparedCall
-from plans.live.long_polling import wait_briefly
+from plans.live.waits import wait_briefly
 from plans.store import selectors
 from plans.store.privacy import hidden_call_parts
 from plans.store.requesters import Requester

@@ -5,7 +5,7 @@ import pytest
 from approvals.errors import Drift
 from approvals.requests.lifecycle import find_request_change
 from catalog.results import Preview
-from plans.live.feed import standing_in
+from plans.live.waits import standing_in
 from plans.models import Plan
 from tests.builders import act, approve, call_of, make_plan, request_of, work_off
 

@@ -6,15 +6,11 @@ import json
 import pytest
 from django.contrib.auth.models import User
 
-from catalog.models import Call
-from plans.actions.call import CallOrder, create_call
-from plans.executor.pool import ExecutorPool
 from plans.live import feed as feeds
 from plans.live import feed as live_feed
 from plans.live.broadcast import BroadcastChannel
 from plans.live.feed import SerializedEvent, Subscription, current_feed
 from plans.models import Plan
-from plans.store.requesters import Requester
 from tests.builders import make_plan, step
 from tests.plans.socket_clients import apart, happen
 
@@ -120,27 +116,6 @@ async def test_subscriber_with_a_future_number_does_not_block_others(plan: Plan)
         assert await take(lines, 1) == [2]
         assert not waiting.done()
         waiting.cancel()
-
-
-async def test_coroutine_waits_until_the_call_ends(executor: ExecutorPool, ada: User) -> None:
-    """An ended or unknown call returns at once."""
-    order = CallOrder("render_text", {"template": "hello", "values": {}})
-    call = await apart(create_call, order, by=Requester(ada))
-    async with asyncio.timeout(60):
-        await current_feed().call_settled(call.public_id, 600)
-    assert (await apart(Call.objects.get, pk=call.pk)).status == "completed"
-    async with asyncio.timeout(60):
-        await current_feed().call_settled(call.public_id, 600)
-        await current_feed().call_settled("call_none", 600)
-
-
-async def test_waiting_ends_when_time_is_over(executor: ExecutorPool, ada: User) -> None:
-    """The call stays held."""
-    order = CallOrder("write_file", {"path": "a.txt", "content": "a"})
-    call = await apart(create_call, order, by=Requester(ada))
-    async with asyncio.timeout(60):
-        await current_feed().call_settled(call.public_id, 0.3)
-    assert (await apart(Call.objects.get, pk=call.pk)).status == "held"
 
 
 async def test_serialized_event_has_the_documented_fields(plan: Plan) -> None:

@@ -1,12 +1,12 @@
 """The long-polling middleware: answers are held while a call runs; other responses pass through."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
-from plans.live import long_polling
-from plans.live.long_polling import WaitForCall, end_waits
+from plans.live import long_polling, waits
+from plans.live.long_polling import WaitForCall
+from plans.live.waits import end_waits
 
 POST = {
     "type": "http",
@@ -141,7 +141,7 @@ async def never(call_id, seconds):
 async def test_stopping_process_answers_with_the_known_state():
     """With the current call."""
     asking = asyncio.ensure_future(ask(Inner(), never))
-    while not long_polling._stop_events:
+    while not waits._stop_events:
         await asyncio.sleep(0)
     end_waits()
     start, body = await asking
@@ -156,7 +156,7 @@ async def test_cut_off_wait_answers_with_the_first_answer():
         sent.append(message)
 
     asking = asyncio.ensure_future(WaitForCall(Inner(), never)(POST, asyncio.Queue().get, send))
-    while not long_polling._stop_events:
+    while not waits._stop_events:
         await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -182,53 +182,3 @@ async def test_client_that_may_no_longer_wait_is_refused(status, monkeypatch):
     for settled in (never, settle_at_once):
         start, body = await ask(Inner(status=status), settled)
         assert (start["status"], body["body"]) == (status, b"later")
-
-
-class Reads:
-    """Counts the reads of a call that runs until it is told to have ended."""
-
-    def __init__(self):
-        self.count, self.ended = 0, False
-
-    def __call__(self):
-        self.count += 1
-        return "completed" if self.ended else "running"
-
-
-@pytest.fixture
-def call(monkeypatch):
-    """A call that runs in a plan whose storing this thread committed as event 4."""
-    tx = SimpleNamespace(plan_ref="plan_1", last_seq=4)
-    monkeypatch.setattr(long_polling, "latest_transaction", lambda: tx)
-    monkeypatch.setattr(long_polling, "_last_seqs", {"plan_1": 4})
-    return SimpleNamespace(status="running", plan_ref="plan_1")
-
-
-def read_soon(call, reads):
-    return long_polling.read_soon(call, reads, lambda found: found == "running")
-
-
-def test_call_that_ended_before_the_wait_began_is_read_at_once(call, monkeypatch):
-    monkeypatch.setattr(long_polling, "BRIEF_WAIT_SECONDS", 60.0)
-    reads = Reads()
-    reads.ended = True
-    long_polling.wake_waiters("plan_1", 8)
-
-    assert read_soon(call, reads) == "completed"
-    assert reads.count == 1
-
-
-def test_running_call_is_read_once_when_the_time_is_over(call):
-    reads = Reads()
-
-    assert read_soon(call, reads) == "running"
-    assert reads.count == 1
-
-
-def test_only_the_last_plans_are_remembered(monkeypatch):
-    monkeypatch.setattr(long_polling, "PLANS_REMEMBERED", 2)
-    monkeypatch.setattr(long_polling, "_last_seqs", {})
-    for number in range(5):
-        long_polling.wake_waiters(f"plan_{number}", 1)
-
-    assert list(long_polling._last_seqs) == ["plan_3", "plan_4"]
