@@ -176,14 +176,14 @@ def _render_part(part: InspectedPart) -> str:
         return part.text
     note = format_html('<span class="hidden-char">{}</span>', part.note)
     if part.kind == "odd":
-        return format_html('<span class="odd-word">{}</span>{}', _spell_out(part.text), note)
+        pieces = ((piece.hidden, piece.text) for piece in split_hidden(part.text))
+        spans = (
+            format_html('<span class="hidden-char">{}</span>', text) if hidden else text for hidden, text in pieces
+        )
+        return format_html(
+            '<span class="odd-word">{}</span>{}', format_html_join("", "{}", ((span,) for span in spans)), note
+        )
     return format_html("{}{}", note, "\n") if part.kind == "nothing" and "\n" in part.text else note
-
-
-def _spell_out(word: str) -> str:
-    pieces = ((piece.hidden, piece.text) for piece in split_hidden(word))
-    spans = (format_html('<span class="hidden-char">{}</span>', text) if hidden else text for hidden, text in pieces)
-    return format_html_join("", "{}", ((span,) for span in spans))
 
 
 @register.filter
@@ -195,19 +195,14 @@ def in_words(text: object) -> str:
 @register.filter
 def locked(text: object) -> str:
     """Escape a tool's text as `revealed` does; placeholders of secrets become lock icons, which no text can imitate."""
-    return format_html_join(
-        "",
-        "{}{}",
-        ((revealed(part), _lock(name)) for part, name in placeholders.split_at_placeholders(str(text))),
-    )
-
-
-def _lock(name: str) -> str:
-    if not name:
-        return ""
-    return format_html(
-        '<span class="kept">{}{}</span>', icon("lock", "icon-small"), _("secret %(name)s") % {"name": name}
-    )
+    pieces = []
+    for part, name in placeholders.split_at_placeholders(str(text)):
+        lock = ""
+        if name:
+            label = _("secret %(name)s") % {"name": name}
+            lock = format_html('<span class="kept">{}{}</span>', icon("lock", "icon-small"), label)
+        pieces.append((revealed(part), lock))
+    return format_html_join("", "{}{}", pieces)
 
 
 @register.filter
@@ -225,7 +220,8 @@ def pretty_json(value: Any) -> str:
 @register.filter
 def coloured_json(value: Any) -> str:
     """Render one of Toolgate's own JSON values in colours; the text is that of `pretty_json`."""
-    pieces = (_coloured_token(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value)))
+    tokens = [(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value))]
+    pieces = (format_html('<span class="{}">{}</span>', kind, text) if kind else text for kind, text in tokens)
     return format_html_join("", "{}", ((piece,) for piece in pieces))
 
 
@@ -262,10 +258,6 @@ def percent(part: float | None) -> str:
 _TOKENS = re.compile(
     r'(?P<key>"(?:[^"\\]|\\.)*"(?=:))|(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>\btrue\b|\bfalse\b|\bnull\b|-?\d[\d.eE+-]*)|[^"\w-]+|.'
 )
-
-
-def _coloured_token(kind: str | None, text: str) -> str:
-    return format_html('<span class="{}">{}</span>', kind, text) if kind else text
 
 
 @register.filter

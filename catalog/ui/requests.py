@@ -53,7 +53,12 @@ def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P],
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if not request.user.is_authenticated:
-            return _redirect_to_sign_in(cast("PageRequest", request))
+            # Without losing input: a fragment request keeps its page, and a form is returned filled in.
+            if cast("PageRequest", request).htmx:
+                return trigger_client_event(HttpResponse(status=403), "toolgate:signed-out")
+            if request.method == "POST":
+                return render_rejected_form(request, "signed_out.html")
+            return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
         mark_session_user(request.user, request.session.get(SIGNED_IN_AT_KEY))
         response = view(cast("PageRequest", request), *args, **kwargs)
         add_never_cache_headers(response)
@@ -73,15 +78,6 @@ def administrator_required(view: PageView[P]) -> Callable[Concatenate[HttpReques
         return view(request, *args, **kwargs)
 
     return sign_in_required(guarded)
-
-
-def _redirect_to_sign_in(request: PageRequest) -> HttpResponse:
-    """Redirect to sign-in without losing input: a fragment request keeps its page, and a form is returned filled in."""
-    if request.htmx:
-        return trigger_client_event(HttpResponse(status=403), "toolgate:signed-out")
-    if request.method == "POST":
-        return render_rejected_form(request, "signed_out.html")
-    return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
 
 
 def render_rejected_form(request: HttpRequest, template: str, *, status: int = 403, more: str = "") -> HttpResponse:

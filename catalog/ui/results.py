@@ -140,10 +140,11 @@ def _shown_value(value: Any) -> dict[str, Any]:
         path, size = value.get("path"), next((value[name] for name in SIZE_NAMES & value.keys()), None)
         if isinstance(path, str) and value.keys() <= SIZE_NAMES | {"path"} and isinstance(size, int | None):
             return {"path": path[:CELL_SHOWN], "path_size": size}
-        return {"fields": _fields_table(value)} if value else {"scalar": "{}"}
-    if not value:
-        return {}
-    return _shown_list(value)
+        if not value:
+            return {"scalar": "{}"}
+        members = [[ShownText(name[:CELL_SHOWN]), _cell(each, 10 * CELL_SHOWN)] for name, each in value.items()]
+        return {"fields": ShownTable((), members[:ROWS_SHOWN], max(0, len(members) - ROWS_SHOWN))}
+    return _shown_list(value) if value else {}
 
 
 def _shown_list(value: list[Any]) -> dict[str, Any]:
@@ -155,11 +156,6 @@ def _shown_list(value: list[Any]) -> dict[str, Any]:
     if not any(isinstance(each, dict | list) for each in value):
         return {"items": [_cell(each) for each in value[:ROWS_SHOWN]], "items_more": max(0, len(value) - ROWS_SHOWN)}
     return {"text": _cut(json.dumps(value, indent=2, ensure_ascii=False), TEXT_SHOWN)}
-
-
-def _fields_table(value: Mapping[str, Any]) -> ShownTable:
-    rows = [[ShownText(name[:CELL_SHOWN]), _cell(each, 10 * CELL_SHOWN)] for name, each in value.items()]
-    return ShownTable((), rows[:ROWS_SHOWN], max(0, len(rows) - ROWS_SHOWN))
 
 
 def _cell(value: Any, limit: int = CELL_SHOWN) -> ShownText:
@@ -181,12 +177,11 @@ def _shown_blocks(call: Call, blocks: Iterable[tuple[int, Mapping[str, Any]]]) -
         elif text is not None and block.get("type") == "text":
             yield ShownBlock("", text=_cut(text, TEXT_SHOWN))
         elif text is not None:
-            yield ShownBlock(_resource_label(block), text=_cut(text, TEXT_SHOWN))
+            resource = block.get("resource")
+            uri = resource.get("uri") if isinstance(resource, Mapping) else ""
+            yield ShownBlock(
+                ", ".join(str(each)[:CELL_SHOWN] for each in (uri, media_type_of(block)) if each),
+                text=_cut(text, TEXT_SHOWN),
+            )
         else:
             yield ShownBlock(label)
-
-
-def _resource_label(block: Mapping[str, Any]) -> str:
-    resource = block.get("resource")
-    uri = resource.get("uri") if isinstance(resource, Mapping) else ""
-    return ", ".join(str(each)[:CELL_SHOWN] for each in (uri, media_type_of(block)) if each)

@@ -103,7 +103,7 @@ def _parameter_changes(old_version: ToolVersion, new_version: ToolVersion) -> It
             yield ChangeSentence(
                 "add",
                 path,
-                _("added: %(type)s") % {"type": f"{row.kind}, {need}{_limits_suffix(row.limits)}"},
+                _("added: %(type)s") % {"type": ", ".join([row.kind, need, *row.limits])},
                 is_parameter=True,
             )
     for path in before:
@@ -144,16 +144,15 @@ def _limits_suffix(limits: tuple[str, ...]) -> str:
 def held_change(tool: Tool) -> VersionChange | None:
     """Return the held change of a tool, or None."""
     held = tool.held_version
-    return VersionChange(tool.current_version, held, _request_change(tool)) if held is not None else None
-
-
-def _request_change(tool: Tool) -> str:
-    """Return how the HTTP request of a held change differs from the present one; empty if it does not."""
+    if held is None:
+        return None
     before, after = ((each or {}).get("http") or {} for each in (tool.definition, tool.held_definition))
-    if before == after:
-        return ""
-    lines = [f"{http.get('method', '')} {http.get('url', '')}" for http in (before, after)]
-    return " → ".join(lines) if lines[0] != lines[1] else _("the parameters stand in other places of the request")
+    request_change = ""
+    if before != after:
+        lines = [f"{http.get('method', '')} {http.get('url', '')}" for http in (before, after)]
+        moved = _("the parameters stand in other places of the request")
+        request_change = " → ".join(lines) if lines[0] != lines[1] else moved
+    return VersionChange(tool.current_version, held, request_change)
 
 
 def pair_versions(versions: list[ToolVersion]) -> list[VersionChange]:

@@ -102,11 +102,11 @@ class LevelForm(ChangeForm):
 
     def __init__(self, tool: Tool, data: QueryDict | None = None) -> None:
         super().__init__(tool, data)
-        self.fields["safety_level"].choices = [(str(level), self._label(level)) for level in SafetyLevel]  # type: ignore[attr-defined]
-
-    def _label(self, level: SafetyLevel) -> str:
-        label = str(SAFETY_CHOICES[level])
-        return _("%(level)s (set by the author)") % {"level": label} if level == self.tool.declared_level else label
+        choices = {str(level): str(SAFETY_CHOICES[level]) for level in SafetyLevel}
+        if tool.declared_level:
+            by_author = _("%(level)s (set by the author)") % {"level": choices[tool.declared_level]}
+            choices[tool.declared_level] = by_author
+        self.fields["safety_level"].choices = list(choices.items())  # type: ignore[attr-defined]
 
     def initial_values(self) -> dict[str, Any]:
         """Return the current level."""

@@ -66,17 +66,14 @@ class HttpToolFields(PageForm):
     def values(self) -> dict[str, Any]:
         """Return the fields as `update_http_tool` takes them."""
         http = {name: self.cleaned_data[name] for name in ("method", "url", "headers", "timeout")}
-        return {"specification": self._specification(), "http": http}
+        parameters, described = self.cleaned_data["parameters"], self.cleaned_data["description"]
+        key = "typeSignature" if isinstance(parameters, str) else "schema"
+        return {"specification": {"name": self.tool_name, "description": described, key: parameters}, "http": http}
 
     @property
     def tool_name(self) -> str:
         """Name of the tool."""
         return str(self.cleaned_data["name"])
-
-    def _specification(self) -> dict[str, Any]:
-        parameters, described = self.cleaned_data["parameters"], self.cleaned_data["description"]
-        key = "typeSignature" if isinstance(parameters, str) else "schema"
-        return {"name": self.tool_name, "description": described, key: parameters}
 
     def clean_parameters(self) -> str | dict[str, Any]:
         """Return a type signature as text and a JSON Schema as an object; without either, that of the placeholders."""

@@ -1,6 +1,6 @@
 """The page that adds a source, for administrators: settings, a preview of the tools, and what is chosen for them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -201,25 +201,17 @@ def new_source(request: PageRequest) -> HttpResponse:
         with form.refusals_shown():
             values = form.values()
             preview = preview_source(values, by=request.user, is_new=True)
-            choices = ChoicesForm(preview.tools, _digest_of(values, preview), request.POST)
+            tools = sorted([each.upstream, each.name, each.safety_level, each.digest] for each in preview.tools)
+            choices = ChoicesForm(preview.tools, digest(canonical_text([values, tools])), request.POST)
             if sources.is_name_taken(values["name"]):
                 form.add_error("name", _("There is already a source or a Python module with this name."))
             if choices.is_final and form.is_valid() and choices.is_valid():
-                return _add(request, values, choices)
+                source = sources.create_source(
+                    {**values, "tools": choices.settings()}, by=request.user, is_claimed=True
+                )
+                synchronise(request, source)
+                return redirect("source", source.name)
     return _render_page(request, form, preview, choices)
-
-
-def _digest_of(values: Mapping[str, Any], preview: SourcePreview) -> str:
-    """Return the SHA-256 of the settings and of the tools, with their names and levels."""
-    tools = sorted([each.upstream, each.name, each.safety_level, each.digest] for each in preview.tools)
-    return digest(canonical_text([values, tools]))
-
-
-def _add(request: PageRequest, values: Mapping[str, Any], choices: ChoicesForm) -> HttpResponse:
-    """Add a source with the levels that were chosen in its preview, import its tools and lead to its page."""
-    source = sources.create_source({**values, "tools": choices.settings()}, by=request.user, is_claimed=True)
-    synchronise(request, source)
-    return redirect("source", source.name)
 
 
 def _render_page(
@@ -228,23 +220,19 @@ def _render_page(
     preview: SourcePreview | None = None,
     choices: ChoicesForm | None = None,
 ) -> HttpResponse:
+    earlier_choices = [
+        (name, value)
+        for name, values in request.POST.lists()
+        for value in values
+        if name in ("tool", "reason") or name.startswith(("level:", "on:"))
+    ]
     shown = {
         "section": "sources",
         "form": form,
         "preview": preview,
         "choices": choices,
-        "kept_choices": [] if choices and choices.choices else _sent_choices(request.POST),
+        "kept_choices": [] if choices and choices.choices else earlier_choices,
         "levels": list(SAFETY_CHOICES.items()),
     }
     is_wrong = form.errors or (choices is not None and choices.errors)
     return render(request, "sources/new.html", shown, status=422 if is_wrong else 200)
-
-
-def _sent_choices(sent: QueryDict) -> list[tuple[str, str]]:
-    """Return the fields of earlier choices, which a page without a preview keeps for the next one."""
-    return [
-        (name, value)
-        for name, values in sent.lists()
-        for value in values
-        if name in ("tool", "reason") or name.startswith(("level:", "on:"))
-    ]

@@ -190,7 +190,9 @@ class SourceFields(PageForm):
             self.kept = Document(self.data.get("kept_name", ""), text)
         self.fields["url"].help_text = _allowed_addresses()
         self.fields["command"].help_text = _allowed_programs()
-        self.fields["env"].help_text = _allowed_environment()
+        self.fields["env"].help_text = _("NAME=value, one on each line. Allowed here: %(names)s.") % {
+            "names": ", ".join(allowed_variables())
+        }
 
     def values(self) -> dict[str, Any]:
         """Return the fields of a valid form as `sources.create_source` and `update_source` take them."""
@@ -247,10 +249,6 @@ def _allowed_addresses() -> str:
     return _("Allowed here: public addresses, and %(addresses)s from TOOLGATE_EGRESS_ALLOW.") % {"addresses": allowed}
 
 
-def _allowed_environment() -> str:
-    return _("NAME=value, one on each line. Allowed here: %(names)s.") % {"names": ", ".join(allowed_variables())}
-
-
 def _allowed_programs() -> str:
     programs = ", ".join(settings.TOOLGATE_STDIO_COMMANDS)
     if not programs:
@@ -304,33 +302,30 @@ def source_list(request: PageRequest) -> HttpResponse:
     found = sources.switchable_sources().defer("document", "secrets", "tool_settings")
     found = found.prefetch_related(Prefetch("tools", Tool.objects.select_related("current_version")))
     texts = shipped_modules()
-    shown = {
-        "section": "sources",
-        "rows": [(source, badge_of(source), _counts(source)) for source in found if source.is_imported],
-        "sets": [
-            (source, badge_of(source), texts[source.name], _names_by_level(source))
-            for source in found
-            if not source.is_imported
-        ],
-    }
-    return render(request, "sources/sources.html", shown)
+    rows, sets = [], []
+    for source in found:
+        offered = [tool for tool in source.tools.all() if tool.registered]
+        if source.is_imported:
+            held = sum(1 for tool in offered if tool.held_version_id is not None)
+            rows.append((source, badge_of(source), {"tools": len(offered), "held": held}))
+        else:
+            names: dict[str, list[str]] = {level: [] for level in LEVELS}
+            for tool in offered:
+                if tool.current_version:
+                    names[tool.current_version.safety_level].append(tool.name)
+            by_level = [(level, tools) for level, tools in names.items() if tools]
+            sets.append((source, title_of(source), badge_of(source), texts[source.name], by_level))
+    return render(request, "sources/sources.html", {"section": "sources", "rows": rows, "sets": sets})
+
+
+def title_of(source: Source) -> str:
+    """Return the name of an imported source, and of a set that ships the last part of its module's name: Workspace."""
+    return source.name if source.is_imported else source.name.rpartition(".")[2].capitalize()
 
 
 def badge_of(source: Source) -> Badge:
     """Return the badge of a source's state."""
     return STATUS_BADGES[source.status] if source.is_imported else SET_BADGES[source.enabled]
-
-
-def _names_by_level(source: Source) -> list[tuple[str, list[str]]]:
-    """Return the names of a source's tools by level, safe ones first."""
-    offered = [tool for tool in source.tools.all() if tool.registered and tool.current_version]
-    levels = {level: [tool.name for tool in offered if tool.current_version.safety_level == level] for level in LEVELS}  # type: ignore[union-attr] # filtered above
-    return [(level, names) for level, names in levels.items() if names]
-
-
-def _counts(source: Source) -> dict[str, int]:
-    offered = [tool for tool in source.tools.all() if tool.registered]
-    return {"tools": len(offered), "held": sum(1 for tool in offered if tool.held_version_id is not None)}
 
 
 def synchronise(request: PageRequest, source: Source) -> None:
@@ -400,7 +395,7 @@ def sync_source(request: PageRequest, name: str) -> HttpResponse:
 def accept_changes(request: PageRequest, name: str) -> HttpResponse:
     """Accept the held changes of a source that the page showed."""
     source = _imported_or_404(name)
-    form = AcceptanceForm(_held_tools(source), request.POST)
+    form = AcceptanceForm(list(source.tools.exclude(held_version=None).order_by("name")), request.POST)
     if form.is_valid():
         try:
             held_changes.accept_changes(source, form.changes(), by=request.user, reason=form.cleaned_data["reason"])
@@ -409,10 +404,6 @@ def accept_changes(request: PageRequest, name: str) -> HttpResponse:
         except InvalidOverride as error:
             form.add_problems(error)
     return _render_detail(request, source, acceptance=form, status=422)
-
-
-def _held_tools(source: Source) -> list[Tool]:
-    return list(source.tools.exclude(held_version=None).order_by("name"))
 
 
 def _source_or_404(name: str) -> Source:
@@ -438,6 +429,7 @@ def _render_detail(
     shown = {
         "section": "sources",
         "source": source,
+        "title": title_of(source),
         "description": shipped_modules().get(source.name, ""),
         "badge": badge_of(source),
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools],

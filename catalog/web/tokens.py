@@ -218,19 +218,15 @@ def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
             request, gettext("This token was already created. Its text was displayed then and is not stored.")
         )
         return redirect("token", number)
+    headers = {"Authorization": f"Bearer {texts[0]}"}
+    server = {"type": "http", "url": f"{server_address(request)}/mcp", "headers": headers}
     shown = {
         "section": "tokens",
         "row": TokenRow(tokens.token_for(request.user, int(number))),
         "text": texts[0],
-        "mcp_config": _mcp_config(f"{server_address(request)}/mcp", texts[0]),
+        "mcp_config": json.dumps({"mcpServers": {"toolgate": server}}),
     }
     return render(request, "tokens/created.html", shown, status=201)
-
-
-def _mcp_config(address: str, token: str) -> str:
-    """Return the configuration of an MCP client that uses a token."""
-    server = {"type": "http", "url": address, "headers": {"Authorization": f"Bearer {token}"}}
-    return json.dumps({"mcpServers": {"toolgate": server}})
 
 
 @require_safe

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -115,24 +115,14 @@ def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> 
         beside = found.filter(facet_condition({**chosen, name: ()}))
         counts = dict(beside.annotate(value=F(FACET_COLUMNS[name])).values_list("value").annotate(Count("pk")))
         values = {value: value == "true" if name == "enabled" else value for value in known[name]}
-        facets.append(
-            Facet(
-                str(legend), [_facet_option(name, value, counts.get(key, 0), chosen) for value, key in values.items()]
-            )
-        )
+        options = []
+        for value, key in values.items():
+            badge = SAFETY_BADGES.get(value) if name == "safety_level" else None
+            badge = status_badge(ENABLED_LABELS[value]) if name == "enabled" else badge
+            label, icon = (badge.label if badge else value), (badge.icon if badge and name == "safety_level" else "")
+            options.append(FacetOption(name, value, label, icon, counts.get(key, 0), value in chosen[name]))
+        facets.append(Facet(str(legend), options))
     return FacetCounts(offered.count(), found.filter(facet_condition(chosen)).count(), facets)
-
-
-def _facet_option(name: str, value: str, number: int, chosen: FacetSelection) -> FacetOption:
-    word = (
-        SAFETY_BADGES.get(value)
-        if name == "safety_level"
-        else status_badge(ENABLED_LABELS[value])
-        if name == "enabled"
-        else None
-    )
-    label, icon = (word.label, word.icon if name == "safety_level" else "") if word else (value, "")
-    return FacetOption(name, value, label, icon, number, value in chosen[name])
 
 
 PAGE_SIZE = 30
@@ -204,17 +194,14 @@ def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
     ignored = [value for name, values in asked.items() for value in values if value not in known[name]]
     words, order = params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY_LENGTH], params.get("sort", "")
     ignored += [order] if order and order not in SORT_ORDERS else []
+    chosen = {name: tuple(value for value in values if value in known[name]) for name, values in asked.items()}
     query = ToolListQuery(
         q=words,
-        **_known_values(asked, known),  # type: ignore[arg-type] # the names of facets
+        **chosen,  # type: ignore[arg-type] # the names of facets
         page=params.get("page", "1"),
         ignored=tuple(value[:40] for value in ignored),
     )
     return replace(query, order=order if order in SORT_ORDERS and order not in (query.sort, BEST_MATCH) else "")
-
-
-def _known_values(asked: FacetSelection, known: FacetSelection) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(value for value in values if value in known[name]) for name, values in asked.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,30 +246,22 @@ def tool_list(params: QueryDict) -> ToolListPage:
     }
     query = parse_list_query(params, known)
     counts = count_facets(query.searched, query.chosen, known)
-    page = _page(query, counts.found)
-    return ToolListPage(
-        query=replace(query, page=str(page.number)),
-        page=page,
-        rows=_rows(page.object_list),
-        counts=counts,
-        broken=[source for source in every if source.error],
-        nearest="" if counts.found else _suggested_name(query.q),
-    )
-
-
-def _page(query: ToolListQuery, found: int) -> "Page[Tool]":
     rows = filtered_tools(query.searched & facet_condition(query.chosen), query.sort)
     if query.sort == BEST_MATCH:
         rows = rows.annotate(nearness=name_match_rank(query.q))
     pages = Paginator(rows.order_by(*SORT_ORDERS[query.sort]), PAGE_SIZE)
-    pages.count = found  # Counted already, with the facets.
-    return pages.get_page(query.page)
-
-
-def _rows(tools: Iterable[Tool]) -> list[ToolRow]:
-    full = with_list_details(list(tools))
+    pages.count = counts.found  # Counted already, with the facets.
+    page = pages.get_page(query.page)
+    full = with_list_details(list(page.object_list))
     usage = usage_by_tool([tool.name for tool in full])
-    return [ToolRow(tool, usage[tool.name], _parameter_count(tool)) for tool in full]
+    return ToolListPage(
+        query=replace(query, page=str(page.number)),
+        page=page,
+        rows=[ToolRow(tool, usage[tool.name], _parameter_count(tool)) for tool in full],
+        counts=counts,
+        broken=[source for source in every if source.error],
+        nearest="" if counts.found else _suggested_name(query.q),
+    )
 
 
 def _parameter_count(tool: Tool) -> int:

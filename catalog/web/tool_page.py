@@ -39,6 +39,7 @@ def tool_page_context(
     outcomes = implementation_stats(tool)
     may_change = can_override(viewer)
     forms = change_forms(tool, refused_form) if may_change else {}
+    found = snapshot.callable_tool(tool.name)
     return {
         "tool": tool,
         "version": version,
@@ -59,14 +60,8 @@ def tool_page_context(
         "may_change": may_change,
         "forms": forms,
         "refused": refused_form,
-        "loaded": _load_state(tool),
+        "loaded": "no" if found is None else "drifted" if found.drifted else "yes",
     }
-
-
-def _load_state(tool: Tool) -> str:
-    """Return whether this process can run the tool: `yes`, `no`, or `drifted` if its code differs from the rows."""
-    found = snapshot.callable_tool(tool.name)
-    return "no" if found is None else "drifted" if found.drifted else "yes"
 
 
 def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from catalog.inventory.overrides import can_override
 from catalog.inventory.selectors import tool_or_404
 from catalog.ui.requests import PageRequest, is_fragment_request, push_list_url, sign_in_required
 from catalog.ui.toasts import ToastButton, announce
-from catalog.web.change_forms import FORMS, ChangeForm, EnabledForm, describe_changes
+from catalog.web.change_forms import FORMS, EnabledForm, describe_changes
 from catalog.web.tool_list import tool_list
 from catalog.web.tool_page import tool_page_context, versions_page_context
 
@@ -52,17 +52,14 @@ def change_tool(request: PageRequest, name: str) -> HttpResponse:
         except ToolgateError as error:
             form.add_problems(error)
         else:
-            announce(request, describe_changes(changes), _undo_of(name, form))
+            undo = None
+            if isinstance(form, EnabledForm):
+                before = {"what": form.what, "enabled": "no" if form.cleaned_data["enabled"] == "yes" else "yes"}
+                undo = ToastButton(_("Undo"), reverse("tool-change", args=[name]), before)
+            announce(request, describe_changes(changes), undo)
             return redirect("tool", name)
     shown = tool_page_context(row, request.user, {}, form) | {"section": "tools"}
     return render(request, "catalog/tool.html", shown, status=422)
-
-
-def _undo_of(name: str, form: ChangeForm) -> ToastButton | None:
-    if not isinstance(form, EnabledForm):
-        return None
-    before = "no" if form.cleaned_data["enabled"] == "yes" else "yes"
-    return ToastButton(_("Undo"), reverse("tool-change", args=[name]), {"what": form.what, "enabled": before})
 
 
 @sign_in_required

@@ -78,16 +78,41 @@ class ArgumentsEditor:
         Raises ParameterError if that is impossible.
         """
         if action in EDIT_ACTIONS:
-            self._edit(action, place)
+            if not is_field_path(place):
+                raise_for_problems(
+                    [ArgumentProblem("", "do", _("This button does not match the form. Reload the page."))]
+                )
+            fields = self.fields.settled()
+            self.focus = ""
+            if action == "remove":
+                fields.remove_row(place)
+            elif action == "close":
+                fields.drop(place)
+            elif action == "open":
+                fields.put("given", place, "1")
+                self.focus = place
+            else:
+                self.focus = child_path(place, str(fields.add_row(place)))
+            self._take(fields)
         elif action == "show":
-            self._switch(JSON_MODE if place == JSON_MODE else FORM_MODE)
+            arguments = self.arguments()  # before the mode changes: unreadable input stays as it is, with the reason
+            self.mode, self.form = JSON_MODE if place == JSON_MODE else FORM_MODE, None
+            self.fill(arguments)
+            self.render_or_show_json()
         else:
             self._take(self.fields.settled())
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments. Raises ParameterError naming the fields without a valid value."""
         if self.mode == JSON_MODE:
-            return _parse_arguments(self.text)
+            try:
+                arguments = parse_json(self.text or "{}")
+            except (MalformedJSON, TooLarge) as error:
+                raise_for_problems([ArgumentProblem(getattr(error, "path", ""), "json", error.message)])
+                raise
+            if not isinstance(arguments, dict):
+                raise_for_problems([ArgumentProblem("", "type", _("The arguments must be a JSON object: {…}."))])
+            return arguments  # type: ignore[return-value] # anything else was refused
         fields = self.fields.settled()
         form = build_form(self.schema, fields)
         self.form, self.fields = form, fields
@@ -115,21 +140,6 @@ class ArgumentsEditor:
             self.form = build_form(self.schema, fields)
         self.fields = fields
 
-    def _edit(self, action: str, place: str) -> None:
-        """Add or remove a row, open or omit a part."""
-        if not is_field_path(place):
-            raise_for_problems([ArgumentProblem("", "do", _("This button does not match the form. Reload the page."))])
-        fields = self.fields.settled()
-        self.focus = _apply_edit(fields, action, place)
-        self._take(fields)
-
-    def _switch(self, mode: str) -> None:
-        """Switch the mode; unreadable input is left unchanged, with the reason."""
-        arguments = self.arguments()
-        self.mode, self.form = mode, None
-        self.fill(arguments)
-        self.render_or_show_json()
-
     def _render_readable(self) -> None:
         """Render the form as submitted, or as before another variant was chosen; else an empty one."""
         for fields in (self.fields, self.fields.with_previous_variants()):
@@ -138,28 +148,3 @@ class ArgumentsEditor:
                 return
         self.fields = FormFields()
         self.render_or_show_json()
-
-
-def _apply_edit(fields: FormFields, action: str, place: str) -> str:
-    """Change the fields; return the path of the field to fill in next."""
-    if action == "remove":
-        fields.remove_row(place)
-    elif action == "close":
-        fields.drop(place)
-    elif action == "open":
-        fields.put("given", place, "1")
-        return place
-    else:
-        return child_path(place, str(fields.add_row(place)))
-    return ""
-
-
-def _parse_arguments(text: str) -> dict[str, Any]:
-    try:
-        value = parse_json(text or "{}")
-    except (MalformedJSON, TooLarge) as error:
-        raise_for_problems([ArgumentProblem(getattr(error, "path", ""), "json", error.message)])
-        raise
-    if not isinstance(value, dict):
-        raise_for_problems([ArgumentProblem("", "type", _("The arguments must be a JSON object: {…}."))])
-    return value  # type: ignore[return-value] # anything else was refused

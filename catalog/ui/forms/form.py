@@ -5,7 +5,7 @@ Both conversions are lossless.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,11 +166,17 @@ class _FormBuilder:
             raise ParameterError(_("There are too many parameters for a form. Use JSON."))
         node.kind = self._kind(node, depth)
         node.type_label_text = type_label(node.shape.schema, self.root)
-        node.limits = tuple(limit_labels(_schema_for_limits(node), self.root))
+        described = node.shape.schema
+        if node.kind == "choice":  # its options are already displayed
+            described = {name: each for name, each in described.items() if name == "default"}
+        node.limits = tuple(limit_labels(described, self.root))
         node.given = self.fields.text("given", node.name) is not None
         node.is_null = self.fields.text("null", node.name) is not None
         fill = {"list": self._list, "group": self._group, "union": self._union, "choice": self._choice}
-        fill.get(node.kind, self._leaf)(node, depth)
+        if node.kind in fill:
+            fill[node.kind](node, depth)
+        else:
+            node.text = self.fields.text("json" if node.kind == "json" else "value", node.name) or ""
         return node
 
     def _kind(self, node: FormNode, depth: int) -> str:
@@ -180,12 +186,13 @@ class _FormBuilder:
         opens = kind in ("list", "group", "union")
         if opens and (depth > MAX_FORM_DEPTH or (self.count > MAX_FORM_FIELDS and name not in self.known)):
             return "json"
-        if kind == "text" and _is_long(node.shape.schema, self.fields.text("value", name) or ""):
+        if kind != "text":
+            return kind
+        if "\n" in (self.fields.text("value", name) or ""):
             return "area"
-        return kind
-
-    def _leaf(self, node: FormNode, _: int) -> None:
-        node.text = self.fields.text("json" if node.kind == "json" else "value", node.name) or ""
+        schema = node.shape.schema
+        is_long = schema.get("maxLength", LONG_TEXT_LENGTH + 1) > LONG_TEXT_LENGTH
+        return "area" if is_long and not schema.get("format") and not schema.get("pattern") else "text"
 
     def _choice(self, node: FormNode, _: int) -> None:
         sent = self.fields.text("value", node.name) or ""
@@ -248,35 +255,12 @@ class _FormBuilder:
             )
             node.children.append(self.build(inner, depth + 1))
         for at in range(self.fields.size(node.name)):
-            node.children.append(self._named_row(node, at, depth))
-
-    def _named_row(self, node: FormNode, at: int, depth: int) -> FormNode:
-        name = child_path(node.name, f"+{at}")
-        key, part = self.fields.text("key", name) or "", node.shape.schema.get("additionalProperties", {})
-        shape = field_type_of(part, self.root)
-        row = FormNode(name=name, path=child_path(node.path, key), label=key, shape=shape, required=True)
-        row.key, row.is_item, row.removable = key, True, True
-        return self.build(row, depth + 1)
-
-
-def _schema_for_limits(node: FormNode) -> SchemaMapping:
-    """Return the part of a field's schema to describe below it: a choice already displays its options."""
-    schema = node.shape.schema
-    return (
-        {"default": schema["default"]}
-        if node.kind == "choice" and "default" in schema
-        else {}
-        if node.kind == "choice"
-        else schema
-    )
-
-
-def _is_long(schema: SchemaMapping, text: str) -> bool:
-    """Return whether a text gets a multi-line input."""
-    if "\n" in text:
-        return True
-    longest = schema.get("maxLength", LONG_TEXT_LENGTH + 1)
-    return not schema.get("format") and not schema.get("pattern") and longest > LONG_TEXT_LENGTH
+            row_name = child_path(node.name, f"+{at}")
+            key = self.fields.text("key", row_name) or ""
+            shape = field_type_of(schema.get("additionalProperties", {}), self.root)
+            row = FormNode(name=row_name, path=child_path(node.path, key), label=key, shape=shape, required=True)
+            row.key, row.is_item, row.removable = key, True, True
+            node.children.append(self.build(row, depth + 1))
 
 
 NUMBER_PATTERN = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?", re.ASCII)
@@ -300,8 +284,11 @@ class _FormReader:
         """Return the value of one node, or OMITTED."""
         if node.is_null:
             return None
-        read = {"choice": _choice, "number": self._number, "json": self._json, "list": self._list}
-        read |= {"group": self._group, "union": self._union}
+        if node.kind == "json":
+            return self._parsed(node, node.text) if node.text.strip() else self._blank(node)
+        if node.kind == "union":
+            return self.read(node.children[0]) if node.children else OMITTED
+        read = {"choice": _choice, "number": self._number, "list": self._list, "group": self._group}
         return read.get(node.kind, _text)(node)
 
     def _number(self, node: FormNode) -> Any:
@@ -311,9 +298,6 @@ class _FormReader:
         if is_large_integer(text):  # sent as its digits
             return text
         return self._parsed(node, text) if NUMBER_PATTERN.fullmatch(text) else node.text
-
-    def _json(self, node: FormNode) -> Any:
-        return self._parsed(node, node.text) if node.text.strip() else self._blank(node)
 
     def _parsed(self, node: FormNode, text: str) -> Any:
         try:
@@ -344,21 +328,14 @@ class _FormReader:
         value: dict[str, Any] = {}
         for child in node.children:
             read = self.read(child)
-            if child.key is None or self._has_unused_name(child, value):
+            if child.key is None or (child.key and child.key not in value):
                 value[child.label] = read
+            elif child.key:
+                message = _("There is already a field with this name.")
+                self.problems.append(ArgumentProblem(child.path, "duplicate_key", message))
+            else:
+                self.problems.append(ArgumentProblem(child.path, "required", _("Enter a name or remove it.")))
         return {name: each for name, each in value.items() if each is not OMITTED}
-
-    def _has_unused_name(self, node: FormNode, members: Mapping[str, Any]) -> bool:
-        if node.key in members:
-            self.problems.append(
-                ArgumentProblem(node.path, "duplicate_key", _("There is already a field with this name."))
-            )
-        elif not node.key:
-            self.problems.append(ArgumentProblem(node.path, "required", _("Enter a name or remove it.")))
-        return bool(node.key) and node.key not in members
-
-    def _union(self, node: FormNode) -> Any:
-        return self.read(node.children[0]) if node.children else OMITTED
 
 
 def _choice(node: FormNode) -> Any:
@@ -388,17 +365,16 @@ class _FormWriter:
         self.left -= 1
         if field_type.nullable and value is None:
             self.fields.put("null", name, "1")
-        elif not self._put_fitting(field_type, value, name, depth):
+            return
+        put_leaf = {"choice": self._choice, "text": self._text, "number": self._number}.get(field_type.kind)
+        put_parts = {"list": self._list, "group": self._group, "union": self._union}.get(field_type.kind)
+        fits = False
+        if put_leaf is not None:
+            fits = put_leaf(field_type, value, name)
+        elif put_parts is not None and depth <= MAX_FORM_DEPTH and self.left >= 0:
+            fits = put_parts(field_type, value, name, depth)
+        if not fits:
             self.fields.put("json", name, json.dumps(value, indent=2, ensure_ascii=False))
-
-    def _put_fitting(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
-        put = {"choice": self._choice, "text": self._text, "number": self._number}.get(field_type.kind)
-        if put is not None:
-            return put(field_type, value, name)
-        inside = {"list": self._list, "group": self._group, "union": self._union}.get(field_type.kind)
-        if inside is None or depth > MAX_FORM_DEPTH or self.left < 0:
-            return False
-        return inside(field_type, value, name, depth)
 
     def _choice(self, field_type: FieldType, value: Any, name: str) -> bool:
         if not is_choice(value, field_type.options):
@@ -445,19 +421,13 @@ class _FormWriter:
             if member in value:
                 inner = field_type_of(properties[member], self.root)
                 self.put(inner, value[member], child_path(name, member_step(member)), depth + 1)
-        self._others(field_type, value, name, others, depth)
+        if others:
+            self.fields.put("size", name, str(len(others)))
+            part = field_type_of(field_type.schema.get("additionalProperties", {}), self.root)
+            for at, member in enumerate(others):
+                self.fields.put("key", child_path(name, f"+{at}"), member)
+                self.put(part, value[member], child_path(name, f"+{at}"), depth + 1)
         return True
-
-    def _others(
-        self, field_type: FieldType, value: Mapping[str, Any], name: str, others: Sequence[str], depth: int
-    ) -> None:
-        if not others:
-            return
-        self.fields.put("size", name, str(len(others)))
-        part = field_type_of(field_type.schema.get("additionalProperties", {}), self.root)
-        for at, member in enumerate(others):
-            self.fields.put("key", child_path(name, f"+{at}"), member)
-            self.put(part, value[member], child_path(name, f"+{at}"), depth + 1)
 
     def _union(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
         number = nearest_variant(field_type.variants, value, self.root)
@@ -474,7 +444,9 @@ def show_problems(form: FormNode, problems: Iterable[Mapping[str, Any]]) -> list
     loose: list[str] = []
     for problem in problems:
         path, message = str(problem.get("path", "")), str(problem.get("message", ""))
-        found = next((places[each] for each in _enclosing_paths(path) if each in places), None)
+        steps = path.split(".")
+        enclosing = (".".join(steps[:end]) for end in range(len(steps), 0, -1))  # the path itself, then wider ones
+        found = next((places[each] for each in enclosing if each in places), None)
         if found is None:
             loose.append(f"{path}: {message}" if path else message)
         else:
@@ -482,9 +454,3 @@ def show_problems(form: FormNode, problems: Iterable[Mapping[str, Any]]) -> list
                 message if found.path == path else f"{path.removeprefix(f'{found.path}.')}: {message}"
             )
     return loose
-
-
-def _enclosing_paths(path: str) -> list[str]:
-    """Return a path and all paths that enclose it, the longest first."""
-    steps = path.split(".")
-    return [".".join(steps[:end]) for end in range(len(steps), 0, -1)]
