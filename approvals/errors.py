@@ -21,9 +21,9 @@ class Drift(StrEnum):
 class Invalidated(Conflict):
     """The call differs from what was approved, or the approval no longer suffices; the message gives the reason."""
 
-    def __init__(self, message: str, what: Drift = Drift.OTHER) -> None:
+    def __init__(self, message: str, drift: Drift = Drift.OTHER) -> None:
         super().__init__(message)
-        self.what = what
+        self.what = drift
 
 
 class AuditUnavailable(Conflict):

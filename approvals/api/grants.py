@@ -140,7 +140,7 @@ class GrantList(GrantEndpoint):
         body = self.body(GrantBody)
         source = self._source(body.pop("created_from"))
         terms = GrantTerms(rows=body.pop("arguments"), **body)
-        made = services.create_grant(terms, by=self.user, created_from=source, as_administrator=self._administers)
+        made = services.create_grant(terms, by=self.user, source_request=source, as_administrator=self._administers)
         return self.detail_response(made.public_id, 201)
 
     @property

@@ -132,23 +132,23 @@ def ensure_not_restored() -> None:
         raise RestoredDatabase(_cached_fault)
 
 
-def checkpoint_contradiction(instance: Instance, known: Checkpoint | None) -> str:
+def checkpoint_contradiction(instance: Instance, checkpoint: Checkpoint | None) -> str:
     """Return the contradiction between the last checkpoint and the log; empty if there is none."""
-    if known is None:
+    if checkpoint is None:
         return ""
-    if known.epoch > instance.epoch:
-        return f"The database is older than epoch {known.epoch}, which its checkpoints record."
-    if known.epoch < instance.epoch:
+    if checkpoint.epoch > instance.epoch:
+        return f"The database is older than epoch {checkpoint.epoch}, which its checkpoints record."
+    if checkpoint.epoch < instance.epoch:
         return (
             ""
             if _has_epoch_entry(instance)
             else f"The log has no entry that starts epoch {instance.epoch}: the database was changed by hand."
         )
-    if known.seq > instance.audit_seq:
-        entries = f"entry {known.seq:,}, but its audit log ends at {instance.audit_seq:,}"
+    if checkpoint.seq > instance.audit_seq:
+        entries = f"entry {checkpoint.seq:,}, but its audit log ends at {instance.audit_seq:,}"
         return f"The database is older than its checkpoints: they record {entries}."
-    entry = AuditEntry.objects.filter(seq=known.seq).values_list("hash", flat=True).first()
-    return "" if entry == known.head else f"Entry {known.seq:,} differs from its checkpoint."
+    entry = AuditEntry.objects.filter(seq=checkpoint.seq).values_list("hash", flat=True).first()
+    return "" if entry == checkpoint.head else f"Entry {checkpoint.seq:,} differs from its checkpoint."
 
 
 def _has_epoch_entry(instance: Instance) -> bool:
@@ -260,8 +260,8 @@ def _is_checkpoint_due(now: datetime) -> bool:
     return missing >= CHECKPOINT_ENTRIES or (missing > 0 and _checkpoint_age(known, now) >= CHECKPOINT_INTERVAL)
 
 
-def _checkpoint_age(known: Checkpoint, now: datetime) -> timedelta:
+def _checkpoint_age(checkpoint: Checkpoint, now: datetime) -> timedelta:
     try:
-        return now - datetime.fromisoformat(known.at)
+        return now - datetime.fromisoformat(checkpoint.at)
     except ValueError:
         return CHECKPOINT_INTERVAL

@@ -107,14 +107,14 @@ def verify() -> Verification:
 
 
 def _compare_with_checkpoints(
-    walk: _Walk, lines: list[checkpoints.CheckpointLine], instance: Instance
+    walk: _Walk, checkpoint_lines: list[checkpoints.CheckpointLine], instance: Instance
 ) -> Verification | None:
     """Compare the chain with its checkpoints; return None if they agree."""
     if instance.epoch != max([1, *(epoch for epoch, _ in walk.epochs)]):
         return _broken_chain(walk.last, f"The log has no entry that starts epoch {instance.epoch}.")
     good = 0
     bad: dict[str, list[int]] = defaultdict(list)
-    for line in lines:
+    for line in checkpoint_lines:
         seq = line.checkpoint.seq
         if line.forged:
             bad["forged"].append(seq)

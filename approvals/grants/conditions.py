@@ -80,13 +80,13 @@ def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[d
     hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))
     free = None if can_see_private(viewer) else PrivateCallParts(everything=True)
 
-    def visible_rows(source: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        mask_of = hidden.get(source.call_id) if source is not None else free
+    def visible_rows(source_request: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        mask_of = hidden.get(source_request.call_id) if source_request is not None else free
         return [_mask_condition(row, mask_of) for row in of] if mask_of is not None else of
 
     return {pk: visible_rows(source, of) for pk, (source, of) in rows.items()}
 
 
-def _mask_condition(row: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
-    is_private = hidden.everything or row["path"].partition(".")[0] in hidden.names
+def _mask_condition(row: dict[str, Any], private_parts: PrivateCallParts) -> dict[str, Any]:
+    is_private = private_parts.everything or row["path"].partition(".")[0] in private_parts.names
     return row | {"value": mask(row["value"])} if is_private and "value" in row else row

@@ -141,8 +141,8 @@ def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Grant]:
     return grants.select_related("created_by", "created_from").order_by("pk")
 
 
-def _is_bound_to(grant: Grant, target: CallableTool) -> bool:
-    return grant.fingerprint == target.fingerprint and target.implementation_digest in grant.implementation_digests
+def _is_bound_to(grant: Grant, tool: CallableTool) -> bool:
+    return grant.fingerprint == tool.fingerprint and tool.implementation_digest in grant.implementation_digests
 
 
 def _is_for_requester(grant: Grant, candidate: GrantCandidate) -> bool:

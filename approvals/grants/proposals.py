@@ -115,9 +115,13 @@ class Proposal:
         return f"{who} {self.alike} similar calls{mine}; only {varied} varied."
 
 
-def _variation_sentence(part: ArgumentProposal) -> str:
-    under = f" (under {part.row['value']})" if part.row is not None and part.row["operator"] == "starts_with" else ""
-    return f"{part.path}{under}"
+def _variation_sentence(proposal: ArgumentProposal) -> str:
+    under = (
+        f" (under {proposal.row['value']})"
+        if proposal.row is not None and proposal.row["operator"] == "starts_with"
+        else ""
+    )
+    return f"{proposal.path}{under}"
 
 
 def _join_words(words: Any) -> str:
@@ -148,13 +152,13 @@ def default_scope(request: ApprovalRequest) -> str:
     return str(Grant.Scope.SESSION if request.call.session else Grant.Scope.REQUESTER)
 
 
-def _similar_approvals(request: ApprovalRequest, mine: CallArguments) -> list[ApprovalRequest]:
+def _similar_approvals(request: ApprovalRequest, arguments: CallArguments) -> list[ApprovalRequest]:
     """Return recent approved requests of the same plan or requester for this tool, with the same argument names."""
     same = Q(plan_ref=request.plan_ref) | Q(call__requested_by=request.call.requested_by_id)
     rows = ApprovalRequest.objects.filter(same, tool_version__tool=request.tool_version.tool_id)
     rows = rows.filter(status__in=(RequestStatus.APPROVED, RequestStatus.CONSUMED)).exclude(pk=request.pk)
     found = rows.select_related("call", "tool_version").prefetch_related("reviews").order_by("-pk")
-    names = set(leaf_paths(mine.given))
+    names = set(leaf_paths(arguments.given))
     return [each for each in found[:MAX_APPROVALS_COMPARED] if set(leaf_paths(_arguments(each).given)) == names]
 
 

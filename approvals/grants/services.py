@@ -60,21 +60,21 @@ class GrantTerms:
 
 
 def create_grant(
-    terms: GrantTerms, *, by: User, created_from: ApprovalRequest | None = None, as_administrator: bool | None = None
+    terms: GrantTerms, *, by: User, source_request: ApprovalRequest | None = None, as_administrator: bool | None = None
 ) -> Grant:
     """Create a grant. `as_administrator` False: the token used lacks the administrator's right.
 
     Raises NotAllowed, and GrantRefused (a ParameterError) with the field.
     """
     administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
-    _check_maker(by, terms, created_from, administers=administers)
+    _check_maker(by, terms, source_request, administers=administers)
     rows = check_grant_conditions(terms.rows)
-    _check_scope(terms, by, created_from)
-    return _store(terms, rows, by, created_from)
+    _check_scope(terms, by, source_request)
+    return _store(terms, rows, by, source_request)
 
 
 @retry_on_deadlock
-def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, created_from: ApprovalRequest | None) -> Grant:
+def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, source_request: ApprovalRequest | None) -> Grant:
     with transaction.atomic():
         tool = _tool(terms.tool)
         limits, now = _limits(tool), clock.now()
@@ -88,11 +88,11 @@ def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, created_from
             scope_ref=terms.scope_ref,
             epoch=instance.epoch,
             created_by=by,
-            created_from=created_from,
+            created_from=source_request,
             created_at=now,
             expires_at=_expiry_time(terms, limits, now),
             max_uses=_use_limit(terms, limits),
-            requester_id=_requester(terms, created_from),
+            requester_id=_requester(terms, source_request),
         )
         record_fact("grant.created", by=by, **_audit_details(grant))
         record_done(grant.public_id)
@@ -157,17 +157,17 @@ def digests_in_use(tool: Tool) -> list[str]:
     return sorted(set(in_use.values_list("digest", flat=True)))
 
 
-def _check_maker(by: User, terms: GrantTerms, source: ApprovalRequest | None, *, administers: bool) -> None:
+def _check_maker(by: User, terms: GrantTerms, source_request: ApprovalRequest | None, *, administers: bool) -> None:
     if agent_token_of(by) is not None:
         raise NotAllowed(f"Agent tokens cannot create grants. {MAKERS_RULE}")
-    if source is not None and source.tool_version.tool.name != terms.tool:
+    if source_request is not None and source_request.tool_version.tool.name != terms.tool:
         raise GrantRefused("created_from", "This request is about another tool.")
     if administers:
         return
-    why_not = MAKERS_RULE if source is None else source_objection(source, by)
+    why_not = MAKERS_RULE if source_request is None else source_objection(source_request, by)
     if why_not is not None:
         raise NotAllowed(why_not)
-    if source is not None and terms.scope_ref != available_scopes(source).get(terms.scope):
+    if source_request is not None and terms.scope_ref != available_scopes(source_request).get(terms.scope):
         raise NotAllowed(
             "Reviewers can only create grants for the plan, session or requester of the request they approved."
         )
@@ -210,26 +210,26 @@ def scope_mapping(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]
     return {str(Scope.PLAN): plan, str(Scope.SESSION): session, str(Scope.REQUESTER): requester}
 
 
-def _requester(terms: GrantTerms, source: ApprovalRequest | None) -> int | None:
+def _requester(terms: GrantTerms, source_request: ApprovalRequest | None) -> int | None:
     """Return the key of the user whose calls are covered, since usernames can be reassigned. Raises GrantRefused."""
     if terms.scope == Scope.PLAN:
         return None
     if terms.scope == Scope.SESSION:
-        return source.call.requested_by_id if source else None
+        return source_request.call.requested_by_id if source_request else None
     found = User.objects.filter(username=terms.scope_ref).values_list("pk", flat=True).first()
     if found is None:
         raise GrantRefused("scope_ref", "There is no user with this name.")
     return found
 
 
-def _check_scope(terms: GrantTerms, by: User, source: ApprovalRequest | None) -> None:
+def _check_scope(terms: GrantTerms, by: User, source_request: ApprovalRequest | None) -> None:
     if terms.scope not in Scope.values:
         raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
     if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:
         raise GrantRefused("scope_ref", "This must be a plan's id, a session, or a username.")
     if terms.scope == Scope.REQUESTER and terms.scope_ref == by.get_username():
         raise NotAllowed("You cannot create a grant for your own calls. Someone else must do it.")
-    if terms.scope == Scope.SESSION and (source is None or source.call.session != terms.scope_ref):
+    if terms.scope == Scope.SESSION and (source_request is None or source_request.call.session != terms.scope_ref):
         message = (
             "Session names are not unique to a user. Create the grant from a request in the session (created_from)."
         )

@@ -115,12 +115,12 @@ def _lease() -> datetime:
     return clock.now() + LOST_AFTER
 
 
-def _handle_not_sent(delivery: Delivery, error: RequestNotSent) -> None:
+def _handle_not_sent(delivery: Delivery, not_sent: RequestNotSent) -> None:
     """Retry a delivery that certainly failed, and a webhook, whose receiver can detect a duplicate."""
-    if error.unsure and delivery.channel != WEBHOOK:
-        _schedule_retry(delivery, f"{error} {UNSURE_MESSAGE}", again=False)
+    if not_sent.unsure and delivery.channel != WEBHOOK:
+        _schedule_retry(delivery, f"{not_sent} {UNSURE_MESSAGE}", again=False)
     else:
-        _schedule_retry(delivery, str(error), again=error.again)
+        _schedule_retry(delivery, str(not_sent), again=not_sent.again)
 
 
 def _schedule_retry(delivery: Delivery, error: str, *, again: bool) -> None:

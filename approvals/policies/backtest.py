@@ -146,12 +146,12 @@ def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Polic
     return PolicyRevision(policy=draft, number=0, **columns)
 
 
-def back_test(books: Rulebooks, *, days: int, before: str = "") -> BackTest:
+def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
     """Replay the calls of the last days, up to MAX_CALLS and MAX_SECONDS, starting with those older than `before`."""
     found, ends = BackTest(), monotonic() + MAX_SECONDS
     since = clock.now() - timedelta(days=min(days, MAX_DAYS))
     for rows in _chunks(since, before):
-        _replay(found, books, rows)
+        _replay(found, rulebooks, rows)
         if found.calls >= MAX_CALLS or monotonic() > ends:
             found.next = rows[-1]["public_id"]
             break
@@ -177,17 +177,17 @@ def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
         last = rows[-1]["pk"]
 
 
-def _replay(found: BackTest, books: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
+def _replay(found: BackTest, rulebooks: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
     tools = _versions({row["version_id"] for row in rows})
     reviews = _reviews_by_call([row["pk"] for row in rows])
     requesters = _requesters_by_call([row["pk"] for row in rows])
     for row in rows:
         facts = _facts(row, tools[row["version_id"]], requesters.get(row["pk"], ()))
-        verdicts = [book.verdict(facts, row["created_at"]) for book in (books.before, books.after)]
+        verdicts = [book.verdict(facts, row["created_at"]) for book in (rulebooks.before, rulebooks.after)]
         before, after = map(effect_of, verdicts)
         review = reviews.get(row["pk"], "")
         found.calls += 1
-        found.matched += books.changed.applies(facts, row["created_at"])
+        found.matched += rulebooks.changed.applies(facts, row["created_at"])
         found.counts[after] += 1
         found.rejected += after == "allow" and review == ReviewVerdict.REJECT
         found.other_people += _asks_other_people(*verdicts)

@@ -44,18 +44,18 @@ class StageTerms(Protocol):
         """Minimum time of membership in a group for a vote to count there; 0 for any."""
 
 
-def counting_groups(rule: StageTerms, user: User) -> frozenset[str]:
+def counting_groups(terms: StageTerms, user: User) -> frozenset[str]:
     """Return the groups of the rule in which a user counts, that is, has been a member for long enough.
 
     Administrators also count as reviewers, from the time they became administrators.
     """
-    stage_groups = frozenset(stage.group for stage in rule.stages)
-    all_groups = stage_groups | {rule.escalated_to} if rule.escalated_to else stage_groups
+    stage_groups = frozenset(stage.group for stage in terms.stages)
+    all_groups = stage_groups | {terms.escalated_to} if terms.escalated_to else stage_groups
     groups = groups_of(user) | (roles_of(user) & {ADMINISTRATOR})
-    held = groups_held_long_enough(user, groups & (all_groups | {ADMINISTRATOR}), rule.min_role_age_seconds)
+    held = groups_held_long_enough(user, groups & (all_groups | {ADMINISTRATOR}), terms.min_role_age_seconds)
     if ADMINISTRATOR in held:
         held |= {REVIEWER}
-    return stage_groups if rule.escalated_to in held else held & all_groups
+    return stage_groups if terms.escalated_to in held else held & all_groups
 
 
 MAX_CANDIDATES = 200

@@ -19,10 +19,10 @@ EXTRA_APPROVAL_REASON = (
 )
 
 
-def is_enough(request: ApprovalRequest, approvals: Iterable[Review], rule: Rule | None = None) -> bool:
+def is_enough(request: ApprovalRequest, reviews: Iterable[Review], rule: Rule | None = None) -> bool:
     """Return True if these approvals, people loaded, satisfy the rule; each reviewer must still be eligible."""
     rule = rule or rule_for(request)
-    counting = [each for each in approvals if may_decide(request, each.person, rule) is None]
+    counting = [each for each in reviews if may_decide(request, each.person, rule) is None]
     counting = [each for each in counting if _is_vote_authorized(request, each)]
     if not is_satisfied(rule, voters(counting)):
         return False
@@ -67,12 +67,12 @@ def voters(reviews: Iterable[Review]) -> list[User]:
     return [review.on_behalf_of or review.person for review in reviews]
 
 
-def is_satisfied(rule: StageTerms, people: Iterable[User]) -> bool:
+def is_satisfied(terms: StageTerms, people: Iterable[User]) -> bool:
     """Return True if the approvals of these people satisfy the rule."""
-    return bool(rule.stages) and not unmet_stages(rule, people)
+    return bool(terms.stages) and not unmet_stages(terms, people)
 
 
-def unmet_stages(rule: StageTerms, people: Iterable[User]) -> list[Stage]:
+def unmet_stages(terms: StageTerms, people: Iterable[User]) -> list[Stage]:
     """Return the stages that these people do not fill, with the number of missing approvals."""
     distinct = {person.pk: person for person in people}.values()
-    return unfilled_stages(rule.stages, [counting_groups(rule, person) for person in distinct])
+    return unfilled_stages(terms.stages, [counting_groups(terms, person) for person in distinct])

@@ -197,18 +197,18 @@ def _apply_attributes(policy: Policy, document: Mapping[str, Any]) -> Iterator[s
             )
 
 
-def _revise(policy: Policy, before: PolicyRevision, document: Mapping[str, Any], by: User) -> list[str]:
-    columns = term_columns(document, before)
-    changes = term_differences(before, columns)
+def _revise(policy: Policy, revision: PolicyRevision, document: Mapping[str, Any], by: User) -> list[str]:
+    columns = term_columns(document, revision)
+    changes = term_differences(revision, columns)
     if changes:
-        number = before.number + 1
+        number = revision.number + 1
         policy.revision = PolicyRevision.objects.create(policy=policy, number=number, created_by=by, **columns)
     return changes
 
 
-def term_differences(before: PolicyRevision, columns: Mapping[str, Any]) -> list[str]:
+def term_differences(revision: PolicyRevision, columns: Mapping[str, Any]) -> list[str]:
     """Return a description of each changed term, with old and new values unless they may be confidential."""
-    changes = ((name, getattr(before, name), columns[name]) for name in TERM_COLUMNS)
+    changes = ((name, getattr(revision, name), columns[name]) for name in TERM_COLUMNS)
     return [_difference(name, old, new) for name, old, new in changes if old != new]
 
 

@@ -76,17 +76,21 @@ GLOB = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
 INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-def term_columns(document: Mapping[str, Any], base: PolicyRevision | None = None) -> dict[str, Any]:
-    """Return the columns of a revision with these terms; missing ones come from `base`, or are the defaults.
+def term_columns(document: Mapping[str, Any], base_revision: PolicyRevision | None = None) -> dict[str, Any]:
+    """Return the columns of a revision with these terms; missing ones come from `base_revision`, or are the defaults.
 
     Raises ParameterError with all problems.
     """
-    columns = {name: getattr(base or PolicyRevision(), name) for name in TERM_COLUMNS}
+    columns = {name: getattr(base_revision or PolicyRevision(), name) for name in TERM_COLUMNS}
     match = dict(document.get("match") or {})
     rows = match.pop("arguments", columns["conditions"])
     columns |= match | {name: document[name] for name in OPTION_TERMS if name in document}
-    columns["notify"], wrong = addresses_to_store(document.get("notify"), base.notify if base else [])
-    problems = [*_problems(columns), *_problems_of_source(columns["source"], base.source if base else ""), *wrong]
+    columns["notify"], wrong = addresses_to_store(document.get("notify"), base_revision.notify if base_revision else [])
+    problems = [
+        *_problems(columns),
+        *_problems_of_source(columns["source"], base_revision.source if base_revision else ""),
+        *wrong,
+    ]
     try:
         columns["conditions"] = check_conditions(rows, "match.arguments")
     except ParameterError as error:

@@ -186,11 +186,11 @@ class Predicate:
 
     __slots__ = ("_compiled", "_names", "rows", "sentence")
 
-    def __init__(self, rows: Sequence[Condition]) -> None:
-        self.rows = tuple(rows)
-        self.sentence = " and ".join(map(condition_sentence, rows))
-        self._names = tuple({row.path.partition(".")[0] for row in rows})
-        self._compiled = _validator({"allOf": [condition_schema(row) for row in rows]}) if rows else None
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        self.rows = tuple(conditions)
+        self.sentence = " and ".join(map(condition_sentence, conditions))
+        self._names = tuple({row.path.partition(".")[0] for row in conditions})
+        self._compiled = _validator({"allOf": [condition_schema(row) for row in conditions]}) if conditions else None
 
     def matches(self, arguments: Mapping[str, Any]) -> bool:
         """Return True if the arguments satisfy all rows."""
@@ -212,12 +212,12 @@ class Predicate:
         return self.failing(arguments) or next((row for row in self.rows if _escapes(row, arguments)), None)
 
 
-def _escapes(row: Condition, arguments: Mapping[str, Any]) -> bool:
+def _escapes(condition: Condition, arguments: Mapping[str, Any]) -> bool:
     try:
-        found = value_at_path(arguments, row.path.split("."))
+        found = value_at_path(arguments, condition.path.split("."))
     except LookupError:
         return False
-    return escapes(row.operator, row.value, found)
+    return escapes(condition.operator, condition.value, found)
 
 
 def value_at_path(value: Any, path: Iterable[str]) -> Any:
@@ -240,21 +240,21 @@ def compile_conditions(rows: Iterable[Mapping[str, Any]]) -> Predicate:
 
 
 @lru_cache(maxsize=4096)
-def _compile_cached(rows: tuple[Condition, ...]) -> Predicate:
-    return Predicate(rows)
+def _compile_cached(conditions: tuple[Condition, ...]) -> Predicate:
+    return Predicate(conditions)
 
 
 def _validator(schema: Schema) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
 
 
-def condition_schema(row: Condition) -> Schema:
+def condition_schema(condition: Condition) -> Schema:
     """Return the JSON Schema that arguments match if and only if the row holds."""
-    if row.operator == "missing":
-        return {"not": _schema_at_path(row.path, {})}
-    if row.operator.startswith("not_"):
-        return {"not": _schema_at_path(row.path, _LEAF_SCHEMAS[row.operator.removeprefix("not_")](row.value))}
-    return _schema_at_path(row.path, _LEAF_SCHEMAS[row.operator](row.value))
+    path, operator = condition.path, condition.operator
+    if operator == "missing":
+        return {"not": _schema_at_path(path, {})}
+    schema = _schema_at_path(path, _LEAF_SCHEMAS[operator.removeprefix("not_")](condition.value))
+    return {"not": schema} if operator.startswith("not_") else schema
 
 
 def _schema_at_path(path: str, leaf: Schema) -> Schema:
@@ -319,15 +319,15 @@ _OPERATOR_PHRASES = {
 }
 
 
-def condition_sentence(row: Condition) -> str:
+def condition_sentence(condition: Condition) -> str:
     """Return the row as a phrase: amount is greater than 1000."""
-    value = row.value
+    value = condition.value
     text = (
         ", ".join(map(_value_text, value))
-        if isinstance(value, list) and row.operator.endswith("in")
+        if isinstance(value, list) and condition.operator.endswith("in")
         else _value_text(value)
     )
-    return f"{row.path} {_OPERATOR_PHRASES[row.operator].format(text)}"
+    return f"{condition.path} {_OPERATOR_PHRASES[condition.operator].format(text)}"
 
 
 def _value_text(value: Any) -> str:

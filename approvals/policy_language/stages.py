@@ -47,17 +47,17 @@ def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str
 
 
 def _fill_place(
-    place: int, places: Sequence[Stage], people: Sequence[frozenset[str]], held: dict[int, int], visited: set[int]
+    place: int, stages: Sequence[Stage], people: Sequence[frozenset[str]], held: dict[int, int], visited: set[int]
 ) -> bool:
     """Fill a place, moving people to other places if needed; return False if nobody fits. `held` maps person to place.
 
     Kuhn's matching algorithm: a place that was filled once stays filled, so earlier stages are filled first.
     """
     for person, groups in enumerate(people):
-        if person in visited or places[place].group not in groups:
+        if person in visited or stages[place].group not in groups:
             continue
         visited.add(person)
-        if person not in held or _fill_place(held[person], places, people, held, visited):
+        if person not in held or _fill_place(held[person], stages, people, held, visited):
             held[person] = place
             return True
     return False

@@ -162,11 +162,11 @@ class _Tally:
         return Decisions(self.verdicts, Durations.of(self.seconds))
 
 
-def _hide_names(viewer: User, lines: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
+def _hide_names(viewer: User, reviewers: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
     """Hide the names of reviewers from viewers other than reviewers and administrators."""
     if has_role(viewer, REVIEWER, ADMINISTRATOR):
-        return lines
-    return [replace(line, username="", name="A reviewer") for line in lines]
+        return reviewers
+    return [replace(line, username="", name="A reviewer") for line in reviewers]
 
 
 def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
@@ -210,15 +210,15 @@ def _counted_reviews_since(since: datetime) -> list[_CountedReview]:
     return found[::-1]
 
 
-def _deciding_reviews(given: Iterable[_CountedReview]) -> list[_CountedReview]:
+def _deciding_reviews(reviews: Iterable[_CountedReview]) -> list[_CountedReview]:
     """Return the deciding review of each decided request."""
-    last = {each.request: each for each in given if each.decided_at is not None}
+    last = {each.request: each for each in reviews if each.decided_at is not None}
     return list(last.values())
 
 
-def _decisions(decided: Iterable[_CountedReview]) -> Decisions:
+def _decisions(reviews: Iterable[_CountedReview]) -> Decisions:
     tally = _Tally()
-    for each in decided:
+    for each in reviews:
         tally.add(each.verdict, (each.at - each.opened_at).total_seconds())
     return tally.done()
 
@@ -245,34 +245,34 @@ def _ages(waiting: Iterable[_WaitingTool]) -> list[Age]:
     return [Age(limit, count - before) for limit, count, before in classes]
 
 
-def _per_day(decided: Iterable[_CountedReview], first: date, last: date) -> list[Day]:
+def _per_day(reviews: Iterable[_CountedReview], first: date, last: date) -> list[Day]:
     approved: Counter[date] = Counter()
     others: Counter[date] = Counter()
-    for each in decided:
+    for each in reviews:
         (approved if each.verdict == ReviewVerdict.APPROVE else others)[each.at.date()] += 1
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     return [Day(day, approved[day], others[day]) for day in days]
 
 
-def _reviewers(given: Sequence[_CountedReview]) -> list[ReviewerLine]:
-    """Return the reviews by person, most active first; `given` is in chronological order."""
+def _reviewers(reviews: Sequence[_CountedReview]) -> list[ReviewerLine]:
+    """Return the reviews by person, most active first; `reviews` is in chronological order."""
     tallies: dict[tuple[str, str], _Tally] = defaultdict(_Tally)
     answered_before: dict[str, datetime] = {}
-    for each in given:
+    for each in reviews:
         before = answered_before.get(each.username, each.requested_at)
         tallies[each.username, each.name].add(each.verdict, (each.at - max(before, each.requested_at)).total_seconds())
         answered_before[each.username] = each.at
     lines = [
-        ReviewerLine(username, name, tally.done(), tally.verdicts.total() / len(given))
+        ReviewerLine(username, name, tally.done(), tally.verdicts.total() / len(reviews))
         for (username, name), tally in tallies.items()
     ]
     return sorted(lines, key=lambda line: (-line.reviews.count, line.username))
 
 
-def _tools(decided: Iterable[_CountedReview], waiting: Mapping[str, int]) -> list[ToolLine]:
+def _tools(reviews: Iterable[_CountedReview], waiting: Mapping[str, int]) -> list[ToolLine]:
     """Return decisions and open requests by tool, most requested first."""
     found: dict[str, list[_CountedReview]] = defaultdict(list)
-    for each in decided:
+    for each in reviews:
         found[each.tool].append(each)
     lines = [ToolLine(tool, _decisions(found[tool]), waiting.get(tool, 0)) for tool in found.keys() | waiting.keys()]
     return sorted(lines, key=lambda line: (-line.decisions.count - line.waiting, line.tool))

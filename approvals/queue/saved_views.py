@@ -237,10 +237,11 @@ class RequestFilters:
         return order if order == "risk" else order.replace("opened", "opened_at" if waits else "id")
 
 
-def page_for(viewer: User, filters: RequestFilters, at: PageParameters) -> Page[ApprovalRequest]:
+def page_for(viewer: User, filters: RequestFilters, page_parameters: PageParameters) -> Page[ApprovalRequest]:
     """Return one page of the matching requests that the viewer may see, with the relations for lists."""
     found = listed_for(viewer, filters).only("pk", "opened_at")  # sort narrow rows, then load the wide ones by key
-    page = paginate(annotate_risk(found) if filters.sorted_by == "risk" else found, order=filters.sorted_by, at=at)
+    found = annotate_risk(found) if filters.sorted_by == "risk" else found
+    page = paginate(found, order=filters.sorted_by, at=page_parameters)
     keys = [row.pk for row in page.rows]
     rows = with_snooze(with_list_related(ApprovalRequest.objects.filter(pk__in=keys)), viewer).in_bulk() if keys else {}
     page = replace(page, rows=[rows[key] for key in keys if key in rows])

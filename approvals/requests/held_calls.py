@@ -131,9 +131,9 @@ def find_previous_rejection(
     return rejected.exclude(applied_at=None).order_by("pk").first()
 
 
-def repeat_rejection(call: Call, first: ApprovalRequest) -> None:
+def repeat_rejection(call: Call, rejected_request: ApprovalRequest) -> None:
     """Fail a newly stored call because the same call was rejected before; no reviewer is asked."""
-    refusal = repeated_refusal(first)
+    refusal = repeated_refusal(rejected_request)
     now = clock.now()
     moved = try_move(
         Call.objects.filter(pk=call.pk),
@@ -147,22 +147,22 @@ def repeat_rejection(call: Call, first: ApprovalRequest) -> None:
         record_fact(
             "call.refused",
             call=call,
-            approval=first.public_id,
+            approval=rejected_request.public_id,
             effect=refusal.effect,
             error=refusal.error_kind,
             message=refusal.message,
         )
 
 
-def repeated_refusal(first: ApprovalRequest) -> Refusal:
+def repeated_refusal(rejected_request: ApprovalRequest) -> Refusal:
     """Return the refusal for a call that repeats a rejected one."""
-    rejections = Review.objects.filter(request=first, verdict=ReviewVerdict.REJECT, undone_at=None)
+    rejections = Review.objects.filter(request=rejected_request, verdict=ReviewVerdict.REJECT, undone_at=None)
     review = rejections.select_related("person").order_by("pk").last()
     who = user_display_name(review.person) if review else "someone"
     reason = review.comment.strip() if review else ""
     words = f": {reason}" if reason else "."
     message = (
         "Refused without a new request, because the same call was rejected before in this plan. Change the call or its "
-        f"arguments. {who} rejected it ({first.public_id}){words}"
+        f"arguments. {who} rejected it ({rejected_request.public_id}){words}"
     )
     return Refusal(PREVIOUSLY_REJECTED, message)

@@ -86,14 +86,14 @@ def open_request(
     rule: Rule,
     preview: Preview | None,
     now: datetime,
-    background: RequestProvenance = RequestProvenance(),
+    provenance: RequestProvenance = RequestProvenance(),
 ) -> ApprovalRequest:
     """Open a request for a held call on the rule's terms, in the caller's transaction, whose time is `now`.
 
-    A pre-approval (`background.early_by`), requested before the step is ready, is in no list and sends no reminders
+    A pre-approval (`provenance.early_by`), requested before the step is ready, is in no list and sends no reminders
     until `activate_pre_approval`.
     """
-    early_by = background.early_by
+    early_by = provenance.early_by
     announce_call_change(call)
     binding = _binding(call, preview)
     request = ApprovalRequest.objects.create(
@@ -108,7 +108,7 @@ def open_request(
         expires_at=now + timedelta(seconds=rule.expires_seconds),
         remind_at=None if early_by else first_reminder(now, rule),
         is_early=early_by is not None,
-        input_authors=sorted(background.input_authors),
+        input_authors=sorted(provenance.input_authors),
     )
     _first_round(request, binding, rule, preview)
     if early_by is not None:
@@ -229,18 +229,18 @@ def expire_pre_approval(request: ApprovalRequest, message: str) -> None:
     record_fact("approval.expired", call=request.call, approval=request.public_id, **ASKS_AGAIN_DATA)
 
 
-def invalidate(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> None:
+def invalidate(request: ApprovalRequest, *, reason: str, drift: Drift = Drift.OTHER) -> None:
     """Invalidate an open request whose call has changed, and cancel the call with this reason."""
     with transaction.atomic():
         announce_call_change(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.INVALIDATED)
-        _cancel(request, reason, kind=f"{CHANGED_PREFIX}{what}")
+        _cancel(request, reason, kind=f"{CHANGED_PREFIX}{drift}")
         record_fact(
-            "approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(what)
+            "approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(drift)
         )
 
 
-def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, what: Drift = Drift.OTHER) -> bool:
+def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, drift: Drift = Drift.OTHER) -> bool:
     """Invalidate an open request in its own transaction, so that its step requests approval again.
 
     Returns False without changes if the request was answered, withdrawn or started meanwhile.
@@ -248,21 +248,21 @@ def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, what: Drift 
     try:
         with transaction.atomic():
             announce_call_change(request.call)
-            invalidate(request, reason=reason, what=what)
+            invalidate(request, reason=reason, drift=drift)
             record_fact("call.voided", call=request.call)
     except Conflict:
         return False
     return True
 
 
-def supersede(old: Call, new: ApprovalRequest) -> None:
-    """Link the request of the call `old`, if it has one, to its replacement `new`.
+def supersede(old_call: Call, new_request: ApprovalRequest) -> None:
+    """Link the request of `old_call`, if it has one, to its replacement.
 
     An invalidated or sent-back request becomes superseded; one that ended otherwise keeps its status.
     """
-    before = ApprovalRequest.objects.filter(call=old, superseded_by=None)
-    if not try_move(before, to=RequestStatus.SUPERSEDED, superseded_by=new):
-        before.update(superseded_by=new)
+    before = ApprovalRequest.objects.filter(call=old_call, superseded_by=None)
+    if not try_move(before, to=RequestStatus.SUPERSEDED, superseded_by=new_request):
+        before.update(superseded_by=new_request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
     outdated = requests.filter(changed | Q(tool_version__tool__held_version__isnull=False))
     related = ("call__version", "tool_version__tool__current_version")
     invalidated = run_each(
-        lambda request: invalidate_and_reopen(request, reason=_outdated_reason(request), what=Drift.DEFINITION),
+        lambda request: invalidate_and_reopen(request, reason=_outdated_reason(request), drift=Drift.DEFINITION),
         outdated.select_related(*related)[:most],
     )
     return invalidated + run_each(
@@ -318,7 +318,7 @@ UNFILLED = "The request did not show the default values of its arguments."
 
 def _invalidate_unfilled(request: ApprovalRequest) -> bool:
     if hides_defaults(request.call):
-        return invalidate_and_reopen(request, reason=UNFILLED, what=Drift.ARGUMENTS)
+        return invalidate_and_reopen(request, reason=UNFILLED, drift=Drift.ARGUMENTS)
     Call.objects.filter(pk=request.call_id, defaults=None).update(defaults=NO_DEFAULTS)
     return False
 

@@ -36,44 +36,44 @@ class RequesterScope:
     plan_ref: str = ""
 
 
-def reserve_slot(asking: RequesterScope) -> None:
+def reserve_slot(scope: RequesterScope) -> None:
     """Reserve a slot for one more request until the transaction ends.
 
     Raises TooManyWaiting.
     """
-    lock_slots(asking)
-    check_pending_limit(asking)
+    lock_slots(scope)
+    check_pending_limit(scope)
 
 
-def lock_slots(asking: RequesterScope) -> None:
+def lock_slots(scope: RequesterScope) -> None:
     """Lock this requester's slots until the transaction ends; must precede the lock of the audit head."""
-    if asking.user_id is not None and (_per_requester() or _per_token()) and connection.vendor == "postgresql":
+    if scope.user_id is not None and (_per_requester() or _per_token()) and connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, asking.user_id])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, scope.user_id])
 
 
-def check_pending_limit(asking: RequesterScope) -> None:
+def check_pending_limit(scope: RequesterScope) -> None:
     """Raise TooManyWaiting if no further request may be opened now."""
-    for condition, most, whose in _pending_limits(asking):
+    for condition, most, whose in _pending_limits(scope):
         if _waiting_requests().filter(condition)[:most].count() >= most:
             words = f"{whose} already has {most} open requests, the maximum."
             raise TooManyWaiting(f"{words} Wait until some are answered, or withdraw some.", RETRY_AFTER_SECONDS)
 
 
-def free_slots(asking: RequesterScope, requested: int) -> int:
+def free_slots(scope: RequesterScope, requested: int) -> int:
     """Return the number of further requests that may be opened now, at most `requested`."""
     counts = (
-        most - _waiting_requests().filter(condition)[:most].count() for condition, most, _ in _pending_limits(asking)
+        most - _waiting_requests().filter(condition)[:most].count() for condition, most, _ in _pending_limits(scope)
     )
-    return max(0, min(requested, *counts)) if _pending_limits(asking) else requested
+    return max(0, min(requested, *counts)) if _pending_limits(scope) else requested
 
 
-def _pending_limits(asking: RequesterScope) -> list[tuple[Q, int, str]]:
+def _pending_limits(scope: RequesterScope) -> list[tuple[Q, int, str]]:
     """Return the applicable limits: condition for the counted requests, maximum, and name for messages."""
     caps = [
-        (Q(call__requested_by=asking.user_id), _per_requester() if asking.user_id else 0, "This requester"),
-        (Q(call__token=asking.token_id), _per_token() if asking.token_id else 0, "This token"),
-        (Q(plan_ref=asking.plan_ref), settings.TOOLGATE_MAX_PENDING_PER_PLAN if asking.plan_ref else 0, "This plan"),
+        (Q(call__requested_by=scope.user_id), _per_requester() if scope.user_id else 0, "This requester"),
+        (Q(call__token=scope.token_id), _per_token() if scope.token_id else 0, "This token"),
+        (Q(plan_ref=scope.plan_ref), settings.TOOLGATE_MAX_PENDING_PER_PLAN if scope.plan_ref else 0, "This plan"),
     ]
     return [cap for cap in caps if cap[1]]
 

@@ -69,24 +69,24 @@ def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -
         raise Invalidated(reason, what)
 
 
-def _objections(request: ApprovalRequest, approved: Round, binding: ApprovalBinding) -> Iterator[Objection]:
+def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBinding) -> Iterator[Objection]:
     """Yield the reasons for which the call may not start."""
-    yield from _binding_objections(request, approved, binding)
+    yield from _binding_objections(request, round_, binding)
     yield from _tool_objections(request, binding)
-    yield from _reviewer_objections(request, approved)
-    yield from _policy_objections(request, approved)
-    yield from _quorum_objections(request, approved)
+    yield from _reviewer_objections(request, round_)
+    yield from _policy_objections(request, round_)
+    yield from _quorum_objections(request, round_)
 
 
-def _binding_objections(request: ApprovalRequest, approved: Round, binding: ApprovalBinding) -> Iterator[Objection]:
+def _binding_objections(request: ApprovalRequest, round_: Round, binding: ApprovalBinding) -> Iterator[Objection]:
     tool = request.call.tool_name
-    if binding.arguments != approved.arguments:
+    if binding.arguments != round_.arguments:
         yield Drift.ARGUMENTS, "The arguments differ from the approved ones."
     if hides_defaults(request.call):
         yield Drift.ARGUMENTS, UNFILLED
     if binding.fingerprint != request.tool_version.fingerprint:
         yield Drift.DEFINITION, f"The definition of {tool} changed after the approval."
-    if binding.state_token != approved.state_token:
+    if binding.state_token != round_.state_token:
         yield Drift.STATE, "The target of this call has changed since the approved preview."
     if action_digest(request.call, binding, rule_from_revision(request.policy_revision)) != request.digest:
         yield Drift.CODE, f"The code of {tool}, or this installation, changed after the approval."
@@ -100,7 +100,7 @@ def _tool_objections(request: ApprovalRequest, binding: ApprovalBinding) -> Iter
         yield Drift.DEFINITION, f"The definition of {tool.name} changed after the approval."
 
 
-def _policy_objections(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
+def _policy_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
     """Yield an objection if the current policies deny the call or the approvals do not satisfy the current rule."""
     verdict = gate(call_facts(request.call))
     if isinstance(verdict, Deny):
@@ -109,13 +109,13 @@ def _policy_objections(request: ApprovalRequest, approved: Round) -> Iterator[Ob
         rule: Rule = verdict.terms
         if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well
             rule = rule_for(request)
-        if not is_enough(request, counted_approvals(approved), rule):
+        if not is_enough(request, counted_approvals(round_), rule):
             yield Drift.POLICY, f"A policy now requires more or other approvers. {rule.sentence}"
 
 
-def _reviewer_objections(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
-    reviews = counted_approvals(approved)
-    if len({review.person_id for review in reviews}) < approved.quorum:
+def _reviewer_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
+    reviews = counted_approvals(round_)
+    if len({review.person_id for review in reviews}) < round_.quorum:
         yield Drift.REVIEWERS, TOO_FEW_APPROVALS
     for review in reviews:
         why_not = may_decide(request, review.person)
@@ -126,7 +126,7 @@ def _reviewer_objections(request: ApprovalRequest, approved: Round) -> Iterator[
             )
 
 
-def _quorum_objections(request: ApprovalRequest, approved: Round) -> Iterator[Objection]:
+def _quorum_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
     """Yield an objection if the approvals no longer satisfy the request's own rule."""
-    if not is_enough(request, counted_approvals(approved)):
+    if not is_enough(request, counted_approvals(round_)):
         yield Drift.REVIEWERS, TOO_FEW_APPROVALS

@@ -63,8 +63,8 @@ def decide_many(
     together.
     """
     verdict = ReviewVerdict(verdict)
-    held = _load_requests(by, items)
-    waiting = [request for request in held.values() if request.status == RequestStatus.PENDING]
+    requests = _load_requests(by, items)
+    waiting = [request for request in requests.values() if request.status == RequestStatus.PENDING]
     why_not = batch_objection(waiting, verdict)
     if why_not is not None:
         raise field_error("items", "not_together", why_not)
@@ -73,33 +73,36 @@ def decide_many(
 
     def answer(item: BatchItem) -> ApprovalRequest:
         decision = Decision(verdict, item.seen_digest, comment=comment, channel=channel, batch=batch)
-        return decide(held[item.id], by=by, decision=decision)
+        return decide(requests[item.id], by=by, decision=decision)
 
-    return [_result(item, held, answer) for item in items]
+    return [_result(item, requests, answer) for item in items]
 
 
 def undo_batch(by: User, batch: str) -> list[BatchItemResult]:
     """Undo one's own decisions of a batch and return the result of each. Raises Conflict if there are none."""
     reviews = Review.objects.filter(batch=batch, person=by, undone_at=None) if batch else Review.objects.none()
     ids = [each.request.public_id for each in reviews.select_related("request").order_by("id")]
-    held = requests_for(by).in_bulk(ids, field_name="public_id")
-    if not held:
+    requests = requests_for(by).in_bulk(ids, field_name="public_id")
+    if not requests:
         raise Conflict("There is no decision to undo.")
-    items = [BatchItem(public_id) for public_id in ids if public_id in held]
-    return [_result(item, held, lambda each: undo_decision(held[each.id], by=by)) for item in items]
+    items = [BatchItem(public_id) for public_id in ids if public_id in requests]
+    return [_result(item, requests, lambda each: undo_decision(requests[each.id], by=by)) for item in items]
 
 
 def batch_status(by: User, items: Sequence[BatchItem]) -> list[BatchItemResult]:
     """Return the current statuses of a batch, for a client that lost the response to it."""
-    held = _load_requests(by, items)
-    found = {public_id: BatchItemResult(public_id, str(request.status)) for public_id, request in held.items()}
+    requests = _load_requests(by, items)
+    found = {public_id: BatchItemResult(public_id, str(request.status)) for public_id, request in requests.items()}
     return [found.get(item.id) or BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE) for item in items]
 
 
 def snooze_many(by: User, until: datetime, items: Sequence[BatchItem]) -> list[BatchItemResult]:
     """Snooze several requests for oneself. Raises the same exceptions as `decide_many`."""
-    held = _load_requests(by, items)
-    return [_result(item, held, lambda each: coordination.snooze(held[each.id], by=by, until=until)) for item in items]
+    requests = _load_requests(by, items)
+    return [
+        _result(item, requests, lambda each: coordination.snooze(requests[each.id], by=by, until=until))
+        for item in items
+    ]
 
 
 def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | None:
@@ -150,11 +153,11 @@ def _load_requests(by: User, items: Sequence[BatchItem]) -> dict[str, ApprovalRe
 
 
 def _result(
-    item: BatchItem, held: dict[str, ApprovalRequest], act: Callable[[BatchItem], ApprovalRequest]
+    item: BatchItem, requests: dict[str, ApprovalRequest], decide_item: Callable[[BatchItem], ApprovalRequest]
 ) -> BatchItemResult:
-    if item.id not in held:
+    if item.id not in requests:
         return BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE)
-    return answer_item(item, lambda each: BatchItemResult(each.id, act(each).status))
+    return answer_item(item, lambda each: BatchItemResult(each.id, decide_item(each).status))
 
 
 def answer_item(item: ItemT, answer: Callable[[ItemT], BatchItemResult]) -> BatchItemResult:

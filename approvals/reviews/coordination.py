@@ -178,10 +178,10 @@ def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
         return _reload(current)
 
 
-def _check_delegate(current: ApprovalRequest, to: User) -> None:
+def _check_delegate(request: ApprovalRequest, to: User) -> None:
     """Raise ParameterError if `to` may not decide the request, since a delegation conveys no rights."""
-    if may_decide(current, to) is not None:
-        may = deciders_sentence(rule_for(current))
+    if may_decide(request, to) is not None:
+        may = deciders_sentence(rule_for(request))
         raise field_error(
             "to", "invalid", f"{user_display_name(to)} may not decide this request. {may} Choose someone who may."
         )
@@ -239,16 +239,16 @@ def _lock_pending(request: ApprovalRequest) -> ApprovalRequest:
     return current
 
 
-def _check_may_decide(current: ApprovalRequest, by: User) -> None:
-    why_not = may_decide(current, by)
+def _check_may_decide(request: ApprovalRequest, by: User) -> None:
+    why_not = may_decide(request, by)
     if why_not is not None:
         raise NotAllowed(why_not)
 
 
-def _pending_row(current: ApprovalRequest) -> "QuerySet[ApprovalRequest]":
-    return ApprovalRequest.objects.filter(pk=current.pk, status=RequestStatus.PENDING)
+def _pending_row(request: ApprovalRequest) -> "QuerySet[ApprovalRequest]":
+    return ApprovalRequest.objects.filter(pk=request.pk, status=RequestStatus.PENDING)
 
 
-def _reload(current: ApprovalRequest) -> ApprovalRequest:
-    current.refresh_from_db()
-    return current
+def _reload(request: ApprovalRequest) -> ApprovalRequest:
+    request.refresh_from_db()
+    return request

@@ -176,17 +176,17 @@ def decide(
     if decision.response is not UNSET:
         _check_decision(request, by, decision)
         check_response(request, decision.response)
-    made = _compute_edit(request, by, decision) if isinstance(edit, Unset) else edit
-    return _record_answer(request, by, decision, made)
+    edit = _compute_edit(request, by, decision) if isinstance(edit, Unset) else edit
+    return _record_answer(request, by, decision, edit)
 
 
 @retry_on_deadlock
-def _record_answer(request: ApprovalRequest, by: User, decision: Decision, made: Edit | None) -> ApprovalRequest:
+def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit: Edit | None) -> ApprovalRequest:
     with transaction.atomic():
         current = lock_request(request)
         _check_decision(current, by, decision)
-        if made is not None:
-            apply_edit(current, made, by=by, comment=decision.comment)
+        if edit is not None:
+            apply_edit(current, edit, by=by, comment=decision.comment)
         if decision.verdict == ReviewVerdict.APPROVE:
             check_sign_in_age(current.policy_revision, by)
         prefetch_related_objects([current], Prefetch("rounds", Round.objects.defer("arguments", "preview")))
@@ -206,8 +206,8 @@ def _compute_edit(request: ApprovalRequest, by: User, decision: Decision) -> Edi
     _check_decision(request, by, decision)
     if decision.hunks is not None:
         return narrow_to_hunks(request, decision.hunks)
-    made = check_edit(request, decision.arguments or {})
-    return made if made.text != current_round(request).arguments else None
+    edit = check_edit(request, decision.arguments or {})
+    return edit if edit.text != current_round(request).arguments else None
 
 
 def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> None:

@@ -170,8 +170,8 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
     )
 
 
-def _check_hunks(part: DivisibleChange, hunks: Collection[int]) -> list[int]:
-    accepted, total = sorted(set(hunks)), part.total
+def _check_hunks(change: DivisibleChange, hunks: Collection[int]) -> list[int]:
+    accepted, total = sorted(set(hunks)), change.total
     unknown = sorted(set(accepted).difference(range(total)))
     if unknown:
         listed = ", ".join(map(str, unknown[:5]))
@@ -246,21 +246,21 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
             yield name
 
 
-def apply_edit(request: ApprovalRequest, made: Edit, *, by: User, comment: str = "") -> None:
+def apply_edit(request: ApprovalRequest, edit: Edit, *, by: User, comment: str = "") -> None:
     """Open a new round with this edit; the caller has locked the request.
 
     Raises Conflict if the request has changed since the edit was computed, or its call is no longer held.
     """
-    if made.base != request.digest:
+    if edit.base != request.digest:
         raise Conflict("The request has been changed meanwhile. Check the changes, then decide.")
-    _open_round(request, made, editor=by)
+    _open_round(request, edit, editor=by)
     details = {"reviewer": user_display_name(by), "reason": comment} if comment else {"reviewer": user_display_name(by)}
-    _record(request, made, by=by, **details)
+    _record(request, edit, by=by, **details)
 
 
-def _record(request: ApprovalRequest, made: Edit, *, by: User, **more: str) -> None:
-    names = {"approval": request.public_id, "digest": request.digest, "edited_digest": made.base}
-    record_fact("approval.edited", call=request.call, by=by, **names, **made.audit_details, **more)
+def _record(request: ApprovalRequest, edit: Edit, *, by: User, **more: str) -> None:
+    names = {"approval": request.public_id, "digest": request.digest, "edited_digest": edit.base}
+    record_fact("approval.edited", call=request.call, by=by, **names, **edit.audit_details, **more)
 
 
 def undo_edit(request: ApprovalRequest, *, by: User) -> None:
@@ -269,7 +269,7 @@ def undo_edit(request: ApprovalRequest, *, by: User) -> None:
     if round_.editor_id != by.pk:
         return
     before = request.rounds.select_related("policy_revision__policy").get(number=round_.number - 1)
-    made = Edit(
+    edit = Edit(
         base=request.digest,
         text=before.arguments,
         defaults=before.defaults,
@@ -279,36 +279,36 @@ def undo_edit(request: ApprovalRequest, *, by: User) -> None:
         rule=_rule_for_original(request, before),
         fields=changed_fields(json.loads(round_.arguments), json.loads(before.arguments)),
     )
-    _open_round(request, made, editor=None)
-    _record(request, made, by=by)
+    _open_round(request, edit, editor=None)
+    _record(request, edit, by=by)
 
 
-def _rule_for_original(request: ApprovalRequest, before: Round) -> Rule:
+def _rule_for_original(request: ApprovalRequest, previous_round: Round) -> Rule:
     """Return the current rule for the arguments before an edit; their original rule if a policy now refuses them."""
     try:
-        arguments = vault.load_available(before.arguments, request.call.plan_ref)
+        arguments = vault.load_available(previous_round.arguments, request.call.plan_ref)
         validator = validator_of(request.call.version.input_schema)
-        return _rule_for_edit(request, stored_arguments(validator, arguments, before.defaults))
+        return _rule_for_edit(request, stored_arguments(validator, arguments, previous_round.defaults))
     except Conflict:  # the policy is checked again before the call starts
-        return rule_from_revision(before.policy_revision)
+        return rule_from_revision(previous_round.policy_revision)
 
 
-def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") -> None:
+def _open_round(request: ApprovalRequest, edit: Edit, *, editor: "User | None") -> None:
     """Store the next round with the edit's arguments, preview and rule."""
-    call, rule = request.call, made.rule
+    call, rule = request.call, edit.rule
     code = call.implementation.digest if call.implementation else ""
-    binding = ApprovalBinding(call.version.fingerprint, code, made.text, made.state_token)
+    binding = ApprovalBinding(call.version.fingerprint, code, edit.text, edit.state_token)
     digest, number = action_digest(call, binding, rule), request.round_number + 1
     Round.objects.create(
         request=request,
         number=number,
-        arguments=made.text,
-        defaults=made.defaults,
-        omitted=made.omitted,
+        arguments=edit.text,
+        defaults=edit.defaults,
+        omitted=edit.omitted,
         digest=digest,
-        preview=json.dumps(made.preview) if made.preview else "",
-        state_token=made.state_token,
-        is_deceptive=is_deceptive(made.text, call.reason),
+        preview=json.dumps(edit.preview) if edit.preview else "",
+        state_token=edit.state_token,
+        is_deceptive=is_deceptive(edit.text, call.reason),
         policy_revision_id=rule.revision_id,
         quorum=rule.quorum,
         editor=editor,
@@ -317,20 +317,20 @@ def _open_round(request: ApprovalRequest, made: Edit, *, editor: "User | None") 
     open_one = ApprovalRequest.objects.filter(pk=request.pk, digest=request.digest, status=RequestStatus.PENDING)
     if not open_one.update(digest=digest, round_number=number, policy_revision_id=rule.revision_id):
         raise Conflict("The request has been answered meanwhile.")
-    _rewrite(call, made)
+    _rewrite(call, edit)
     request.refresh_from_db(fields=["digest", "round_number", "policy_revision"])
 
 
-def _rewrite(call: Call, made: Edit) -> None:
+def _rewrite(call: Call, edit: Edit) -> None:
     """Store the edited arguments and their query type on the held call. Raises Conflict if it is no longer held."""
-    query_type = str(made.arguments.get("query_type", "")) if call.query_type else ""
-    columns = {"arguments": made.text, "defaults": made.defaults, "omitted": made.omitted, "query_type": query_type}
+    query_type = str(edit.arguments.get("query_type", "")) if call.query_type else ""
+    columns = {"arguments": edit.text, "defaults": edit.defaults, "omitted": edit.omitted, "query_type": query_type}
     if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(**columns):
         raise Conflict("The call is no longer waiting for approval, so its arguments cannot be changed.")
     for name, value in columns.items():
         setattr(call, name, value)
-    if made.secrets:
-        vault.store_secrets(SecretScope(call.plan_ref, call.step_ref), made.secrets)
+    if edit.secrets:
+        vault.store_secrets(SecretScope(call.plan_ref, call.step_ref), edit.secrets)
 
 
 def _rule_for_edit(request: ApprovalRequest, arguments: CallArguments) -> Rule:

@@ -198,7 +198,7 @@ class GrantForm(PageForm):
             max_uses=data["uses"],
         )
         try:
-            return create_grant(terms, by=by, created_from=self.request)
+            return create_grant(terms, by=by, source_request=self.request)
         except (ParameterError, Conflict) as error:
             self.add_problems(error)
             return None

@@ -38,7 +38,7 @@ def invalidate_if_outdated(tx: PlanTransaction, call: Call, order: PreparedCall)
     found = _find_mismatch(tx, call, order)
     if found is not None:
         what, reason = found
-        lifecycle.invalidate(call.approval, reason=reason, what=what)
+        lifecycle.invalidate(call.approval, reason=reason, drift=what)
     return found is not None
 
 

@@ -300,7 +300,7 @@ def open_approval_request(
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
     background = RequestProvenance(early_by, input_authors_of(hold.step))
-    request = lifecycle.open_request(call, rule=hold.rule, preview=preview, now=tx.now, background=background)
+    request = lifecycle.open_request(call, rule=hold.rule, preview=preview, now=tx.now, provenance=background)
     if hold.order.replaces is not None:
         lifecycle.supersede(hold.order.replaces, request)
     return request
@@ -418,7 +418,7 @@ def _store_renewal(
     with plan_transaction(renewal.plan.pk, renewal.plan.ref) as tx:
         if _release_if_paused(tx, renewal, turn):
             return None
-        lifecycle.invalidate(renewal.call.approval, reason=renewal.reason, what=renewal.what)
+        lifecycle.invalidate(renewal.call.approval, reason=renewal.reason, drift=renewal.what)
         work = admission.admit(StartContext(tx, renewal.plan, renewal.step), order, counted=True)
         if isinstance(work, HeldCall):
             store_held(tx, work, preview)

@@ -66,7 +66,7 @@ def test_grant_does_not_satisfy_a_quorum_of_two(grantable, ada, admin):
 
 def test_grant_needs_a_creator_who_may_still_decide(grantable, ada, rosa, admin):
     """A grant is worth as much as an approval by its creator would be now."""
-    made = create_grant(terms_from(first := approved(ada, rosa)), by=rosa, created_from=first)
+    made = create_grant(terms_from(first := approved(ada, rosa)), by=rosa, source_request=first)
     assert run(ada).status == "completed"
     rosa.groups.clear()
     assert (run(ada).status, grant_state(made)) == ("in_progress", "active")
@@ -74,7 +74,7 @@ def test_grant_needs_a_creator_who_may_still_decide(grantable, ada, rosa, admin)
 
 def test_reviewer_creates_grants_from_own_approvals_only(grantable, ada, rosa, tomas):
     source = approved(ada, rosa)
-    made = create_grant(terms_from(source), by=rosa, created_from=source)
+    made = create_grant(terms_from(source), by=rosa, source_request=source)
     assert run(ada).status == "completed"
     assert AuditEntry.objects.get(action="grant.used").details_json["made_from"] == source.public_id
     for by, request, terms in (
@@ -85,7 +85,7 @@ def test_reviewer_creates_grants_from_own_approvals_only(grantable, ada, rosa, t
         (ada, source, terms_from(source)),
     ):
         with pytest.raises(NotAllowed):
-            create_grant(terms, by=by, created_from=request)
+            create_grant(terms, by=by, source_request=request)
     assert list(Grant.objects.all()) == [made]
 
 
@@ -224,7 +224,7 @@ def test_session_grant_does_not_cover_other_users(grantable, ada, ben, rosa):
     order = CallOrder("dangerous", {"value": "x"})
     held = create_call(order, by=Requester(ada, session="night"))
     source = decide(held.approval, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.approval.digest))
-    create_grant(terms_from(source, "session", "night"), by=rosa, created_from=source)
+    create_grant(terms_from(source, "session", "night"), by=rosa, source_request=source)
     for someone, status in ((ben, "in_progress"), (ada, "completed")):
         call = create_call(order, by=Requester(someone, session="night"))
         assert work_off(Plan.objects.get(public_id=call.plan_ref)).status == status

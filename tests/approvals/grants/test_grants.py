@@ -164,9 +164,9 @@ def test_session_scope(grantable, ada, admin):
     terms = terms_from(source, "session", "night")
     for wrong, request in ((terms, None), (replace(terms, scope_ref="day"), source)):
         with pytest.raises(GrantRefused) as refused:
-            create_grant(wrong, by=admin, created_from=request)
+            create_grant(wrong, by=admin, source_request=request)
         assert refused.value.details["field"] == "scope"
-    create_grant(terms, by=admin, created_from=source)
+    create_grant(terms, by=admin, source_request=source)
     for session, status in (("night", "completed"), ("day", "in_progress"), ("", "in_progress")):
         call = in_session(ada, session)
         assert work_off(Plan.objects.get(public_id=call.plan_ref)).status == status
@@ -302,7 +302,7 @@ def test_proposal_covers_its_request(grantable, ada, rosa, shape):
     approve(plan, rosa)
     request = request_of(plan)
     terms = GrantTerms(tool="dangerous", rows=propose_grant(request, rosa).rows, scope="plan", scope_ref=plan.public_id)
-    made = create_grant(terms, by=rosa, created_from=request)
+    made = create_grant(terms, by=rosa, source_request=request)
     assert conditions_cover(made.conditions, CallArguments({"value": value}))
 
 

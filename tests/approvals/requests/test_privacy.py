@@ -80,7 +80,7 @@ def granted(held, rosa, admin):
     approved = decide(held, by=rosa, decision=Decision(ReviewVerdict.APPROVE, held.digest))
     rows = [{"path": "value.to", "operator": "equals", "value": SECRET}]
     terms = GrantTerms(tool="dangerous", rows=rows, scope="plan", scope_ref=held.plan_ref)
-    return create_grant(terms, by=rosa, created_from=approved)
+    return create_grant(terms, by=rosa, source_request=approved)
 
 
 def test_private_grant_conditions_are_masked(granted, ada, rosa, admin, vera):

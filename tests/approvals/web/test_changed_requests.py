@@ -41,7 +41,7 @@ def caption_of(pages: Pages) -> str:
 def test_drift_is_shown_with_its_reason(ada, rosa, before, after, shown):
     old = ask(ada, preview=rows(before))
     decide(old, by=rosa, decision=approval(old))
-    invalidate(old, reason="The table is another one now.", what=Drift.STATE)
+    invalidate(old, reason="The table is another one now.", drift=Drift.STATE)
     new = ask(ada, preview=rows(after))
     supersede(old.call, new)
     pages = Pages(rosa)

@@ -127,7 +127,7 @@ def test_grant_needs_no_row_for_a_default_and_covers_no_other_value(ada, rosa):
     assert proposal.rows == [{"path": "entries.0.to", "operator": "equals", "value": "m"}]
     assert proposal.history.covered == 1
     terms = GrantTerms(tool="pay", rows=proposal.rows, scope="requester", scope_ref="ada")
-    create_grant(terms, by=rosa, created_from=request)
+    create_grant(terms, by=rosa, source_request=request)
     assert ask(ada).status == "completed"
     assert ask(ada, {"entries": [{"to": "m", "amount": 1}]}).status == "in_progress"
 
