@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from benchmarks import chain, fanout
 from benchmarks.ground import prepare
+from catalog.core.database import on_sqlite
 from catalog.models import Call, Tool, new_call_id
 from catalog.states import CallStatus
 from config.db.postgresql.base import DeferredStatement
@@ -22,7 +23,6 @@ from plans.actions.create import create_plan, start_plan
 from plans.models import Plan
 from plans.spec import PlanDocument
 from plans.store import statements
-from plans.store.database import on_sqlite
 from plans.store.requesters import Requester
 from plans.store.statements import CallEnding, ClaimedStep, Lease
 from plans.store.transactions import LOCK_PLAN, LockedPlan, PlanTransaction, write_events

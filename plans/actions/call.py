@@ -18,6 +18,7 @@ from approvals.policies.rulebook import Rule
 from approvals.requests.limits import check_pending_limit, reserve_slot
 from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import canonical_text
+from catalog.core.database import insert_row
 from catalog.core.transactions import retry_on_deadlock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
@@ -43,7 +44,6 @@ from plans.models import Plan, Step
 from plans.sessions.lists import require_no_session_list
 from plans.states import PlanStatus
 from plans.store import statements
-from plans.store.database import insert_row
 from plans.store.plan_documents import removed_step_numbers
 from plans.store.requesters import Requester, RequesterIds
 from plans.store.selectors import may_control, plan_for

@@ -26,6 +26,7 @@ from django.db.models.functions import Coalesce
 from approvals.requests.limits import RequesterScope, TooManyWaiting, check_pending_limit, free_slots, reserve_slot
 from catalog.context import Budget
 from catalog.core import clock
+from catalog.core.database import bind_datetime, on_sqlite
 from catalog.core.rate_limits import RateLimitKey, acquire_use, release_use
 from catalog.errors import RateLimited, ToolError
 from catalog.models import ApiToken
@@ -36,7 +37,6 @@ from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall
 from plans.models import Plan, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.database import bind_datetime, on_sqlite
 from plans.store.requesters import RequesterIds
 from plans.store.statements import ClaimedStep, Lease
 from plans.store.transactions import PlanTransaction

@@ -10,9 +10,9 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
+from catalog.core.database import bind_datetime, on_sqlite
 from catalog.core.transactions import log_unexpected
 from plans.executor.pool import ExecutorPool
-from plans.store.database import bind_datetime, on_sqlite
 
 RENEWALS_PER_LEASE = 3
 """Renewals per lease period; two may be missed without losing the lease."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from django.db import OperationalError, connection
 
-from plans.store import database
-from plans.store.database import bind_datetime
+from catalog.core import database
+from catalog.core.database import bind_datetime
 
 CHUNK, AT_ONCE = 5000, 500
 """Limits of plain rows, and of objects with related rows, in memory at a time."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from approvals.requests.held_calls import SENT_BACK
+from catalog.core.database import bind_datetime
 from catalog.states import CallStatus
 from plans.invariants.base import CheckInput, Finding, findings, invariant, rows, step_findings
 from plans.models import Plan
 from plans.states import PlanStatus, StepStatus, WaitingFor
-from plans.store.database import bind_datetime
 
 LOST = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id WHERE s.lease_until < %s

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from django.db import connection
 
+from catalog.core.database import bind_datetime, on_sqlite
 from plans.engine.retries import CRASHES, TRIES
 from plans.invariants.base import CheckInput, Finding, findings, invariant, rows, step_findings
 from plans.models import Step
 from plans.spec import MAX_STEPS
 from plans.states import PlanStatus, StepStatus
-from plans.store.database import bind_datetime, on_sqlite
 
 TOO_MANY_STEPS = """
     SELECT p.public_id FROM plans_plan p JOIN plans_step s ON s.plan_id = p.id

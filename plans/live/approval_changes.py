@@ -16,9 +16,9 @@ from django.db.models import Count, Q
 from approvals.models import ApprovalRequest, Comment, Delegation, Review
 from approvals.states import OPEN, RequestStatus
 from catalog.core import clock
+from catalog.core.database import read_snapshot
 from catalog.core.transactions import log_unexpected
 from plans.live.feed import Feed
-from plans.store.database import read_snapshot
 
 log = logging.getLogger("toolgate.requests")
 SNAPSHOT_INTERVAL_SECONDS = 0.05

@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from catalog.access.roles import user_display_name
 from catalog.core import clock
+from catalog.core.database import on_sqlite
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import CallOutcome
 from catalog.errors import ToolValidationError
@@ -27,7 +28,6 @@ from plans.planning_tools.todo_list import Command, PlanStep, SetupPlan, carry_o
 from plans.planning_tools.todo_list import Plan as Document
 from plans.sessions.lists import FIXED, SessionKey, list_document
 from plans.states import PlanStatus, StepStatus
-from plans.store.database import on_sqlite
 from plans.store.requesters import RequesterIds
 from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
 

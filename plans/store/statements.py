@@ -16,6 +16,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
+from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 from catalog.core.transactions import StatusMoves, allowed_sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
@@ -23,7 +24,6 @@ from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from plans.models import Plan, Step
 from plans.states import PLAN_MOVES, PLAN_TERMINAL, STEP_MOVES, PlanStatus, StepStatus
-from plans.store.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 
 
 class LeaseLost(ToolgateError):

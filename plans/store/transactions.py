@@ -23,12 +23,12 @@ from pydantic_core import to_json
 
 from catalog import signals
 from catalog.core import clock
+from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.rest.idempotency import record_done
 from catalog.signals import Fact
 from plans.models import Plan
-from plans.store.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 
 EVENT_TYPES = frozenset(
     {

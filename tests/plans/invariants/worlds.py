@@ -18,6 +18,7 @@ from approvals.reviews.decisions import Decision, decide, revoke, undo_decision
 from approvals.states import ReviewVerdict
 from catalog.access.tokens import SCOPES, create_token
 from catalog.core import clock
+from catalog.core.database import bind_datetime
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call
 from plans.actions import slices
@@ -29,7 +30,6 @@ from plans.engine import loop, recovery
 from plans.engine.loop import TimeSlice
 from plans.engine.work import RunningCall
 from plans.models import Plan, Step
-from plans.store.database import bind_datetime
 from plans.store.requesters import Requester
 from tests.approvals import factories
 from tests.approvals.factories import set_rule
