@@ -8,6 +8,7 @@ from typing import Any, cast
 from django.db import connection
 
 from approvals.audit.log import ENTRY_COLUMNS, HashedFields, make_hasher
+from catalog.core.database import on_sqlite
 
 CHUNK = 5000
 TEXT = "'text'"
@@ -22,7 +23,7 @@ def stored_entries(after: int, upto: int) -> Iterator[tuple[HashedFields | None,
     Loaded in chunks to limit memory. SQLite stores any value in any column: what is read is what is stored, as bytes.
     """
     names = ENTRY_COLUMNS[1:]
-    if connection.vendor == "sqlite":
+    if on_sqlite():
         types = {"seq": "'integer'", "actor_id": "'integer', 'null'"}
         checks = " AND ".join(f"typeof({name}) IN ({types.get(name, TEXT)})" for name in (*ENTRY_COLUMNS, "hash"))
         columns = ", ".join(f"CAST({name} AS BLOB)" for name in (*names, "hash"))

@@ -19,6 +19,7 @@ from approvals.audit.rights import CALL_ENDS, RECORDED, REQUEST_CHANGES, row_dig
 from approvals.models import AuditEntry, Instance
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, format_utc
+from catalog.core.database import bind_datetime, on_sqlite
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict
 from catalog.models import Call
@@ -81,7 +82,7 @@ def append_entry(record: AuditRecord) -> int:
     Raises Instance.DoesNotExist if this installation's row is missing, and Conflict if the head was moved meanwhile.
     """
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
-        cursor.execute(READ_HEAD if connection.vendor == "sqlite" else f"{READ_HEAD} FOR UPDATE")
+        cursor.execute(READ_HEAD if on_sqlite() else f"{READ_HEAD} FOR UPDATE")
         head = cursor.fetchone()
         if head is None:
             raise Instance.DoesNotExist("This installation's row is missing.")
@@ -89,7 +90,7 @@ def append_entry(record: AuditRecord) -> int:
         now = clock.now()
         row = _hashed_fields(record, seq + 1, now, previous)
         digest = make_hasher(name)(row)
-        stored = (row[0], connection.ops.adapt_datetimefield_value(now), *row[2:], digest)
+        stored = (row[0], bind_datetime(now), *row[2:], digest)
         cursor.execute(INSERT, stored)
         cursor.execute(MOVE_HEAD, (seq + 1, digest, seq, previous))
         if cursor.rowcount != 1:

@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import NOT_PROVIDED, Field, Model
 
 from approvals.states import RequestStatus
+from catalog.core.database import on_sqlite
 from catalog.states import CallStatus
 
 CHUNK = 500
@@ -286,9 +287,8 @@ def _read(
     model: str, key: str, columns: Sequence[str], condition: str, parameters: Sequence[Any]
 ) -> Iterator[tuple[Any, Mapping[str, Stored]]]:
     """Yield a column of each row, and others as they are stored, whatever was written into them."""
-    is_sqlite = connection.vendor == "sqlite"
     # As bytes, since SQLite stores any value in any column, and Django's converters fail for some.
-    form = "typeof({0}), CAST({0} AS BLOB)" if is_sqlite else "'text', CAST({0} AS text)"
+    form = "typeof({0}), CAST({0} AS BLOB)" if on_sqlite() else "'text', CAST({0} AS text)"
     selected = ", ".join(form.format(connection.ops.quote_name(column)) for column in columns)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -347,7 +347,7 @@ def _stored_default(field: "Field[Any, Any]") -> bytes | None:
     default = field.get_default()
     if default is None or isinstance(default, str):
         return None if default is None else default.encode()
-    if isinstance(default, bool) and connection.vendor == "sqlite":
+    if isinstance(default, bool) and on_sqlite():
         return b"1" if default else b"0"
     return json.dumps(default).encode()
 

@@ -1,4 +1,4 @@
-"""Differences between SQLite and PostgreSQL, for hand-written statements and consistent reads."""
+"""Differences between SQLite and PostgreSQL: times in hand-written statements, inserts and consistent reads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +20,12 @@ def on_sqlite() -> bool:
 def bind_datetime(moment: datetime) -> Any:
     """Return `moment` as a parameter for the database's driver."""
     return _as_sqlite_text(moment) if on_sqlite() else moment
+
+
+def read_datetime(value: datetime | str) -> datetime:
+    """Return a time that the driver returned for a hand-written statement; SQLite's is a text without time zone."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=256)

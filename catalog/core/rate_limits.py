@@ -6,13 +6,13 @@ pause: at least thirty seconds between two uses of the group. The caller of thes
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import ceil
-from typing import Any
 
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
+from catalog.core.database import bind_datetime, read_datetime
 from catalog.errors import RateLimited, ToolDefinitionError
 
 UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
@@ -111,14 +111,14 @@ def release_use(ration: RateLimitKey, *, counted_at: datetime) -> None:
     """Take back one use counted at `counted_at`, in the windows of that time that have not ended."""
     with transaction.atomic(), connection.cursor() as cursor:
         for rate in ration.rates:
-            cursor.execute(RELEASE_SQL, [_bucket_columns(ration, rate), ration.owner, _to_database_time(counted_at)])
+            cursor.execute(RELEASE_SQL, [_bucket_columns(ration, rate), ration.owner, bind_datetime(counted_at)])
 
 
 def _try_acquire(cursor: CursorWrapper, ration: RateLimitKey, rate: RateLimit, now: datetime) -> bool:
-    ended = _to_database_time(now - rate.window)
+    ended = bind_datetime(now - rate.window)
     cursor.execute(
         ACQUIRE_SQL,
-        [_bucket_columns(ration, rate), ration.owner, _to_database_time(now), ended, ended, ended, rate.limit],
+        [_bucket_columns(ration, rate), ration.owner, bind_datetime(now), ended, ended, ended, rate.limit],
     )
     return cursor.fetchone() is not None
 
@@ -127,7 +127,7 @@ def _seconds_left(cursor: CursorWrapper, ration: RateLimitKey, rate: RateLimit, 
     """Return the whole seconds until a full window ends, at least one."""
     query = 'SELECT window_started_at FROM catalog_ratebucket WHERE "group" = %s AND owner = %s'
     cursor.execute(query, [_bucket_columns(ration, rate), ration.owner])
-    ends = _from_database_time(cursor.fetchone()[0]) + rate.window
+    ends = read_datetime(cursor.fetchone()[0]) + rate.window
     return max(1, ceil((ends - now).total_seconds()))
 
 
@@ -143,16 +143,5 @@ def _format_wait(seconds: int) -> str:
 def clear_rate_buckets(*, now: datetime) -> int:
     """Delete a batch of counts whose longest possible window has ended; return how many."""
     with connection.cursor() as cursor:
-        cursor.execute(CLEAR_SQL, [_to_database_time(now - timedelta(seconds=LONGEST_WINDOW)), MAX_CLEARED_ROWS])
+        cursor.execute(CLEAR_SQL, [bind_datetime(now - timedelta(seconds=LONGEST_WINDOW)), MAX_CLEARED_ROWS])
         return int(cursor.rowcount)
-
-
-def _to_database_time(moment: datetime) -> Any:
-    """Return the moment in the form the database driver takes."""
-    return connection.ops.adapt_datetimefield_value(moment)
-
-
-def _from_database_time(value: Any) -> datetime:
-    """Return a moment from a cursor with its time zone, which SQLite drops."""
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

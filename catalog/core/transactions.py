@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection, models
 
+from catalog.core.database import on_sqlite
 from catalog.core.tracing import log_extra
 from catalog.errors import Conflict
 
@@ -101,7 +102,7 @@ def _sql_state(error: Exception) -> str:
 @contextmanager
 def short_lock_timeout() -> Iterator[None]:
     """Limit lock waits of this thread's statements to half a second, for work that is repeated anyway."""
-    if connection.vendor != "postgresql":
+    if on_sqlite():
         yield
         return
     with connection.cursor() as cursor:

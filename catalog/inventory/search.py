@@ -7,10 +7,10 @@ with it, and any part of a name.
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from django.db import connection
 from django.db.models import Case, F, IntegerField, Q, Value, When
 from django.db.models.expressions import RawSQL
 
+from catalog.core.database import on_sqlite
 from catalog.models import Tool, ToolText
 from catalog.schemas.description import parameter_tables
 
@@ -66,7 +66,7 @@ def _matching_keys(text: str, *, name_only: bool) -> Q:
     if not words:
         return Q(pk__in=())
     # Words contain only letters and digits, so they need no escaping in either query language.
-    if connection.vendor == "postgresql":
+    if not on_sqlite():
         select = MATCH_SQL["postgresql"].format("name_index" if name_only else "whole_index")
         return Q(pk__in=RawSQL(select, [" & ".join(f"'{word}':*" for word in words)]))  # noqa: S611 - no input in it
     asked = " AND ".join(f'"{word}"*' for word in words)

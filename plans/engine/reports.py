@@ -7,7 +7,6 @@ transaction that is rolled back.
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
@@ -15,6 +14,7 @@ from django.db import transaction
 from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
+from catalog.core.database import read_datetime
 from catalog.core.tracing import log_extra
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
@@ -87,10 +87,7 @@ def _seconds_ready(run: RunningCall) -> float | None:
     since, started = run.step.ready_since, run.call.started_at
     if since is None or started is None:
         return None
-    moment = datetime.fromisoformat(since) if isinstance(since, str) else since
-    if moment.tzinfo is None:  # as SQLite keeps it
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (started - moment).total_seconds())
+    return max(0.0, (started - read_datetime(since)).total_seconds())
 
 
 def report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:

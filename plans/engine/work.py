@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from time import monotonic
 from typing import Any
 
@@ -13,6 +13,7 @@ from approvals.errors import Drift
 from approvals.policies.rulebook import Rule
 from approvals.reviews.edits import EditSummary
 from catalog.context import Budget, CancelToken
+from catalog.core.database import read_datetime
 from catalog.dispatch.arguments import CallArguments, paths_to_store
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
@@ -48,10 +49,7 @@ class PlanSnapshot:
 
     def with_deadline_of(self, step: ClaimedStep) -> "PlanSnapshot":
         """Return the snapshot with the plan's deadline at the time of the step's claim."""
-        at = step.deadline_at
-        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
-        if moment is not None and moment.tzinfo is None:  # as SQLite keeps it
-            moment = moment.replace(tzinfo=UTC)
+        moment = read_datetime(step.deadline_at) if step.deadline_at else None
         return self if moment == self.deadline_at else replace(self, deadline_at=moment)
 
 

@@ -7,7 +7,7 @@ their conditions from the MOVES tables. The other statements are queries for the
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from catalog.core import clock
-from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
+from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite, read_datetime
 from catalog.core.transactions import StatusMoves, allowed_sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
@@ -524,7 +524,4 @@ def count_backlog() -> Backlog:
 
 def _age(since: datetime | str | None, now: datetime) -> float:
     """Return the seconds since a time that was returned by the driver."""
-    if since is None:
-        return 0.0
-    moment = datetime.fromisoformat(since) if isinstance(since, str) else since
-    return max(0.0, (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds())
+    return 0.0 if since is None else max(0.0, (now - read_datetime(since)).total_seconds())
