@@ -7,18 +7,16 @@ plan; a lock per requester serialises several plans of one requester and must be
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS
 from approvals.states import RequestStatus
+from catalog.core.locks import LockSpace, lock_until_commit
 from catalog.errors import RateLimited
 
 RETRY_AFTER_SECONDS = 60
 """Value of Retry-After: short, since a single answer frees a slot."""
-ADVISORY_LOCK_CLASS = 8_042
-"""First key of the PostgreSQL advisory locks; the second is the requester's."""
 
 
 class TooManyWaiting(RateLimited):
@@ -47,9 +45,8 @@ def reserve_slot(scope: RequesterScope) -> None:
 
 def lock_slots(scope: RequesterScope) -> None:
     """Lock this requester's slots until the transaction ends; must precede the lock of the audit head."""
-    if scope.user_id is not None and (_per_requester() or _per_token()) and connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, scope.user_id])
+    if scope.user_id is not None and (_per_requester() or _per_token()):
+        lock_until_commit(LockSpace.REQUESTER, str(scope.user_id))
 
 
 def check_pending_limit(scope: RequesterScope) -> None:

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Max, Q
 
 from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
+from catalog.core.locks import LockSpace, lock_until_commit
 from catalog.definitions.levels import SafetyLevel, annotations_for, default_reversibility
 from catalog.definitions.tool import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.states import CallStatus
 from catalog.tools.registry import get_tool
 
-CATALOG_LOCK = 0x746F6F6C67617465  # PostgreSQL's advisory locks are numbered; this one spells "toolgate".
 FINGERPRINT_COLUMNS = (
     "description",
     "input_schema",
@@ -37,9 +37,7 @@ UNFINGERPRINTED_COLUMNS = ("query_types", "output_key")
 def catalog_write_lock() -> Iterator[None]:
     """Open a transaction in which no other process writes the catalog. On SQLite BEGIN IMMEDIATE is enough."""
     with transaction.atomic():
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CATALOG_LOCK])
+        lock_until_commit(LockSpace.CATALOG, "")
         yield
 
 

@@ -26,7 +26,8 @@ from django.db.models.functions import Coalesce
 from approvals.requests.limits import RequesterScope, TooManyWaiting, check_pending_limit, free_slots, reserve_slot
 from catalog.context import Budget
 from catalog.core import clock
-from catalog.core.database import bind_datetime, on_sqlite
+from catalog.core.database import bind_datetime
+from catalog.core.locks import LockSpace, try_lock_until_commit
 from catalog.core.rate_limits import RateLimitKey, acquire_use, release_use
 from catalog.errors import RateLimited, ToolError
 from catalog.models import ApiToken
@@ -102,8 +103,6 @@ EVERY_TOOL = "*"
 """Name of the default limit in the setting."""
 MAX_WOKEN_PLANS = 3
 """Waiting plans hinted when a step of a limited tool ends; more than one, as a plan may be at its own limit."""
-TOOL_LOCK_SPACE = 8_041
-"""First half of the PostgreSQL advisory lock key; the second half is a hash of the tool's name."""
 
 
 def _tool_limits() -> Mapping[str, int]:
@@ -125,7 +124,7 @@ def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Cl
     while candidate := _candidate(cursor, plan_pk, lease.now, passed_over):
         step_pk, tool = candidate
         # The lock's holder is claiming now; if nothing else is ready, the ticker checks this plan within a second.
-        if tool_limit(tool) and (not _try_lock(cursor, tool) or tool in _full_tools(cursor)):
+        if tool_limit(tool) and (not try_lock_until_commit(LockSpace.TOOL, tool) or tool in _full_tools(cursor)):
             passed_over |= {tool}
             continue
         return None if plan_is_full(cursor, plan_pk) else statements.claim_step(cursor, step_pk, lease)
@@ -147,15 +146,6 @@ def _full_tools(cursor: CursorWrapper) -> set[str]:
     """Return the tools that have reached their limit."""
     cursor.execute("SELECT tool, COUNT(*) FROM plans_step WHERE lease_until IS NOT NULL GROUP BY tool")
     return {tool for tool, count in cursor.fetchall() if 0 < tool_limit(tool) <= count}
-
-
-def _try_lock(cursor: CursorWrapper, tool: str) -> bool:
-    """Take the tool's lock until the transaction ends; return False if another transaction holds it."""
-    if on_sqlite():
-        return True
-    cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [TOOL_LOCK_SPACE, tool])
-    [taken] = cursor.fetchone()
-    return bool(taken)
 
 
 def plan_is_full(cursor: CursorWrapper, plan_pk: int) -> bool:

@@ -4,12 +4,9 @@ The functions are synchronous, use the database and run in threads; `plans.mcp.w
 """
 
 import re
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from time import monotonic, sleep
 from typing import Any
 
 import mcp_types as types
@@ -21,6 +18,7 @@ from approvals.requests.digests import likeness_of
 from approvals.requests.lifecycle import withdraw
 from approvals.states import RequestStatus
 from catalog.core import clock
+from catalog.core.locks import LockSpace, LockTimeout, exclusive
 from catalog.core.rows import JoinedReader, row_reader
 from catalog.errors import Conflict, ToolRemoved
 from catalog.inventory import snapshot
@@ -38,11 +36,7 @@ from plans.mcp.callers import SCOPE, Caller, verify_again
 from plans.mcp.listing import may_wait
 from plans.models import ModelText
 
-LOCK_CLASS = 8_044
-"""The first half of the keys of PostgreSQL's advisory locks; the second is the hashed intent of the call."""
-LOCK_COUNT = 64
 LOCK_SECONDS = 10.0
-LOCK_POLL_SECONDS = 0.05
 SAME_CALL = "The same call is being stored at this moment. Make it again in a few seconds."
 PUBLIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_APPROVAL = "There is no approval with this id among the calls of this token."
@@ -108,8 +102,12 @@ def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], sess
     by, order = caller.requester(session), CallOrder(tool=name, arguments=arguments)
     text = engine_calls.prepare_call(name, arguments, to_leave=True).text
     likeness = likeness_of(name, text)
-    with _serialized(f"{caller.token.pk} {likeness} {session}"):
-        call = _undecided_duplicate(likeness, caller.token, session) or create_call(order, by=by)
+    try:
+        # Threads of all processes: the second finds the call that the first stores.
+        with exclusive(LockSpace.SAME_CALL, f"{caller.token.pk} {likeness} {session}", seconds=LOCK_SECONDS):
+            call = _undecided_duplicate(likeness, caller.token, session) or create_call(order, by=by)
+    except LockTimeout:
+        raise CallBusy(SAME_CALL) from None
     return _read_soon(call)
 
 
@@ -125,40 +123,6 @@ def _undecided_duplicate(likeness: str, token: ApiToken, session: str) -> Call |
     own = pending.filter(call__token=token, call__session=session, call__status=CallStatus.HELD)
     request = own.select_related("call").order_by("-pk").first()
     return request.call if request is not None else None
-
-
-_locks = [threading.Lock() for _ in range(LOCK_COUNT)]
-
-
-@contextmanager
-def _serialized(intent: str) -> Iterator[None]:
-    """Let only one thread at a time, across processes on PostgreSQL, search for a call with this intent and store it.
-
-    Raises CallBusy after LOCK_SECONDS.
-    """
-    ends, lock = monotonic() + LOCK_SECONDS, _locks[hash(intent) % LOCK_COUNT]
-    if not lock.acquire(timeout=LOCK_SECONDS):
-        raise CallBusy(SAME_CALL)
-    try:
-        if connection.vendor != "postgresql":
-            yield
-            return
-        while not _advisory_lock("SELECT pg_try_advisory_lock(%s, hashtext(%s))", intent):
-            if monotonic() > ends:
-                raise CallBusy(SAME_CALL)
-            sleep(LOCK_POLL_SECONDS)
-        try:
-            yield
-        finally:
-            _advisory_lock("SELECT pg_advisory_unlock(%s, hashtext(%s))", intent)
-    finally:
-        lock.release()
-
-
-def _advisory_lock(statement: str, intent: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [LOCK_CLASS, intent])
-        return bool(cursor.fetchone()[0])
 
 
 def state_of(call_id: str) -> CallState:

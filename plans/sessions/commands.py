@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F
 from pydantic_core import to_jsonable_python
 
 from catalog.access.roles import user_display_name
 from catalog.core import clock
-from catalog.core.database import on_sqlite
+from catalog.core.locks import LockSpace, lock_until_commit
 from catalog.core.transactions import try_move
 from catalog.dispatch.pipeline import CallOutcome
 from catalog.errors import ToolValidationError
@@ -31,8 +31,6 @@ from plans.states import PlanStatus, StepStatus
 from plans.store.requesters import RequesterIds
 from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
 
-SESSION_LOCK_SPACE = 8_043
-"""First half of the PostgreSQL advisory lock key; the second half is a hash of the session."""
 STATUS_ORDER = ("pending", "in_progress", "done")
 STATUSES = {"pending": StepStatus.PENDING, "in_progress": StepStatus.IN_PROGRESS, "done": StepStatus.COMPLETED}
 
@@ -46,7 +44,7 @@ def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command]
     if not sent or not outcome.success or not _still_runs(call):
         return outcome
     key = SessionKey.of_requester(asker)
-    _lock_session(key)
+    lock_until_commit(LockSpace.SESSION, f"{key.user_id} {key.agent_token_id} {key.name}")
     try:
         with transaction.atomic():
             answers = [_apply_command(key, asker, command) for command in sent]
@@ -65,15 +63,6 @@ def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command]
 
 def _still_runs(call: Call) -> bool:
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).exists()
-
-
-def _lock_session(key: SessionKey) -> None:
-    """Lock the session; on SQLite the write transaction already excludes all others."""
-    if on_sqlite():
-        return
-    whose = f"{key.user_id} {key.agent_token_id} {key.name}"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [SESSION_LOCK_SPACE, whose])
 
 
 def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tuple[Document, str]:

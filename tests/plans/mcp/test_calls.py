@@ -1,13 +1,12 @@
 """Storing calls: identical undecided calls of a token join, and are stored by one thread at a time."""
 
-import threading
 from typing import Any
 
 import pytest
-from django.db import connection, connections
 
 from approvals.models import ApprovalRequest
 from catalog.access.tokens import create_token, record_first_refusal
+from catalog.core import locks
 from catalog.models import ApiToken, Call
 from plans.actions.call import CallOrder, create_call
 from plans.engine.holding import CallBusy
@@ -53,40 +52,10 @@ def test_a_session_of_another_token_is_a_session_of_its_own(caller: Caller, ada:
 
 def test_a_call_that_is_being_stored_for_too_long_is_refused(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "LOCK_SECONDS", 0.05)
-    monkeypatch.setattr(calls, "LOCK_COUNT", 1)
-    with calls._locks[0], pytest.raises(CallBusy) as refused:
+    monkeypatch.setattr(locks, "THREAD_LOCKS", 1)
+    with locks._thread_locks[0], pytest.raises(CallBusy) as refused:
         calls.open_held_call(caller, "write_file", WRITE, "")
     assert refused.value.retry_after > 0 and not Call.objects.exists()
-
-
-@pytest.mark.service
-@pytest.mark.django_db(transaction=True)
-def test_a_lock_of_another_process_is_awaited_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    if connection.vendor != "postgresql":
-        pytest.skip("advisory locks are PostgreSQL's")
-    monkeypatch.setattr(calls, "LOCK_SECONDS", 0.1)
-    is_locked, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [calls.LOCK_CLASS, "1 x"])
-            is_locked.set()
-            done.wait()
-            cursor.execute("SELECT pg_advisory_unlock_all()")
-        connections.close_all()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    is_locked.wait()
-    with pytest.raises(CallBusy), calls._serialized("1 x"):
-        pass
-    done.set()
-    thread.join()
-    with calls._serialized("1 x"):
-        pass
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s", [calls.LOCK_CLASS])
-        assert cursor.fetchone() == (0,)
 
 
 def test_the_first_refusal_of_a_token_is_kept(caller: Caller) -> None:

@@ -1,0 +1,78 @@
+"""Advisory locks: locks of PostgreSQL that are named by a key and belong to no row.
+
+A lock until the end of the transaction is needed on PostgreSQL only: on SQLite BEGIN IMMEDIATE excludes all other
+writers. Two keys with the same hash share a lock, which costs waiting and nothing else.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from threading import Lock
+from time import monotonic, sleep
+
+from django.db import connection
+
+from catalog.core.database import on_sqlite
+
+THREAD_LOCKS = 64
+POLL_SECONDS = 0.05
+
+
+class LockSpace(IntEnum):
+    """First half of a lock's number: what its key, hashed to the second half, names."""
+
+    CATALOG = 8_040
+    TOOL = 8_041
+    REQUESTER = 8_042
+    SESSION = 8_043
+    SAME_CALL = 8_044
+
+
+class LockTimeout(Exception):
+    """Another thread or process held the lock for too long."""
+
+
+def lock_until_commit(space: LockSpace, key: str) -> None:
+    """Wait for the lock and hold it until the transaction ends."""
+    if not on_sqlite():
+        _execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", space, key)
+
+
+def try_lock_until_commit(space: LockSpace, key: str) -> bool:
+    """Take the lock until the transaction ends; return False at once if another transaction holds it."""
+    return on_sqlite() or _execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", space, key)
+
+
+_thread_locks = [Lock() for _ in range(THREAD_LOCKS)]
+"""Locks between the threads of this process; a key uses the one that its hash chooses."""
+
+
+@contextmanager
+def exclusive(space: LockSpace, key: str, *, seconds: float) -> Iterator[None]:
+    """Hold the lock in the body, which may contain several transactions. Raises LockTimeout after `seconds`.
+
+    Threads of one process wait for each other without the database; on SQLite, which serves one process, that is all.
+    """
+    ends, thread_lock = monotonic() + seconds, _thread_locks[hash((space, key)) % THREAD_LOCKS]
+    if not thread_lock.acquire(timeout=seconds):
+        raise LockTimeout
+    try:
+        if on_sqlite():
+            yield
+            return
+        while not _execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", space, key):
+            if monotonic() > ends:
+                raise LockTimeout
+            sleep(POLL_SECONDS)
+        try:
+            yield
+        finally:
+            _execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", space, key)
+    finally:
+        thread_lock.release()
+
+
+def _execute(statement: str, space: LockSpace, key: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [int(space), key])
+        return bool(cursor.fetchone()[0])
