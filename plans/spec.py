@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from catalog.core.canonical_json import check_json, json_size
+from catalog.core.json_paths import value_at
 from catalog.errors import MalformedJSON
 
 MAX_STEPS = 500
 MAX_BYTES = 256 * 1024
 MAX_STEP_ID = 2**31 - 1
-MAX_PATH = 500
 MAX_CALLS = 1_000_000
 MAX_SECONDS = 30 * 24 * 3600
 Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
@@ -56,38 +56,7 @@ RUN_TIME_FIELDS = frozenset({"status", "skipped", "completed_at", "created_at"})
 
 def extract_value(result: Any, path: Sequence[str | int] | None) -> Any:
     """Return the value at a path of a result: the whole result for an empty path, None for a path that is missing."""
-    try:
-        return follow(result, path or ())
-    except LookupError:
-        return None
-
-
-def follow(value: Any, path: Sequence[str | int]) -> Any:
-    """Return the value at a path of keys and list indexes. Raises LookupError if there is none."""
-    for step in path:
-        if isinstance(value, dict):
-            value = value[step]
-        elif isinstance(value, list):
-            value = value[_index(step)]
-        else:
-            raise LookupError(step)
-    return value
-
-
-def member_path(path: str, step: str | int) -> str:
-    """Return the dotted path of a member, limited in length because hostile documents could make it huge."""
-    if len(path) > MAX_PATH:
-        return path
-    name = str(step)[:MAX_PATH]
-    return f"{path}.{name}" if path else name
-
-
-def _index(step: str | int) -> int:
-    if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 10:
-        return int(step)
-    if isinstance(step, int) and not isinstance(step, bool) and step >= 0:
-        return step
-    raise LookupError(step)
+    return value_at(result, path or ())
 
 
 def _plain_text(text: str) -> str:

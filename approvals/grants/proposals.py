@@ -23,10 +23,11 @@ from approvals.grants.conditions import (
 )
 from approvals.grants.services import available_scopes, scope_mapping
 from approvals.models import ApprovalRequest, Grant
-from approvals.policy_language.conditions import MAX_CONDITIONS, compile_conditions, value_at_path
+from approvals.policy_language.conditions import MAX_CONDITIONS, compile_conditions
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
+from catalog.core.json_paths import dotted, follow
 from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, GrantLimits
 from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.errors import ParameterError
@@ -179,21 +180,21 @@ def _nameable_prefix(path: ArgumentPath) -> ArgumentPath:
     """Return the longest prefix of a path that a row can name: without names that contain dots, and not too deep."""
     for length in range(len(path), 1, -1):
         begin = path[:length]
-        if not any("." in step for step in begin) and _propose_condition(".".join(begin), [None]) is not None:
+        if not any("." in step for step in begin) and _propose_condition(dotted(begin), [None]) is not None:
             return begin
     return path[:1]
 
 
 def _propose_argument(path: ArgumentPath, all_arguments: Sequence[CallArguments]) -> ArgumentProposal:
-    values = [large_integers_as_digits(value_at_path(arguments.given, path)) for arguments in all_arguments]
+    values = [large_integers_as_digits(follow(arguments.given, path)) for arguments in all_arguments]
     distinct = {canonical_text(value): value for value in values}
     seen = tuple(distinct.values())
-    row = _propose_condition(".".join(path), seen)
+    row = _propose_condition(dotted(path), seen)
     covers = compile_conditions([row]).covers if row is not None else None
     # A list or object may have defaults inside.
     if covers is not None and not all(covers(form) for arguments in all_arguments for form in arguments.forms):
         row = None
-    return ArgumentProposal(".".join(path), values[0], seen[:MAX_VALUES_LISTED], row)
+    return ArgumentProposal(dotted(path), values[0], seen[:MAX_VALUES_LISTED], row)
 
 
 def _propose_condition(path: str, seen: Sequence[Any]) -> GrantCondition | None:

@@ -17,6 +17,7 @@ import jsonschema_rs
 
 from approvals.policy_language.escapes import escapes
 from catalog.core.canonical_json import canonical_text, check_json
+from catalog.core.json_paths import follow
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.schemas.acceptance import automaton_states
@@ -214,22 +215,10 @@ class Predicate:
 
 def _escapes(condition: Condition, arguments: Mapping[str, Any]) -> bool:
     try:
-        found = value_at_path(arguments, condition.path.split("."))
+        found = follow(arguments, condition.path.split("."))
     except LookupError:
         return False
     return escapes(condition.operator, condition.value, found)
-
-
-def value_at_path(value: Any, path: Iterable[str]) -> Any:
-    """Return the value at a path, given as steps because names may contain dots. Raises LookupError without one."""
-    for step in path:
-        if isinstance(value, list) and step.isdecimal() and step.isascii():
-            value = value[int(step)]
-        elif isinstance(value, Mapping):
-            value = value[step]
-        else:
-            raise LookupError(step)
-    return value
 
 
 def compile_conditions(rows: Iterable[Mapping[str, Any]]) -> Predicate:

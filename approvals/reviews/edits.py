@@ -26,6 +26,7 @@ from catalog.calls import vault
 from catalog.calls.vault import SecretScope
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
+from catalog.core.json_paths import without_paths
 from catalog.definitions.tool import Tool
 from catalog.dispatch import pipeline
 from catalog.dispatch.arguments import (
@@ -41,7 +42,7 @@ from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.results import Preview
-from catalog.schemas.defaults import paths_from_store, without_paths
+from catalog.schemas.defaults import paths_from_store
 from catalog.secrets.placeholders import Secret, without_macs
 from catalog.signals import record_fact
 from catalog.states import CallStatus

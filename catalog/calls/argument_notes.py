@@ -7,10 +7,11 @@ from typing import Any
 
 from django.utils.translation import gettext, gettext_noop
 
+from catalog.core.json_paths import dotted, value_at
 from catalog.definitions.tool import Tool
 from catalog.errors import ParameterError
 from catalog.models import Call
-from catalog.schemas.defaults import MissingArguments, SchemaDefaults, paths_from_store, value_at
+from catalog.schemas.defaults import MissingArguments, SchemaDefaults, paths_from_store
 
 MAX_NOTES = 50
 KINDS = {
@@ -51,7 +52,7 @@ def notes_on_arguments(
 ) -> list[ArgumentNote]:
     """Return notes on the defaults in a stored call's arguments, as displayed, and on those that it leaves out."""
     filled = [
-        ArgumentNote(_dotted(path), "default", value_at(arguments, path)) for path in paths_from_store(call.defaults)
+        ArgumentNote(dotted(path), "default", value_at(arguments, path)) for path in paths_from_store(call.defaults)
     ]
     return [*filled, *notes_on_missing(tool, schema, arguments, call.omitted_paths)][:MAX_NOTES]
 
@@ -70,11 +71,7 @@ def notes_on_missing(
         missing = MissingArguments({}, ())
     kind = "server" if tool is not None and not tool.fills_defaults else "refused"
     notes = [ArgumentNote(path, "omitted") for path in omitted]
-    notes += [ArgumentNote(_dotted(path), kind, value) for path, value in missing.defaults.items()]
+    notes += [ArgumentNote(dotted(path), kind, value) for path, value in missing.defaults.items()]
     if tool is not None and tool.binding.has_default_factories:
-        notes += [ArgumentNote(_dotted(path), "undecided") for path in missing.undecided]
+        notes += [ArgumentNote(dotted(path), "undecided") for path in missing.undecided]
     return notes[:MAX_NOTES]
-
-
-def _dotted(path: tuple[str | int, ...]) -> str:
-    return ".".join(map(str, path))

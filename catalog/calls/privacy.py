@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, User
 
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
+from catalog.core.json_paths import member_path
 from catalog.errors import ParameterError, field_error
 from catalog.models import Call
 
@@ -117,10 +118,10 @@ def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
     if isinstance(response, Mapping):
         names = (name for name in response if path or name not in UNMASKED_FIELDS)
         for name in names:
-            yield from masked_fields(response[name], f"{path}.{name}" if path else name)
+            yield from masked_fields(response[name], member_path(path, name))
     elif isinstance(response, list):
         for index, inner in enumerate(response):
-            yield from masked_fields(inner, f"{path}.{index}" if path else str(index))
+            yield from masked_fields(inner, member_path(path, index))
     else:
         yield ResponseField(path, json_type_of(response))
 
@@ -143,7 +144,7 @@ def value_at(whole: Any, path: str) -> Any:
         name = rest if rest in members else rest.partition(".")[0]
         if name not in members:
             raise _missing_value_error(done, name, members)
-        value, rest, done = members[name], rest[len(name) + 1 :], f"{done}.{name}" if done else name
+        value, rest, done = members[name], rest[len(name) + 1 :], member_path(done, name)
     return value
 
 

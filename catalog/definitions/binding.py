@@ -8,6 +8,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -15,10 +16,11 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
+from catalog.core.json_paths import JSONPath, dotted
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError
 from catalog.results import ToolResult
 from catalog.schemas import ArgumentProblem, Validator, compile_schema, raise_for_problems
-from catalog.schemas.defaults import ArgumentPath, FilledArguments
+from catalog.schemas.defaults import FilledArguments
 from catalog.schemas.resolver import subschemas
 
 Handler = Callable[..., Any]
@@ -72,8 +74,8 @@ class Binding:
         return self.validator.defaults.fill(arguments)
 
     def faithful_defaults(
-        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
-    ) -> tuple[ArgumentPath, ...]:
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
+    ) -> tuple[JSONPath, ...]:
         """Return the paths of the defaults that reach the handler with the same value, passed or not.
 
         The others must not be passed: the schema names a secret as asterisks, and validators do not see defaults.
@@ -81,7 +83,7 @@ class Binding:
         return paths
 
     def call(
-        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
         """Call a handler or preview hook with checked arguments; those at the paths `defaults` were not given."""
         if "context" in parameter_names(function):
@@ -114,8 +116,8 @@ class CheckedBinding(Binding):
             build_params(self._adapter, arguments, names=self.input_schema["properties"])
 
     def faithful_defaults(
-        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
-    ) -> tuple[ArgumentPath, ...]:
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
+    ) -> tuple[JSONPath, ...]:
         """Return the paths of the defaults with which the model reads the same value, passed or not."""
         if self._adapter is None:
             return paths
@@ -130,7 +132,7 @@ class KeywordBinding(Binding):
     has_default_factories = True
 
     def call(
-        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
         """Call with one keyword argument for each argument."""
         if "context" in parameter_names(function):
@@ -155,8 +157,8 @@ class ModelBinding(Binding):
         self._build(arguments)
 
     def faithful_defaults(
-        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
-    ) -> tuple[ArgumentPath, ...]:
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
+    ) -> tuple[JSONPath, ...]:
         """Return the paths of the defaults that reach the handler with the same value, passed or not."""
         before, after = self._build(given), self._build(passed)
         return tuple(path for path in paths if _is_same(_value_at(before, path), _value_at(after, path)))
@@ -165,7 +167,7 @@ class ModelBinding(Binding):
         return build_params(self.adapter, arguments, names=self.input_schema["properties"])
 
     def call(
-        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
         """Call with the typed value."""
         value = self._build(arguments)
@@ -186,7 +188,7 @@ class NoParameters(Binding):
         super().__init__({"type": "object", "properties": {}, "additionalProperties": False})
 
     def call(
-        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
         """Call with None."""
         return _call_with_value(function, None, context)
@@ -223,7 +225,7 @@ class QueryBinding(Binding):
             raise QueryTypeUnsupported(query_type, tool_name, list(self.adapters))
         parameters = arguments.get("parameters", {})
         found = self._validators[query_type].problems(parameters)
-        raise_for_problems([dataclasses.replace(each, path=_nested_path("parameters", each.path)) for each in found])
+        raise_for_problems([replace(each, path=dotted(filter(None, ("parameters", each.path)))) for each in found])
         self._build(query_type, parameters)
 
     def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
@@ -235,8 +237,8 @@ class QueryBinding(Binding):
         return FilledArguments(filled.arguments, (("parameters",), *filled.paths))
 
     def faithful_defaults(
-        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[ArgumentPath, ...]
-    ) -> tuple[ArgumentPath, ...]:
+        self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
+    ) -> tuple[JSONPath, ...]:
         """Return the paths of the defaults that reach the handler with the same value, passed or not."""
         before, after = (self._build(each["query_type"], each.get("parameters", {})) for each in (given, passed))
         return tuple(
@@ -250,7 +252,7 @@ class QueryBinding(Binding):
         return build_params(self.adapters[query_type], parameters, "parameters", names=names)
 
     def call(
-        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
         """Call with the query type's model."""
         query_type = arguments["query_type"]
@@ -260,7 +262,7 @@ class QueryBinding(Binding):
         return function(**_matching_keywords(function, offered))
 
 
-def _mark_as_unset(value: Any, defaults: Iterable[ArgumentPath]) -> None:
+def _mark_as_unset(value: Any, defaults: Iterable[JSONPath]) -> None:
     """Remove the members at these paths from the `model_fields_set` of the models inside a built value."""
     for *steps, name in defaults:
         parent = _value_at(value, steps)
@@ -348,7 +350,7 @@ def build_params(adapter: TypeAdapter[Any], arguments: object, prefix: str = "",
     raise_for_problems(
         [
             ArgumentProblem(
-                _nested_path(prefix, _dotted_path(each["loc"]) or _first_name_in_message(names, each["msg"])),
+                dotted(filter(None, (prefix, dotted(each["loc"]) or _first_name_in_message(names, each["msg"])))),
                 each["type"],
                 _without_prefix(each["msg"]),
             )
@@ -487,14 +489,6 @@ def _call_with_value(function: Handler, value: object, context: object) -> Any:
     if "params" in names:
         return function(params=value, **beside)
     return function(value, **beside) if names - {"context"} else function(**beside)
-
-
-def _nested_path(prefix: str, path: str) -> str:
-    return ".".join(part for part in (prefix, path) if part)
-
-
-def _dotted_path(steps: tuple[int | str, ...]) -> str:
-    return ".".join(str(step) for step in steps)
 
 
 def _first_name_in_message(names: Iterable[str], message: str) -> str:

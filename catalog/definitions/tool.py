@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from catalog.context import ToolContext
 from catalog.core.canonical_json import canonical_text, digest
+from catalog.core.json_paths import JSONPath
 from catalog.core.rate_limits import RateLimit, check_rate_limit_group, parse_rate_limits
 from catalog.definitions.binding import (
     UNTYPED,
@@ -46,7 +47,6 @@ from catalog.definitions.levels import (
 from catalog.errors import IdentifierRequired, ParameterError, PromptEvaluationError, ToolDefinitionError, naming_tool
 from catalog.results import ToolResult, format_error_response, format_success_response, to_result
 from catalog.schemas import Validator
-from catalog.schemas.defaults import ArgumentPath
 from catalog.schemas.resolver import subschemas
 from catalog.secrets.placeholders import SecretLocations
 
@@ -336,9 +336,7 @@ class Tool(Generic[ParamsT, ResultT]):
         self._previewer = function
         return function
 
-    def preview_for(
-        self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[ArgumentPath] = ()
-    ) -> Any:
+    def preview_for(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[JSONPath] = ()) -> Any:
         """Return what the hook returns: a Preview, or an async hook's coroutine; None without a hook.
 
         Raises whatever the hook raises.
@@ -372,7 +370,7 @@ class Tool(Generic[ParamsT, ResultT]):
         texts = {name: value if isinstance(value, str) else "(secret)" for name, value in arguments.items()}
         return self.when_rejected.format_map(texts)
 
-    def call(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[ArgumentPath] = ()) -> Any:
+    def call(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[JSONPath] = ()) -> Any:
         """Call the handler with checked arguments; an async handler returns its coroutine.
 
         `defaults` are the paths of arguments that were not given: models do not count them as set.

@@ -14,10 +14,11 @@ from typing import Any
 from pydantic_core import to_json
 
 from catalog.core.canonical_json import canonical_text, check_json, normalize_numbers
+from catalog.core.json_paths import JSONPath, dotted, value_at, without_paths
 from catalog.definitions.tool import Tool
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schemas import ArgumentProblem, Validator, check_json_arguments, compile_schema, raise_for_problems
-from catalog.schemas.defaults import ArgumentPath, SchemaDefaults, paths_from_store, value_at, without_paths
+from catalog.schemas.defaults import SchemaDefaults, paths_from_store
 from catalog.schemas.normalization import large_integers_as_digits, normalize_arguments, read_large_integers
 from catalog.secrets.placeholders import reject_placeholders, without_macs
 
@@ -37,7 +38,7 @@ class CallArguments:
     """
 
     passed: dict[str, Any]
-    defaults: tuple[ArgumentPath, ...] = ()
+    defaults: tuple[JSONPath, ...] = ()
     omitted: tuple[str, ...] = ()
     schema: SchemaDefaults | None = None
     is_stored: bool = False
@@ -73,7 +74,7 @@ class CallArguments:
 
 
 def prepare_arguments(
-    tool: Tool[Any, Any], arguments: object, *, stored: Sequence[ArgumentPath] | None = None
+    tool: Tool[Any, Any], arguments: object, *, stored: Sequence[JSONPath] | None = None
 ) -> CallArguments:
     """Return the arguments of a call, checked and filled in. Raises ParameterError or QueryTypeUnsupported.
 
@@ -138,7 +139,7 @@ def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
     return CallArguments(passed, paths, schema=None if is_complete else tool.validator.defaults)
 
 
-def _without_refused(paths: tuple[ArgumentPath, ...], refusal: ParameterError) -> tuple[ArgumentPath, ...]:
+def _without_refused(paths: tuple[JSONPath, ...], refusal: ParameterError) -> tuple[JSONPath, ...]:
     """Return the paths that no error of the refusal is about; none if it is about something else."""
     errors = [f"{each['path']}." for each in (refusal.details or {}).get("errors", ())]
     refused = {path for path in paths if any(_is_about(path, error) for error in errors)}
@@ -148,9 +149,9 @@ def _without_refused(paths: tuple[ArgumentPath, ...], refusal: ParameterError) -
     return kept if len(kept) < len(paths) else ()
 
 
-def _is_about(path: ArgumentPath, error: str) -> bool:
-    dotted = ".".join(map(str, path)) + "."
-    return dotted.startswith(error) or error.startswith(dotted)
+def _is_about(path: JSONPath, error: str) -> bool:
+    name = dotted(path) + "."
+    return name.startswith(error) or error.startswith(name)
 
 
 def paths_to_store(arguments: CallArguments, redacted: Mapping[str, Any]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from catalog.core.json_paths import member_path
+
 Schema = dict[str, Any]
 
 JSON_TYPES = {
@@ -88,7 +90,7 @@ def type_mismatch(value: object, kind: Type, path: str = "") -> str:
         return _mismatch_inside(value, kind.fields, path)
     if isinstance(value, list) and kind.element is not None:
         element = kind.element
-        return _first(type_mismatch(each, element, _nested_path(path, index)) for index, each in enumerate(value))
+        return _first(type_mismatch(each, element, member_path(path, index)) for index, each in enumerate(value))
     return ""
 
 
@@ -113,19 +115,15 @@ def _mismatch_inside(value: dict[str, Any], fields: tuple[Parameter, ...], path:
     known = {each.name: each for each in fields}
     unknown = next((name for name in value if name not in known), None)
     if unknown is not None:
-        return f"{_nested_path(path, unknown)} is not one of its fields"
+        return f"{member_path(path, unknown)} is not one of its fields"
     missing = next((each.name for each in fields if not each.optional and each.name not in value), None)
     if missing is not None:
-        return f"{_nested_path(path, missing)} is missing"
-    return _first(type_mismatch(each, known[name].type, _nested_path(path, name)) for name, each in value.items())
+        return f"{member_path(path, missing)} is missing"
+    return _first(type_mismatch(each, known[name].type, member_path(path, name)) for name, each in value.items())
 
 
 def _first(found: Iterable[str]) -> str:
     return next((each for each in found if each), "")
-
-
-def _nested_path(path: str, step: str | int) -> str:
-    return f"{path}.{step}" if path else str(step)
 
 
 def _article(word: str) -> str:

@@ -15,6 +15,7 @@ import jsonschema
 import jsonschema_rs
 
 from catalog.core.canonical_json import MAX_JSON_DEPTH, MAX_SAFE_INTEGER, check_json, json_size
+from catalog.core.json_paths import dotted, member_path
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schemas.resolver import (
     REFERENCE_KEYWORDS,
@@ -346,7 +347,7 @@ def _check_dialect(places: list[tuple[str, Schema]]) -> None:
         dialect = subschema.get("$schema", DIALECT)
         if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
             message = f"Only JSON Schema 2020-12 is accepted, not {_quote_value(dialect)}."
-            raise SchemaProblem(message, _nested_path(path, "$schema"))
+            raise SchemaProblem(message, member_path(path, "$schema"))
 
 
 def _check_metaschema(schema: Schema, *, small: bool) -> None:
@@ -358,10 +359,10 @@ def _check_metaschema(schema: Schema, *, small: bool) -> None:
             jsonschema.Draft202012Validator.check_schema(schema, format_checker=_NO_FORMATS)
         jsonschema_rs.meta.validate(dict(schema))
     except jsonschema.SchemaError as error:
-        path = ".".join(str(step) for step in error.absolute_path)
+        path = dotted(error.absolute_path)
         raise SchemaProblem(_truncate(error.message), path) from None
     except jsonschema_rs.ValidationError as error:
-        raise SchemaProblem(_truncate(error.message), ".".join(str(step) for step in error.instance_path)) from None
+        raise SchemaProblem(_truncate(error.message), dotted(error.instance_path)) from None
 
 
 def _check_references(schema: Schema, path: str, named: dict[str, object]) -> None:
@@ -385,7 +386,7 @@ def _check_references(schema: Schema, path: str, named: dict[str, object]) -> No
 
 
 def _check_patterns(places: list[tuple[str, Schema]]) -> None:
-    patterns = [(_nested_path(path, step), pattern) for path, schema in places for step, pattern in _patterns(schema)]
+    patterns = [(member_path(path, step), pattern) for path, schema in places for step, pattern in _patterns(schema)]
     if len({pattern for _, pattern in patterns}) > MAX_PATTERNS:
         raise SchemaProblem(f"The schema has more than {MAX_PATTERNS} different patterns.")
     for path, pattern in patterns:
@@ -403,10 +404,6 @@ def _patterns(schema: Schema) -> Iterator[tuple[str, str]]:
     yield from ((f"patternProperties.{each}", each) for each in schema.get("patternProperties", ()))
     if "pattern" in schema:
         yield "pattern", schema["pattern"]
-
-
-def _nested_path(path: str, step: str) -> str:
-    return f"{path}.{step}" if path else step
 
 
 def _quote_value(value: object) -> str:

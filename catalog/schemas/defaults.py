@@ -1,7 +1,7 @@
 """Defaults of a schema: the values of members that arguments leave out, in nested objects and entries of lists too."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,7 @@ from urllib.parse import quote
 import jsonschema_rs
 
 from catalog.core.canonical_json import canonical_text, json_size, normalize_numbers
+from catalog.core.json_paths import JSONPath, dotted, value_at, without_paths
 from catalog.errors import field_error
 from catalog.schemas.resolver import (
     Schema,
@@ -20,7 +21,6 @@ from catalog.schemas.resolver import (
     subschemas,
 )
 
-ArgumentPath = tuple[str | int, ...]
 """Steps to a value: names of members and indexes of entries."""
 
 MAX_DEFAULTS_DEPTH = 64
@@ -47,7 +47,7 @@ class FilledArguments:
     """
 
     arguments: dict[str, Any]
-    paths: tuple[ArgumentPath, ...] = ()
+    paths: tuple[JSONPath, ...] = ()
     choices: int = 1
 
 
@@ -55,8 +55,8 @@ class FilledArguments:
 class MissingArguments:
     """Members that arguments leave out: the defaults by path, and the paths of those without a default."""
 
-    defaults: Mapping[ArgumentPath, Any]
-    undecided: tuple[ArgumentPath, ...]
+    defaults: Mapping[JSONPath, Any]
+    undecided: tuple[JSONPath, ...]
 
 
 class SchemaDefaults:
@@ -111,10 +111,10 @@ class _Filler:
         self._named, self._validators, self._choice = named, validators, choice
         self._bytes = self._visits = 0
         self.choices = 1
-        self.paths: list[ArgumentPath] = []
-        self.undecided: list[ArgumentPath] = []
+        self.paths: list[JSONPath] = []
+        self.undecided: list[JSONPath] = []
 
-    def fill(self, schemas: Iterable[object], value: Any, path: ArgumentPath | None, depth: int) -> Any:
+    def fill(self, schemas: Iterable[object], value: Any, path: JSONPath | None, depth: int) -> Any:
         """Return a value to which these schemas apply, filled in; the same object if nothing is missing.
 
         Without a path, nothing is recorded: the value is part of a default.
@@ -290,52 +290,14 @@ class _Validators:
         return self._patterns[pattern].is_valid(name)
 
 
-def without_paths(arguments: dict[str, Any], paths: Sequence[ArgumentPath]) -> dict[str, Any]:
-    """Return the arguments without the members at these paths; a path that leads nowhere is ignored."""
-    if not paths:
-        return arguments
-    tree: dict[str | int, Any] = {}
-    for path in paths:
-        branch: Any = tree
-        for step in path[:-1]:
-            branch = None if branch is None else branch.setdefault(step, {})
-        if branch is not None:
-            branch[path[-1]] = None
-    pruned: dict[str, Any] = _without_branches(arguments, tree)
-    return pruned
-
-
-def _without_branches(value: Any, tree: Mapping[str | int, Any]) -> Any:
-    """Return a copy of the containers that the tree leads through; None in the tree stands for a removed member."""
-    if isinstance(value, dict):
-        kept = {name: each for name, each in value.items() if tree.get(name, tree) is not None}
-        return kept | {name: _without_branches(kept[name], tree[name]) for name in tree.keys() & kept.keys()}
-    if isinstance(value, list):
-        return [
-            _without_branches(each, branch) if (branch := tree.get(index)) else each for index, each in enumerate(value)
-        ]
-    return value
-
-
-def value_at(arguments: Any, path: Sequence[str | int], default: Any = None) -> Any:
-    """Return the value at a path, or `default` if there is none."""
-    value = arguments
-    for step in path:
-        try:
-            value = value[step]
-        except (LookupError, TypeError):
-            return default
-    return value
-
-
-def paths_from_store(text: str | None) -> tuple[ArgumentPath, ...]:
+def paths_from_store(text: str | None) -> tuple[JSONPath, ...]:
     """Return the stored paths of the defaults of a call; none for a call stored before defaults were filled in."""
     return tuple(map(tuple, json.loads(text))) if text else ()
 
 
 def dotted_paths(text: str | None) -> list[str]:
     """Return the stored paths of the defaults of a call, dotted."""
-    return [".".join(map(str, path)) for path in paths_from_store(text)]
+    return [dotted(path) for path in paths_from_store(text)]
 
 
 def given_text(text: str, defaults: str | None) -> str:

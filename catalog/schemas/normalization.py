@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.canonical_json import MAX_SAFE_INTEGER
+from catalog.core.json_paths import member_path
 from catalog.schemas.resolver import (
     Schema,
     child_schemas,
@@ -99,7 +100,7 @@ class _Normalizer:
         forms = schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)
         if isinstance(value, list):
             return [
-                self.normalized(self._for_entry(forms, index), each, _nested_path(path, index))
+                self.normalized(self._for_entry(forms, index), each, member_path(path, index))
                 for index, each in enumerate(value)
             ]
         required = frozenset[str]().union(*map(self._required, schemas))
@@ -107,12 +108,12 @@ class _Normalizer:
         for name, member in value.items():
             declared = [form["properties"][name] for form in forms if name in form.get("properties", {})]
             if member is None and declared and name not in required and not any(map(self._allows_null, declared)):
-                self.dropped.append(_nested_path(path, name))
+                self.dropped.append(member_path(path, name))
                 continue
             others = [
                 each for form in forms for each in child_schemas(form, "additionalProperties", "patternProperties")
             ]
-            kept[name] = self.normalized(declared or others, member, _nested_path(path, name))
+            kept[name] = self.normalized(declared or others, member, member_path(path, name))
         return kept
 
     def _means_integer(self, schemas: list[object]) -> bool:
@@ -163,7 +164,3 @@ class _Normalizer:
 
     def _together(self, schema: Schema) -> list[object]:
         return [*child_schemas(schema, "allOf"), *referenced_schemas(schema, self._named)]
-
-
-def _nested_path(path: str, step: object) -> str:
-    return f"{path}.{step}" if path else str(step)

@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema_rs
 
 from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, check_json
+from catalog.core.json_paths import dotted
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schemas.acceptance import check_schema, compile_unbounded
 from catalog.schemas.defaults import SchemaDefaults
@@ -109,14 +110,12 @@ class Validator:
         elif code in ("additionalProperties", "unevaluatedProperties"):
             for name in facts["unexpected"]:
                 yield ArgumentProblem(
-                    _dotted_path([*error.instance_path, name]), code, self._unknown(name, error.schema_path)
+                    dotted([*error.instance_path, name]), code, self._unknown(name, error.schema_path)
                 )
         elif code == "required":
-            yield ArgumentProblem(_dotted_path([*error.instance_path, facts["property"]]), code, "This is required.")
+            yield ArgumentProblem(dotted([*error.instance_path, facts["property"]]), code, "This is required.")
         else:
-            yield ArgumentProblem(
-                _dotted_path(error.instance_path), code, _problem_sentence(code, facts, error.instance)
-            )
+            yield ArgumentProblem(dotted(error.instance_path), code, _problem_sentence(code, facts, error.instance))
 
     def _explain_choice(
         self,
@@ -134,7 +133,7 @@ class Validator:
             return
         types = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
         message = _type_sentence(types, error.instance) if types else "This matches none of the allowed forms."
-        yield ArgumentProblem(_dotted_path(here), "type" if types else error.kind.name, message)
+        yield ArgumentProblem(dotted(here), "type" if types else error.kind.name, message)
 
     def _unknown(self, name: str, keyword_at: Sequence[str | int]) -> str:
         """Return the message for an unknown argument, suggesting the nearest name declared there or in the schema."""
@@ -190,10 +189,6 @@ def _large_numbers(value: object) -> Iterator[float]:
             yield from _large_numbers(each)
     elif isinstance(value, int | float) and abs(value) > MAX_SAFE_INTEGER:
         yield value
-
-
-def _dotted_path(path: Sequence[str | int]) -> str:
-    return ".".join(str(step) for step in path)
 
 
 def _nearest_branch(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text
+from catalog.core.json_paths import member_path
 from catalog.errors import ParameterError
 from catalog.schemas.resolver import Schema, child_schemas, index_references, schemas_in_place, subschemas
 from catalog.secrets.detectors import PLACEHOLDER, find_secrets, may_hold_secret
@@ -158,11 +159,11 @@ class _Redactor:
     def _redact_member(self, key: str, value: Any, path: str, schemas: Schemas) -> tuple[str, Any]:
         """Return a member with its secrets redacted; paths below it use the redacted key."""
         inner, cut = self._places.for_property(schemas, key) if self._places else (), self._redact_key(key, path)
-        return cut, self.cut(value, _nested_path(path, without_macs(cut)), key, inner)
+        return cut, self.cut(value, member_path(path, without_macs(cut)), key, inner)
 
     def _item(self, value: Any, path: str, index: int, schemas: Schemas) -> Any:
         inner = self._places.for_item(schemas, index) if self._places else ()
-        return self.cut(value, _nested_path(path, str(index)), None, inner)
+        return self.cut(value, member_path(path, str(index)), None, inner)
 
     def _redact_key(self, key: str, path: str) -> str:
         cut = self._redact_text(key, path, whole=False)
@@ -194,10 +195,6 @@ class _Redactor:
             name = f"{preferred}_{number}"
         self._names.add(name)
         return name
-
-
-def _nested_path(path: str, step: str) -> str:
-    return f"{path}.{step}" if path else step
 
 
 def without_macs(text: str) -> str:
@@ -249,11 +246,11 @@ def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
         if len(value) == 1 and isinstance(value.get(PLACEHOLDER_KEY), str):
             return _restore_whole(value, known, path)
         return {
-            _restore_text(key, known, path): restore_secrets(each, known, _nested_path(path, without_macs(key)))
+            _restore_text(key, known, path): restore_secrets(each, known, member_path(path, without_macs(key)))
             for key, each in value.items()
         }
     if isinstance(value, list):
-        return [restore_secrets(each, known, _nested_path(path, str(index))) for index, each in enumerate(value)]
+        return [restore_secrets(each, known, member_path(path, str(index))) for index, each in enumerate(value)]
     return value
 
 
@@ -294,10 +291,10 @@ def find_placeholders(value: Any, path: str = "", *, keys: bool = True) -> Itera
             yield path, str(value[PLACEHOLDER_KEY])[:MAX_SECRET_NAME]
         for key, each in value.items():
             yield from find_placeholders(key, path) if keys else ()
-            yield from find_placeholders(each, _nested_path(path, without_macs(key)), keys=keys)
+            yield from find_placeholders(each, member_path(path, without_macs(key)), keys=keys)
     elif isinstance(value, list):
         for index, each in enumerate(value):
-            yield from find_placeholders(each, _nested_path(path, str(index)), keys=keys)
+            yield from find_placeholders(each, member_path(path, str(index)), keys=keys)
 
 
 def reject_placeholders(arguments: Any) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text, digest
+from catalog.core.json_paths import dotted
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schemas import compile_schema
@@ -100,7 +101,7 @@ def _read_tool(entry: object) -> Any:
         return Tool.model_validate(entry, by_name=False)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "the tool"
+        place = dotted(problem["loc"]) or "the tool"
         raise UnusableTool(f"{place} is invalid ({problem['msg']}).") from None
 
 

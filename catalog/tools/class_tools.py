@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from catalog.context import Session, ToolContext
+from catalog.core.json_paths import JSONPath
 from catalog.definitions.binding import Binding, CheckedBinding, Handler
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool, ToolExample
@@ -20,7 +21,6 @@ from catalog.dispatch import pipeline
 from catalog.dispatch.arguments import prepare_arguments
 from catalog.errors import ToolDefinitionError, ToolError, naming_tool
 from catalog.results import Preview, ToolResult, format_error_response, format_success_response
-from catalog.schemas.defaults import ArgumentPath
 
 RESULT_FIELDS = ("success", "data", "error", "user_message")
 NEEDS_APPROVAL_MESSAGE = "Dangerous tool requires approval handler, but none configured"
@@ -209,7 +209,7 @@ class DictBinding(CheckedBinding):
     """Arguments as one dict, and contract C's context."""
 
     def call(
-        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[ArgumentPath] = ()
+        self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
         """Call `execute` or `preview` with the arguments and the context as a dict."""
         return function(arguments, _as_dict(context))

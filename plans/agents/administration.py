@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
 from catalog.core import clock
+from catalog.core.json_paths import dotted
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict
 from catalog.inventory import snapshot
@@ -97,7 +98,7 @@ def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentP
         message = COST_RULE
     elif error["type"] in ("enum", "literal_error"):
         message = f"This must be {error.get('ctx', {}).get('expected', 'one of the words')}."
-    path = ".".join(map(str, place))
+    path = dotted(place)
     return ArgumentProblem(path, found.code, f"{message} {found.suggestion}" if found.suggestion else message)
 
 

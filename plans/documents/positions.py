@@ -5,19 +5,19 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from plans.spec import member_path
+from catalog.core.json_paths import bounded_member_path, enclosing_paths
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 
 
 def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
     """Return dotted path → line, counted from 1; a path not in the text gets the line of its nearest parent."""
-    known_paths = {ancestor for path in paths for ancestor in _enclosing_paths(path)}
+    known_paths = {ancestor for path in paths for ancestor in enclosing_paths(path)}
     seen: dict[str, int] = {}
     for path, line in _values(text):
         if path in known_paths:
             seen.setdefault(path, line)
-    return {path: next((seen[each] for each in _enclosing_paths(path) if each in seen), 1) for path in paths}
+    return {path: next((seen[each] for each in enclosing_paths(path) if each in seen), 1) for path in paths}
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Container:
 
     def place(self) -> str:
         """Return the path of the next value."""
-        return member_path(self.path, self.step or 0)
+        return bounded_member_path(self.path, self.step or 0)
 
 
 def _values(text: str) -> Iterator[tuple[str, int]]:
@@ -71,11 +71,3 @@ def _member_name(piece: str) -> str:
         return str(json.loads(piece))
     except ValueError:
         return piece
-
-
-def _enclosing_paths(path: str) -> Iterator[str]:
-    """Yield the path and its parents, innermost first."""
-    while path:
-        yield path
-        path = path.rpartition(".")[0]
-    yield ""

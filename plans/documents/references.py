@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.canonical_json import json_size
+from catalog.core.json_paths import bounded_member_path, follow
 from catalog.errors import field_error
-from plans.spec import follow, member_path
 
 MAX_BYTES = 256 * 1024
 
@@ -53,7 +53,7 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield where, value
     elif isinstance(value, dict | list):
         for step, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from texts(child, member_path(where, step))
+            yield from texts(child, bounded_member_path(where, step))
 
 
 def escape_references(value: Any) -> Any:
@@ -85,9 +85,9 @@ class _Resolver:
         if isinstance(value, str):
             return self.fill(value, where) if "${" in value else value
         if isinstance(value, dict):
-            return {key: self.resolve(child, member_path(where, key)) for key, child in value.items()}
+            return {key: self.resolve(child, bounded_member_path(where, key)) for key, child in value.items()}
         if isinstance(value, list):
-            return [self.resolve(child, member_path(where, index)) for index, child in enumerate(value)]
+            return [self.resolve(child, bounded_member_path(where, index)) for index, child in enumerate(value)]
         return value
 
     def fill(self, text: str, where: str) -> Any:

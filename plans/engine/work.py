@@ -14,10 +14,11 @@ from approvals.policies.rulebook import Rule
 from approvals.reviews.edits import EditSummary
 from catalog.context import Budget, CancelToken
 from catalog.core.database import read_datetime
+from catalog.core.json_paths import without_paths
 from catalog.dispatch.arguments import CallArguments, paths_to_store
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
-from catalog.schemas.defaults import NO_DEFAULTS, given_text, without_paths
+from catalog.schemas.defaults import NO_DEFAULTS, given_text
 from catalog.secrets.placeholders import Secret, without_macs
 from plans.models import Plan
 from plans.store.requesters import RequesterIds

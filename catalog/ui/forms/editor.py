@@ -13,13 +13,14 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from catalog.core.canonical_json import parse_json
+from catalog.core.json_paths import member_path
 from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError
 from catalog.rest.problems import problem_for
 from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import placeholders_as_text
 from catalog.ui.forms.form import FormNode, build_form, form_to_value, show_problems, value_to_form
-from catalog.ui.forms.submission import FormFields, child_path, is_field_path
+from catalog.ui.forms.submission import FormFields, is_field_path
 
 FORM_MODE, JSON_MODE = "form", "json"
 EDIT_ACTIONS = ("add", "remove", "open", "close")
@@ -92,7 +93,7 @@ class ArgumentsEditor:
                 fields.put("given", place, "1")
                 self.focus = place
             else:
-                self.focus = child_path(place, str(fields.add_row(place)))
+                self.focus = member_path(place, str(fields.add_row(place)))
             self._take(fields)
         elif action == "show":
             arguments = self.arguments()  # before the mode changes: unreadable input stays as it is, with the reason

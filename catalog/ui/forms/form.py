@@ -12,12 +12,13 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from catalog.core.canonical_json import parse_json
+from catalog.core.json_paths import member_path
 from catalog.errors import MalformedJSON, ParameterError, TooLarge
 from catalog.schemas import ArgumentProblem
 from catalog.schemas.description import limit_labels, type_label, variant_labels
 from catalog.schemas.normalization import is_large_integer
 from catalog.schemas.resolver import FieldType, SchemaMapping, choice_text, field_type_of, is_choice, nearest_variant
-from catalog.ui.forms.submission import MAX_LIST_ROWS, FormFields, child_path, member_step
+from catalog.ui.forms.submission import MAX_LIST_ROWS, FormFields, member_step
 
 MAX_FORM_DEPTH = 8
 MAX_FORM_FIELDS = 500
@@ -127,7 +128,7 @@ class FormNode:
     def focus(self, name: str) -> None:
         """Set the focus to the first control at or inside a path; a row's number also finds a named row."""
         parent, _, row = name.rpartition(".")
-        named = child_path(parent, f"+{row}")
+        named = member_path(parent, f"+{row}")
         for each in self.every():
             if not name or not any(f"{each.name}.".startswith(f"{path}.") for path in (name, named)):
                 continue
@@ -230,7 +231,7 @@ class _FormBuilder:
         for at in range(size):
             part = prefix[at] if at < len(prefix) else schema.get("items", {})
             shape = field_type_of(part, self.root)
-            label, name, path = f"{at + 1}", child_path(node.name, str(at)), child_path(node.path, str(at))
+            label, name, path = f"{at + 1}", member_path(node.name, str(at)), member_path(node.path, str(at))
             if at < len(prefix):
                 label = str(shape.schema.get("title") or label)
             row = FormNode(name=name, path=path, label=label, shape=shape, required=True)
@@ -247,18 +248,18 @@ class _FormBuilder:
         properties, required = schema.get("properties", {}), schema.get("required", ())
         for name, part in properties.items():
             inner = FormNode(
-                name=child_path(node.name, member_step(name)),
-                path=child_path(node.path, name),
+                name=member_path(node.name, member_step(name)),
+                path=member_path(node.path, name),
                 label=name,
                 shape=field_type_of(part, self.root),
                 required=name in required,
             )
             node.children.append(self.build(inner, depth + 1))
         for at in range(self.fields.size(node.name)):
-            row_name = child_path(node.name, f"+{at}")
+            row_name = member_path(node.name, f"+{at}")
             key = self.fields.text("key", row_name) or ""
             shape = field_type_of(schema.get("additionalProperties", {}), self.root)
-            row = FormNode(name=row_name, path=child_path(node.path, key), label=key, shape=shape, required=True)
+            row = FormNode(name=row_name, path=member_path(node.path, key), label=key, shape=shape, required=True)
             row.key, row.is_item, row.removable = key, True, True
             node.children.append(self.build(row, depth + 1))
 
@@ -406,7 +407,7 @@ class _FormWriter:
         prefix, rest = field_type.schema.get("prefixItems") or [], field_type.schema.get("items", {})
         for at, item in enumerate(value):
             part = prefix[at] if at < len(prefix) else rest
-            self.put(field_type_of(part, self.root), item, child_path(name, str(at)), depth + 1)
+            self.put(field_type_of(part, self.root), item, member_path(name, str(at)), depth + 1)
         return True
 
     def _group(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:
@@ -420,13 +421,13 @@ class _FormWriter:
         for member in properties:
             if member in value:
                 inner = field_type_of(properties[member], self.root)
-                self.put(inner, value[member], child_path(name, member_step(member)), depth + 1)
+                self.put(inner, value[member], member_path(name, member_step(member)), depth + 1)
         if others:
             self.fields.put("size", name, str(len(others)))
             part = field_type_of(field_type.schema.get("additionalProperties", {}), self.root)
             for at, member in enumerate(others):
-                self.fields.put("key", child_path(name, f"+{at}"), member)
-                self.put(part, value[member], child_path(name, f"+{at}"), depth + 1)
+                self.fields.put("key", member_path(name, f"+{at}"), member)
+                self.put(part, value[member], member_path(name, f"+{at}"), depth + 1)
         return True
 
     def _union(self, field_type: FieldType, value: Any, name: str, depth: int) -> bool:

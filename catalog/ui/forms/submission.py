@@ -28,11 +28,6 @@ def member_step(member: str) -> str:
     return quote(member, safe="").replace(".", "%2E") or "+"
 
 
-def child_path(name: str, step: str) -> str:
-    """Return the path of a child."""
-    return f"{name}.{step}" if name else step
-
-
 class FormFields:
     """The fields of one form by word and path."""
 

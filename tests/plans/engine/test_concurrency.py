@@ -170,7 +170,7 @@ def test_other_plans_are_hinted_after_commit(stage, ada, settings, monkeypatch):
 def test_locked_tool_does_not_block_other_tools(stage, ada, settings, monkeypatch):
     """A worker that misses the tool's lock claims a step of another tool."""
     settings.TOOLGATE_MAX_RUNNING_PER_TOOL = {"patient": 1, "cautious": 1}
-    monkeypatch.setattr(engine_limits, "_try_lock", lambda cursor, tool: tool != "patient")
+    monkeypatch.setattr(engine_limits, "try_lock_until_commit", lambda space, tool: tool != "patient")
     plan = make_plan(ada, act(1, tool="patient"), act(2, tool="cautious"))
     run = claim(plan)
     assert run and run.step.step_id == 2
