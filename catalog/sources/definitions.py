@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, digest
-from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import CATALOG_NAME
 from catalog.schemas.resolver import subschemas
 from catalog.sources.dialects import as_current_dialect
@@ -83,32 +82,6 @@ class Listing:
 
     definitions: tuple[Definition, ...]
     problems: tuple[str, ...] = field(default=())
-
-
-def level_from_annotations(annotations: Any, *, trusted: bool) -> tuple[SafetyLevel, str]:
-    """Return the level that follows from MCP annotations, and why. An untrusted source's tools rank one level higher.
-
-    The defaults are those of MCP: not read-only, destructive.
-    """
-    if annotations is not None and annotations.read_only_hint:
-        level, why = SafetyLevel.SAFE, "read-only hint"
-    elif annotations is not None and annotations.destructive_hint is False:
-        level, why = SafetyLevel.CAUTIOUS, "hint that it destroys nothing"
-    else:
-        level, why = SafetyLevel.DANGEROUS, "no hint that it is harmless"
-    if trusted or level is SafetyLevel.DANGEROUS:
-        return level, why
-    return list(SafetyLevel)[level.rank + 1], f"{why}, one level up because the source is not trusted"
-
-
-METHOD_LEVELS: Mapping[str, SafetyLevel] = {
-    "GET": SafetyLevel.SAFE,
-    "HEAD": SafetyLevel.SAFE,
-    "POST": SafetyLevel.CAUTIOUS,
-    "PUT": SafetyLevel.CAUTIOUS,
-    "PATCH": SafetyLevel.CAUTIOUS,
-    "DELETE": SafetyLevel.DANGEROUS,
-}
 
 
 def clean_text(text: str | None) -> str:

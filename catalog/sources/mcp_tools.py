@@ -14,9 +14,9 @@ from catalog.sources.definitions import (
     Listing,
     clean_schema,
     clean_text,
-    level_from_annotations,
     visible_text,
 )
+from catalog.sources.levels import level_from_annotations
 from catalog.sources.settings import UpstreamSettings
 
 MAX_TITLE = 200

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.errors import SourceProblem
-from catalog.sources.definitions import MAX_TOOLS, METHOD_LEVELS, Definition, Listing, visible_text
+from catalog.sources.definitions import MAX_TOOLS, Definition, Listing, visible_text
+from catalog.sources.levels import METHOD_LEVELS
 from catalog.sources.openapi_document import (
     LeftOut,
     addresses_of,

@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from catalog.sources.definitions import METHOD_LEVELS, Definition, Schema, clean_text
+from catalog.sources.definitions import Definition, Schema, clean_text
 from catalog.sources.http_answers import is_json, without_parameters
 from catalog.sources.http_requests import JSON, Operation
+from catalog.sources.levels import METHOD_LEVELS
 from catalog.sources.openapi_document import MAX_REFERENCE_CHAIN, LeftOut, as_list, as_object, resolved, target_of
 from catalog.sources.openapi_schemas import OperationSchemas, require_no_read_only
 from catalog.sources.settings import HEADER_NAME, RESERVED_HEADERS
