@@ -9,30 +9,20 @@ import asyncio
 import atexit
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
-import httpx2
-
 from catalog.context import ProgressListener
-from catalog.core.egress import RequestNotSent, describe_failure
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
 from catalog.errors import SourceProblem, UpstreamError, UpstreamUnavailable
 from catalog.results import UpstreamResult
-from catalog.sources.definitions import MAX_TOOLS, Definition, Listing, Schema, visible_text
-from catalog.sources.mcp_failures import (
-    MAX_RESPONSE,
-    MAX_WORDS,
-    PATIENCE,
-    Failure,
-    Fault,
-    RequestFailed,
-    call_error,
-)
+from catalog.sources.definitions import MAX_TOOLS, Definition, Listing
+from catalog.sources.mcp_failures import PATIENCE, Failure, Fault, RequestFailed, call_error
 from catalog.sources.mcp_results import to_tool_result
+from catalog.sources.mcp_session import Handshake, Link, Session, connect_problem, connected, innermost_error
 from catalog.sources.mcp_tools import OfferedTools
 from catalog.sources.settings import UpstreamSettings
 
@@ -116,112 +106,19 @@ async def _close_all() -> None:
     await asyncio.gather(*(each.end() for each in known))
 
 
-class _Link:
-    """A connected client of the SDK: requests with raw results, and their failures."""
-
-    def __init__(self, client: Any, channel: Any) -> None:
-        self.client = client
-        self.channel = channel
-
-    @property
-    def offers_tasks(self) -> bool:
-        """True if the upstream's tools can be called as tasks."""
-        tasks = self.client.server_capabilities.tasks
-        return bool(tasks and tasks.requests and tasks.requests.tools and tasks.requests.tools.call)
-
-    async def request(
-        self, method: str, params: Mapping[str, Any], *, schema: Schema | None = None, on_progress: Any = None
-    ) -> dict[str, Any]:
-        """Send a request and return its result as it arrived. Raises RequestFailed.
-
-        The SDK's own requests refuse a whole result, such as a list of tools, for one part that they do not know.
-        `schema` is the input schema of a tool that is called: it may name arguments to repeat in headers.
-        """
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
-        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # noqa: PLC0415
-
-        if self.channel.has_ended:
-            raise RequestFailed(Failure(fault=Fault.NOT_SENT))
-        session = self.client.session
-        message = {"method": method, "params": dict(params)}
-        options: dict[str, Any] = {}
-        session._stamp(message, options)
-        if schema is not None and self.is_modern:
-            options["headers"] |= mcp_param_headers(x_mcp_header_map(schema), params["arguments"])
-        if on_progress is not None:
-            options["on_progress"] = on_progress
-        try:
-            return dict(await session._dispatcher.send_raw_request(method, message["params"], options))
-        except MCPError as error:
-            failure = error.error.data  # an error without one is the SDK's own: the connection was closed
-            known = failure if isinstance(failure, Failure) else Failure(fault=Fault.UNANSWERED)
-            raise RequestFailed(known) from None
-
-    @property
-    def is_modern(self) -> bool:
-        """True if the connection has protocol version 2026-07-28 or later."""
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415 - loaded with the SDK
-
-        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-class _Session:
-    """One opened connection: its link, the task that owns it, and the number of calls that use it."""
-
-    def __init__(self, own: Callable[["_Session"], Coroutine[Any, Any, None]], name: str) -> None:
-        self.ready: asyncio.Future[_Link] = asyncio.get_running_loop().create_future()
-        self.closing = asyncio.Event()
-        self.owner = asyncio.create_task(own(self), name=name)
-        self._users = 0
-        self._retired = False
-
-    @property
-    def link(self) -> _Link:
-        """The link of a session that is ready."""
-        return self.ready.result()
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the upstream has ended the connection."""
-        return self.ready.done() and (self.ready.exception() is not None or bool(self.link.channel.has_ended))
-
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """Keep the session open while the body runs, even if it is retired."""
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._retired:
-                self.retire()
-
-    def retire(self) -> None:
-        """Close the session as soon as no call uses it."""
-        self._retired = True
-        if not self._users:
-            self.closing.set()
-
-    def end(self) -> None:
-        """Close the session now, even if calls use it or wait for it."""
-        self.closing.set()
-        if not self.ready.done():
-            self.owner.cancel()
-
-
 class Connection:
     """A connection to one upstream, opened by its first use and shared by all calls."""
 
     def __init__(self, settings: UpstreamSettings) -> None:
         self.settings = settings
-        self._session: _Session | None = None
-        self._sessions: set[_Session] = set()
+        self._session: Session | None = None
+        self._sessions: set[Session] = set()
         self._retired = False
         self._ended = False
         self._notification: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def _used_session(self) -> AsyncIterator[_Session]:
+    async def _used_session(self) -> AsyncIterator[Session]:
         """Yield a connected session and keep it open while the body runs. Raises UpstreamUnavailable."""
         if self._session is not None and self._session.has_ended:
             self._drop(self._session)
@@ -238,17 +135,17 @@ class Connection:
                 raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
             yield session
 
-    def _new_session(self) -> _Session:
+    def _new_session(self) -> Session:
         """Start to connect. Raises UpstreamUnavailable."""
         if self._ended:
             raise UpstreamUnavailable(f"The connection to {self.settings.name} was closed.")
-        self._session = session = _Session(self._own, name=f"mcp {self.settings.name}")
+        self._session = session = Session(self._own, name=f"mcp {self.settings.name}")
         self._sessions.add(session)
         _open_connections.add(self)
         session.owner.add_done_callback(lambda _: self._forget(session))
         return session
 
-    def _forget(self, session: _Session) -> None:
+    def _forget(self, session: Session) -> None:
         self._sessions.discard(session)
         if not self._sessions:
             _open_connections.discard(self)
@@ -267,26 +164,26 @@ class Connection:
         if self._sessions:
             await asyncio.wait([session.owner for session in self._sessions], timeout=CLOSING_SECONDS)
 
-    def _drop(self, session: _Session) -> None:
+    def _drop(self, session: Session) -> None:
         """Use another session from now on."""
         if self._session is session:
             self._session = None
         session.retire()
 
-    async def _own(self, session: _Session) -> None:
+    async def _own(self, session: Session) -> None:
         """Enter the connection, keep it until it is closed, and leave it, in this one task."""
         handshake = Handshake()
         try:
-            async with _connected(self.settings, handshake, self._record_change) as link:
+            async with connected(self.settings, handshake, self._record_change) as link:
                 session.ready.set_result(link)
                 listening = asyncio.create_task(self._listen(link.client))
                 await session.closing.wait()
                 listening.cancel()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever an upstream does, callers get one error
-            cause = _innermost(error)
+            cause = innermost_error(error)
             logger.warning("upstream_failed source=%s error=%s", self.settings.name, type(cause).__name__)
             if not session.ready.done():
-                session.ready.set_exception(UpstreamUnavailable(_connect_problem(self.settings, handshake, cause)))
+                session.ready.set_exception(UpstreamUnavailable(connect_problem(self.settings, handshake, cause)))
                 session.ready.exception()  # a caller that gave up does not ask for it
             self._drop(session)
 
@@ -320,7 +217,7 @@ class Connection:
             return offered
 
     @asynccontextmanager
-    async def _listed(self) -> AsyncIterator[tuple[_Session, OfferedTools]]:
+    async def _listed(self) -> AsyncIterator[tuple[Session, OfferedTools]]:
         """Yield a session, kept open while the body runs, and all tools it lists. Raises as `list_tools`.
 
         An upstream that was restarted does not know an older session, so such a failure is tried again in a new one.
@@ -343,7 +240,7 @@ class Connection:
                 yield session, offered
                 return
 
-    async def _list(self, session: _Session) -> OfferedTools:
+    async def _list(self, session: Session) -> OfferedTools:
         """Read all pages of the list of tools. Raises RequestFailed, and SourceProblem for a list that is unusable."""
         name, timeout = self.settings.name, self.settings.timeout
         tools: list[Any] = []
@@ -406,7 +303,7 @@ class Connection:
             sent_again = True
 
     @asynccontextmanager
-    async def _verified(self, definition: Definition) -> AsyncIterator[_Session]:
+    async def _verified(self, definition: Definition) -> AsyncIterator[Session]:
         """Yield a session, kept open while the body runs, that lists the tool as imported. Raises as `call`."""
         async with AsyncExitStack() as stack:
             try:
@@ -424,7 +321,7 @@ class Connection:
 
     async def _send(
         self,
-        session: _Session,
+        session: Session,
         definition: Definition,
         arguments: Mapping[str, Any],
         on_progress: ProgressListener | None,
@@ -459,7 +356,7 @@ class Connection:
         return result
 
     async def _run_task(
-        self, link: _Link, definition: Definition, params: Mapping[str, Any], extend: Callable[..., Awaitable[None]]
+        self, link: Link, definition: Definition, params: Mapping[str, Any], extend: Callable[..., Awaitable[None]]
     ) -> dict[str, Any]:
         """Call a tool as a task and wait for its result, without which the task is cancelled. Raises RequestFailed."""
         ttl = round(1000 * (PATIENCE + 1) * self.settings.timeout)
@@ -496,99 +393,6 @@ def _poll_seconds(milliseconds: object) -> float:
     shortest, longest = POLL_SECONDS
     is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
     return min(max(milliseconds / 1000, shortest), longest) if is_number else 1.0  # type: ignore[operator]
-
-
-@dataclass(slots=True)
-class Handshake:
-    """Why an upstream could not be connected to: the HTTP status and the last JSON-RPC error that it answered."""
-
-    http_status: int = 0
-    refusal: Any = None
-
-
-@asynccontextmanager
-async def _connected(
-    settings: UpstreamSettings, handshake: Handshake, on_change: Callable[[], None]
-) -> AsyncIterator[_Link]:
-    """Enter a client of the SDK for an upstream, over HTTP or with its command.
-
-    The SDK is loaded here: it takes half a second.
-    """
-    from mcp import Client, StdioServerParameters, types  # noqa: PLC0415
-    from mcp.client.stdio import stdio_client  # noqa: PLC0415
-
-    from catalog.sources.mcp_transport import Channel, HttpTransport, PacedTransport, http_streams  # noqa: PLC0415
-
-    async def handle(message: Any) -> None:
-        if isinstance(getattr(message, "root", message), types.ToolListChangedNotification):
-            on_change()
-
-    async with AsyncExitStack() as stack:
-        web: HttpTransport | None = None
-        if settings.command:
-            program, *arguments = settings.command
-            parameters = StdioServerParameters(command=program, args=arguments, env=dict(settings.env))
-            own_log = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123, SIM115
-            channel = Channel(stdio_client(parameters, own_log))
-        else:
-            http = httpx2.AsyncClient(
-                transport=PacedTransport(max_bytes=MAX_RESPONSE),
-                headers=dict(settings.headers),
-                timeout=httpx2.Timeout(settings.timeout, read=max(settings.timeout, 300.0)),
-                trust_env=False,
-            )
-            await stack.enter_async_context(http)
-            web = HttpTransport(settings.url)
-            channel = Channel(http_streams(web, http))
-        client = Client(
-            channel,
-            read_timeout_seconds=settings.timeout,
-            message_handler=handle,
-            client_info=types.Implementation(name="toolgate", version="1"),
-        )
-        try:
-            entered: Any = await stack.enter_async_context(client)
-        finally:
-            handshake.http_status, handshake.refusal = web.answered if web is not None else 0, channel.refusal
-        channel.connected = True
-        if web is not None:
-            web.connected = True
-        yield _Link(entered, channel)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the first cause in nested groups of exceptions."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _connect_problem(settings: UpstreamSettings, handshake: Handshake, error: BaseException) -> str:
-    """Return why an upstream cannot be connected to, without its address or command."""
-    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
-
-    name = settings.name
-    if isinstance(error, RequestNotSent):
-        return str(error)
-    if isinstance(error, FileNotFoundError):
-        return f"The program of {name} does not exist."
-    if isinstance(error, asyncio.CancelledError):  # by a call that waited for its whole timeout
-        return f"{name} did not answer in time."
-    problem = f"Toolgate could not connect to {name}"
-    if isinstance(error, MCPError) and error.error == handshake.refusal and handshake.http_status < 300:
-        return f"{problem}: it answered with an error: {visible_text(error.error.message)[:MAX_WORDS]}"
-    if settings.command:
-        return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
-    return f"{problem}: {_answer_problem(handshake.http_status) if handshake.http_status else describe_failure(error)}."
-
-
-def _answer_problem(status: int) -> str:
-    """Return what an HTTP status says of a server that cannot be connected to."""
-    if status < 300:
-        return "its answers are not MCP; check the URL"
-    if status in (401, 403):
-        return f"it answered {status}; check the headers"
-    return f"it answered {status}" + ("; check the URL" if status < 500 else "")
 
 
 def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
