@@ -116,9 +116,9 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def differ_in_words_only(old: Definition, new: Definition) -> bool:
+def differ_in_words_only(old_definition: Definition, new_definition: Definition) -> bool:
     """Return whether two definitions differ in descriptions only: same schemas, level and request."""
-    return _without_words(old) == _without_words(new)
+    return _without_words(old_definition) == _without_words(new_definition)
 
 
 def _without_words(definition: Definition) -> str:

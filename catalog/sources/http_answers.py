@@ -50,7 +50,12 @@ class Body:
         """True if the body is text by its type, or has no type and no byte that text does not have."""
         kind = self.media_type
         if not kind:
-            return b"\0" not in self.data and _is_utf8(self.data)
+            try:
+                self.data.decode()
+            except UnicodeDecodeError as error:  # of the last character, if the body was cut
+                if not error.start or error.end < len(self.data) or error.reason != "unexpected end of data":
+                    return False
+            return b"\0" not in self.data
         main, _, subtype = kind.partition("/")
         suffix = subtype.rpartition("+")[2]
         return (
@@ -101,58 +106,39 @@ def answer_of(body: Body, url: str) -> UpstreamResult[Any]:
         kept = len(body.data) if len(body.data) <= MAX_RESULT else 0  # of longer binary data nothing is stored
         warnings = [_cut_warning(body, kept)] if body.interrupted or kept < len(body.data) else []
         if not body.data:
-            return _success(None, warnings)
-        return _success(
-            {"content_type": body.media_type or "unknown", "bytes": body.size}, warnings, [_block(body, url)]
-        )
-    value, warnings = _text_answer(body)
-    return _success(value, warnings)
-
-
-def _text_answer(body: Body) -> tuple[Any, list[ResultWarning]]:
-    """Return the value of a body that is text, and what is wrong with it."""
+            return _success(None, *warnings)
+        main = body.media_type.partition("/")[0]
+        if main in ("image", "audio"):
+            block: dict[str, Any] = {"type": main, "data": body.data, "mimeType": body.media_type}
+        else:
+            place = urlunsplit((*urlsplit(url)[:3], "", ""))  # a query may hold secrets
+            kind = {"mimeType": body.media_type} if body.media_type else {}
+            block = {"type": "resource", "resource": {"uri": place, **kind, "blob": body.data}}
+        value = {"content_type": body.media_type or "unknown", "bytes": body.size}
+        return _success(value, *warnings, content=[block])
     text = body.text
     if len(body.data) > MAX_RESULT or body.interrupted:
-        kept = cut_text(text, MAX_RESULT)
-        return kept, [_cut_warning(body, len(kept.encode("utf-8", "replace")))]
-    if not is_json(body.content_type):
-        return text, []
-    if not text.strip("\ufeff \t\r\n"):
-        return None, []
+        beginning = cut_text(text, MAX_RESULT)
+        return _success(beginning, _cut_warning(body, len(beginning.encode("utf-8", "replace"))))
+    if not is_json(body.content_type) or not text.strip("\ufeff \t\r\n"):
+        return _success(None if is_json(body.content_type) else text)
     try:
-        return read_lenient_json(text), []
+        return _success(read_lenient_json(text))
     except MalformedJSON as error:
-        return text, [ResultWarning("not_json", f"The answer is kept as text, because it is not JSON: {error}")]
+        reason = f"The answer is kept as text, because it is not JSON: {error}"
+        return _success(text, ResultWarning("not_json", reason))
 
 
 def _success(
-    value: Any, warnings: Sequence[ResultWarning], content: Sequence[dict[str, Any]] | None = None
+    value: Any, *warnings: ResultWarning, content: Sequence[dict[str, Any]] | None = None
 ) -> UpstreamResult[Any]:
-    return UpstreamResult(message=NO_MESSAGE, value=value, warnings=tuple(warnings), content=content)
+    return UpstreamResult(message=NO_MESSAGE, value=value, warnings=warnings, content=content)
 
 
 def _cut_warning(body: Body, kept: int) -> ResultWarning:
     size = f"The answer has {body.size:,} bytes" if body.size is not None else "The length of the answer is unknown"
     rest = f"the first {kept:,} are kept" if kept else "nothing of it is kept"
     return ResultWarning("cut", f"{body.interrupted} {size}; {rest}.".strip())
-
-
-def _block(body: Body, url: str) -> dict[str, Any]:
-    """Return a binary body as a content block."""
-    main = body.media_type.partition("/")[0]
-    if main in ("image", "audio"):
-        return {"type": main, "data": body.data, "mimeType": body.media_type}
-    place = urlunsplit((*urlsplit(url)[:3], "", ""))  # a query may hold secrets
-    kind = {"mimeType": body.media_type} if body.media_type else {}
-    return {"type": "resource", "resource": {"uri": place, **kind, "blob": body.data}}
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.end == len(data) and error.reason == "unexpected end of data" and error.start > 0
-    return True
 
 
 def without_parameters(media_type: str) -> str:

@@ -125,10 +125,23 @@ def prepare(
     item, and other values as JSON. Raises ToolValidationError for a value that its place cannot hold.
     """
     names = PLACEHOLDER.findall(operation.url)
-    path_end = operation.url.partition("?")[0]
-    url = PLACEHOLDER.sub(
-        lambda match: _url_part(operation, match[1], arguments, in_path=match.start() < len(path_end)), operation.url
-    )
+    path_end = len(operation.url.partition("?")[0])
+
+    def fill(match: re.Match[str]) -> str:
+        name, in_path = match[1], match.start() < path_end
+        value, style = arguments.get(name), operation.styles.get(name, "")
+        items = value if style == "comma" and isinstance(value, list) else [value]
+        texts = ["" if each is None else _as_text(each, style) for each in items]
+        whole = ",".join(texts)
+        if in_path and (not whole or any(part in (".", "..") for part in re.split(r"[/\\]", whole))):
+            raise ToolValidationError(
+                f"The parameter '{name}' cannot be part of a path: it is empty, or contains '.' or '..'."
+            )
+        if in_path:
+            _refuse_control_characters(name, whole)
+        return ",".join(map(_quoted, texts))
+
+    url = PLACEHOLDER.sub(fill, operation.url)
     secret_query = dict(query or {})
     url = _with_query(url, _query_pairs(operation, arguments, {*names}, {*secret_query}))
     if len(url) > MAX_SENT_URL:
@@ -158,21 +171,6 @@ def _with_query(url: str, pairs: Sequence[str]) -> str:
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-def _url_part(operation: Operation, name: str, arguments: Mapping[str, Any], *, in_path: bool) -> str:
-    """Return what replaces a placeholder of the URL. Raises ToolValidationError for a value that a path cannot hold."""
-    value, style = arguments.get(name), operation.styles.get(name, "")
-    items = value if style == "comma" and isinstance(value, list) else [value]
-    texts = ["" if each is None else _as_text(each, style) for each in items]
-    whole = ",".join(texts)
-    if in_path and (not whole or any(part in (".", "..") for part in re.split(r"[/\\]", whole))):
-        raise ToolValidationError(
-            f"The parameter '{name}' cannot be part of a path: it is empty, or contains '.' or '..'."
-        )
-    if in_path:
-        _refuse_control_characters(name, whole)
-    return ",".join(map(_quoted, texts))
 
 
 def _as_text(value: Any, style: str = "") -> str:
@@ -303,8 +301,13 @@ async def _exchange(request: PreparedRequest, seconds: float) -> tuple[httpx2.Re
                 raise httpx2.ReadError("The server of a redirect did not answer.") from None
             raise
         try:
-            target = _redirect_target(url, response)
-            may_follow = bool(target) and urlsplit(target)[:2] == urlsplit(request.url)[:2]
+            location = response.headers.get("Location", "") if response.has_redirect_location else ""
+            try:
+                target = urljoin(url, location) if location else ""
+                origin = urlsplit(target)[:2]
+            except ValueError:
+                target = ""
+            may_follow = bool(target) and origin == urlsplit(request.url)[:2]
             if may_follow and response.status_code == 303:
                 method, body = "GET", b""
             elif not may_follow or (method not in READING_METHODS and response.status_code not in (307, 308)):
@@ -313,17 +316,6 @@ async def _exchange(request: PreparedRequest, seconds: float) -> tuple[httpx2.Re
         finally:
             await response.aclose()
     return response, Body(b"", "", 0)
-
-
-def _redirect_target(url: str, response: httpx2.Response) -> str:
-    """Return the URL that a response redirects to; empty if it names none or an invalid one."""
-    location = response.headers.get("Location", "") if response.has_redirect_location else ""
-    try:
-        target = urljoin(url, location) if location else ""
-        urlsplit(target)
-    except ValueError:
-        return ""
-    return target
 
 
 _clients: dict[int, httpx2.AsyncClient] = {}

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -46,23 +46,18 @@ def load_imported_tools(rows: Iterable[ToolRow]) -> dict[str, LoadedTool]:
         try:
             if row.source_id not in settings:
                 settings[row.source_id] = settings_of(row.source)
-            found[row.name] = _build_once(row, settings[row.source_id])
+            # Built again only if its definition, level or upstream has changed.
+            text = json.dumps([row.name, row.definition, row.level_override], sort_keys=True)
+            upstream = settings[row.source_id]
+            key = hashlib.sha256(f"{text}{upstream!r}{upstream.secrets()}".encode()).hexdigest()
+            if _built.get(row.pk, ("",))[0] != key:
+                definition = Definition.from_json(row.definition or {})
+                level = row.level_override or definition.safety_level
+                _built[row.pk] = (key, build_tool(row.name, definition, upstream, level=level))
+            found[row.name] = _built[row.pk][1]
         except Exception as error:  # noqa: BLE001 - one broken definition must not take the others away
             logger.error("imported_tool_broken tool=%s error=%s", row.name, type(error).__name__)
     return found
-
-
-def _build_once(row: ToolRow, settings: UpstreamSettings) -> LoadedTool:
-    """Return the tool of a row, built again only if its definition, level or upstream has changed."""
-    text = json.dumps([row.name, row.definition, row.level_override], sort_keys=True)
-    key = hashlib.sha256(f"{text}{settings!r}{settings.secrets()}".encode())
-    known = _built.get(row.pk)
-    if known is not None and known[0] == key.hexdigest():
-        return known[1]
-    definition = Definition.from_json(row.definition or {})
-    tool = build_tool(row.name, definition, settings, level=row.level_override or definition.safety_level)
-    _built[row.pk] = (key.hexdigest(), tool)
-    return tool
 
 
 def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *, level: str = "") -> LoadedTool:
@@ -71,7 +66,18 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     `level` is the level in force: before an MCP call above `safe`, the upstream's definition is verified. Raises
     ToolDefinitionError, and SchemaProblem for a schema that Toolgate does not accept.
     """
-    handler = _mcp_handler(definition, settings, SafetyLevel(level or definition.safety_level))
+    required = SafetyLevel(level or definition.safety_level)
+    scrubber = scrubber_of(settings)
+
+    async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
+        work = connection_to(settings).call(definition, arguments, level=required, on_progress=progress_listener.get())
+        try:
+            return await _settled(work, definition, scrubber)
+        except UpstreamUnavailable as error:
+            report_unreachable(settings, error.message)
+            raise
+
+    handler: Handler = call
     previewer = None
     if definition.http is not None:
         handler, previewer = _http_handlers(definition, Operation.from_json(definition.http), settings)
@@ -97,32 +103,25 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     return tool
 
 
-def _mcp_handler(definition: Definition, settings: UpstreamSettings, level: SafetyLevel) -> Handler:
-    scrubber = scrubber_of(settings)
-
-    async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
-        work = connection_to(settings).call(definition, arguments, level=level, on_progress=progress_listener.get())
-        try:
-            return await _settled(work, definition, scrubber)
-        except UpstreamUnavailable as error:
-            report_unreachable(settings, error.message)
-            raise
-
-    return call
-
-
 async def _settled(
-    work: Awaitable[UpstreamResult[Any]], definition: Definition, scrubber: Scrubber
+    pending_result: Awaitable[UpstreamResult[Any]], definition: Definition, scrubber: Scrubber
 ) -> UpstreamResult[Any]:
     """Return the result of a call, or raise its error, without the upstream's credentials.
 
     A value that the tool's own output schema refuses is kept with a warning, unless another one tells the cause.
     """
     with scrubbed_errors(scrubber):
-        result = await work
+        result = await pending_result
     warnings = tuple(result.warnings)
     if result.success and definition.output_schema is not None and not warnings:
-        warnings = _output_warnings(definition.output_schema, result.value)
+        try:
+            problems = compile_schema(definition.output_schema).problems(result.value)
+        except SchemaProblem:  # of a definition that was imported when such a schema was accepted
+            problems = []
+        if problems:
+            place = f"at {problems[0].path}" if problems[0].path else "at its root"
+            message = f"The result does not match the tool's own output schema, {place}."
+            warnings = (ResultWarning("output_schema", message),)
     return replace(
         result,
         message=scrubber.text(result.message),
@@ -131,17 +130,6 @@ async def _settled(
         content=result.content and tuple(placeholders_as_text(scrubber.value(each)) for each in result.content),
         warnings=warnings,
     )
-
-
-def _output_warnings(schema: Mapping[str, Any], value: Any) -> tuple[ResultWarning, ...]:
-    try:
-        problems = compile_schema(schema).problems(value)
-    except SchemaProblem:  # of a definition that was imported when such a schema was accepted
-        return ()
-    if not problems:
-        return ()
-    place = f"at {problems[0].path}" if problems[0].path else "at its root"
-    return (ResultWarning("output_schema", f"The result does not match the tool's own output schema, {place}."),)
 
 
 def _http_handlers(definition: Definition, operation: Operation, settings: UpstreamSettings) -> tuple[Handler, Handler]:

@@ -26,7 +26,7 @@ from catalog.sources.mcp_session import Handshake, Link, Session, connect_proble
 from catalog.sources.mcp_tools import OfferedTools
 from catalog.sources.settings import UpstreamSettings
 
-POLL_SECONDS = (0.1, 10.0)
+SHORTEST_POLL, LONGEST_POLL = 0.1, 10.0
 """Limits of the seconds between two questions for the state of a task."""
 CANCELLATION_SECONDS = 2.0
 """Time to tell an upstream that the result of a task is not needed."""
@@ -92,18 +92,18 @@ def keep_connections(sources: Collection[int]) -> None:
 
 def close_connections() -> None:
     """End this process's connections, retired ones too, and wait until their programs have ended. For any thread."""
+
+    async def end_all() -> None:
+        known = {*_connections.values(), *_open_connections}
+        _connections.clear()
+        await asyncio.gather(*(each.end() for each in known))
+
     if _owner_pid == os.getpid() and (_connections or _open_connections):
         with suppress(UpstreamUnavailable):
-            run_on_loop(_close_all(), CLOSING_SECONDS)
+            run_on_loop(end_all(), CLOSING_SECONDS)
 
 
 atexit.register(close_connections)
-
-
-async def _close_all() -> None:
-    known = {*_connections.values(), *_open_connections}
-    _connections.clear()
-    await asyncio.gather(*(each.end() for each in known))
 
 
 class Connection:
@@ -122,7 +122,20 @@ class Connection:
         """Yield a connected session and keep it open while the body runs. Raises UpstreamUnavailable."""
         if self._session is not None and self._session.has_ended:
             self._drop(self._session)
-        session = self._session or self._new_session()
+        session = self._session
+        if session is None:
+            if self._ended:
+                raise UpstreamUnavailable(f"The connection to {self.settings.name} was closed.")
+            self._session = session = Session(self._own, name=f"mcp {self.settings.name}")
+            self._sessions.add(session)
+            _open_connections.add(self)
+
+            def forget(_: object) -> None:
+                self._sessions.discard(session)
+                if not self._sessions:
+                    _open_connections.discard(self)
+
+            session.owner.add_done_callback(forget)
         with session.used():  # also while it connects: a session that is retired meanwhile must not close at once
             if self._retired:
                 self._drop(session)
@@ -134,21 +147,6 @@ class Connection:
                 self._drop(session)
                 raise UpstreamUnavailable(f"{self.settings.name} did not answer in time.") from None
             yield session
-
-    def _new_session(self) -> Session:
-        """Start to connect. Raises UpstreamUnavailable."""
-        if self._ended:
-            raise UpstreamUnavailable(f"The connection to {self.settings.name} was closed.")
-        self._session = session = Session(self._own, name=f"mcp {self.settings.name}")
-        self._sessions.add(session)
-        _open_connections.add(self)
-        session.owner.add_done_callback(lambda _: self._forget(session))
-        return session
-
-    def _forget(self, session: Session) -> None:
-        self._sessions.discard(session)
-        if not self._sessions:
-            _open_connections.discard(self)
 
     def retire(self) -> None:
         """End the connection when its calls have ended. A call that needs another session opens one for itself."""
@@ -202,14 +200,15 @@ class Connection:
 
     def _record_change(self) -> None:
         """Notify the listeners once for all changes within NOTIFICATION_SECONDS: there may be thousands."""
-        if self._notification is None:
-            loop = asyncio.get_running_loop()
-            self._notification = loop.call_later(NOTIFICATION_SECONDS, self._notify_listeners)
+        loop = asyncio.get_running_loop()
 
-    def _notify_listeners(self) -> None:
-        self._notification = None
-        for listener in _listeners:
-            asyncio.get_running_loop().run_in_executor(None, listener, self.settings.pk)
+        def notify_listeners() -> None:
+            self._notification = None
+            for listener in _listeners:
+                loop.run_in_executor(None, listener, self.settings.pk)
+
+        if self._notification is None:
+            self._notification = loop.call_later(NOTIFICATION_SECONDS, notify_listeners)
 
     async def list_tools(self) -> OfferedTools:
         """Return all tools of the upstream. Raises UpstreamUnavailable and SourceProblem."""
@@ -370,7 +369,9 @@ class Connection:
         try:
             while state.get("status") == "working":
                 seen, polls = (state.get("lastUpdatedAt"), state.get("statusMessage")), polls + 1
-                await asyncio.sleep(_poll_seconds(state.get("pollInterval")))
+                pause: Any = state.get("pollInterval")  # milliseconds
+                is_number = isinstance(pause, int | float) and not isinstance(pause, bool)
+                await asyncio.sleep(min(max(pause / 1000, SHORTEST_POLL), LONGEST_POLL) if is_number else 1.0)
                 try:
                     state = await link.request("tasks/get", task)
                 except RequestFailed:  # the task may run on
@@ -386,13 +387,6 @@ class Connection:
                 async with asyncio.timeout(CANCELLATION_SECONDS):
                     await link.request("tasks/cancel", task)
             raise
-
-
-def _poll_seconds(milliseconds: object) -> float:
-    """Return the pause before a task is asked for again: what the upstream suggests, within POLL_SECONDS."""
-    shortest, longest = POLL_SECONDS
-    is_number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return min(max(milliseconds / 1000, shortest), longest) if is_number else 1.0  # type: ignore[operator]
 
 
 def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:

@@ -5,7 +5,7 @@ reason to call a call failed that ran.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from catalog.core.canonical_json import json_size
@@ -31,14 +31,12 @@ def to_tool_result(source: str, raw: Mapping[str, Any]) -> UpstreamResult[Any]:
     structured = _structured(raw.get("structuredContent"), warnings)
     given = raw.get("content")
     blocks = [_block(each) for each in given] if isinstance(given, list) else []
-    if raw.get("isError") is True:
-        return _failure(source, blocks, structured)
-    value = _text_value(blocks, warnings) if structured is None else structured
-    return UpstreamResult(NO_MESSAGE, value, content=tuple(blocks), warnings=tuple(warnings))
-
-
-def _failure(source: str, blocks: Sequence[dict[str, Any]], structured: Any) -> UpstreamResult[Any]:
-    """Return a result that is an error, with the upstream's own words. Raises UpstreamError if it has none."""
+    if raw.get("isError") is not True:
+        value = structured
+        if value is None and blocks:  # the texts, or a description of the other blocks
+            texts = [text for each in blocks if each.get("type") == "text" and (text := text_of(each)) is not None]
+            value = _cut_value("\n".join(texts) if texts else text_of_content(blocks), warnings)
+        return UpstreamResult(NO_MESSAGE, value, content=tuple(blocks), warnings=tuple(warnings))
     words = visible_text("\n".join(text for each in blocks if (text := text_of(each)) is not None))
     if structured is not None and not holds_json(blocks, structured):
         text = json.dumps(structured, ensure_ascii=False)
@@ -60,14 +58,6 @@ def _structured(value: Any, warnings: list[ResultWarning]) -> Any:
         warnings.append(ResultWarning("not_json", f"The structured content is kept as text: {error}"))
         return _cut_value(json.dumps(value, ensure_ascii=False), warnings)
     return plain if size <= MAX_RESULT else _cut_value(json.dumps(plain, ensure_ascii=False), warnings)
-
-
-def _text_value(blocks: Sequence[dict[str, Any]], warnings: list[ResultWarning]) -> str | None:
-    """Return the value of a result without structured content: its texts, or a description of its other blocks."""
-    texts = [text for each in blocks if each.get("type") == "text" and (text := text_of(each)) is not None]
-    if not texts and not blocks:
-        return None
-    return _cut_value("\n".join(texts) if texts else text_of_content(blocks), warnings)
 
 
 def _cut_value(text: str, warnings: list[ResultWarning]) -> str:

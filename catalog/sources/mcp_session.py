@@ -189,13 +189,12 @@ def connect_problem(settings: UpstreamSettings, handshake: Handshake, error: Bas
         return f"{problem}: it answered with an error: {visible_text(error.error.message)[:MAX_WORDS]}"
     if settings.command:
         return f"{problem}: its program ended, or does not speak MCP. Run the command in a shell to see its messages."
-    return f"{problem}: {_answer_problem(handshake.http_status) if handshake.http_status else describe_failure(error)}."
-
-
-def _answer_problem(status: int) -> str:
-    """Return what an HTTP status says of a server that cannot be connected to."""
-    if status < 300:
-        return "its answers are not MCP; check the URL"
-    if status in (401, 403):
-        return f"it answered {status}; check the headers"
-    return f"it answered {status}" + ("; check the URL" if status < 500 else "")
+    status = handshake.http_status
+    if not status:
+        reason = describe_failure(error)
+    elif status < 300:
+        reason = "its answers are not MCP; check the URL"
+    else:
+        remedy = "; check the headers" if status in (401, 403) else "; check the URL" if status < 500 else ""
+        reason = f"it answered {status}{remedy}"
+    return f"{problem}: {reason}."

@@ -20,6 +20,8 @@ from catalog.sources.levels import level_from_annotations
 from catalog.sources.settings import UpstreamSettings
 
 MAX_TITLE = 200
+HINTS = frozenset({"title", "idempotent_hint", "open_world_hint"})
+"""Annotations that say nothing of the level."""
 
 
 class UnusableTool(Exception):
@@ -48,6 +50,8 @@ class OfferedTools:
 
     def listing(self, settings: UpstreamSettings) -> Listing:
         """Return the definitions of the tools that can be imported, and a sentence for each of the others."""
+        from mcp.shared.inbound import find_invalid_x_mcp_header  # noqa: PLC0415 - loaded with the SDK
+
         found: dict[str, Definition] = {}
         problems = list(self.problems)
         for number, entry in enumerate(self.entries, start=1):
@@ -58,36 +62,24 @@ class OfferedTools:
                 continue
             try:
                 definition = definition_from(_read_tool(entry), settings)
-                self._check_calls(definition)
-                found[definition.upstream], problem = _with_usable_output(definition)
-                if problem:
-                    problems.append(f"{label} is imported without its outputSchema: {problem}")
+                if definition.is_task and not self.as_tasks:
+                    raise UnusableTool("it must be called as a task, which the server does not offer to run.")
+                reason = find_invalid_x_mcp_header(definition.input_schema) if self.is_modern else None
+                if reason is not None:
+                    raise UnusableTool(f"its x-mcp-header is invalid: {reason}.")
+                if definition.output_schema is not None:
+                    try:
+                        compile_schema(definition.output_schema)
+                    except SchemaProblem as problem:
+                        definition = replace(definition, output_schema=None)
+                        reason = visible_text(problem.message)
+                        problems.append(f"{label} is imported without its outputSchema: {reason}")
+                found[definition.upstream] = definition
             except UnusableTool as unusable:
                 problems.append(f"{label} cannot be imported: {unusable}")
             except (ValueError, TypeError, RecursionError, MalformedJSON) as error:
                 problems.append(f"{label} cannot be imported: {type(error).__name__}.")
         return Listing(tuple(found.values()), tuple(problems))
-
-    def _check_calls(self, definition: Definition) -> None:
-        """Raise UnusableTool for a tool that the server could not be asked to run."""
-        from mcp.shared.inbound import find_invalid_x_mcp_header  # noqa: PLC0415 - loaded with the SDK
-
-        if definition.is_task and not self.as_tasks:
-            raise UnusableTool("it must be called as a task, which the server does not offer to run.")
-        reason = find_invalid_x_mcp_header(definition.input_schema) if self.is_modern else None
-        if reason is not None:
-            raise UnusableTool(f"its x-mcp-header is invalid: {reason}.")
-
-
-def _with_usable_output(definition: Definition) -> tuple[Definition, str]:
-    """Return a definition without an output schema that Toolgate does not accept, and why it does not."""
-    if definition.output_schema is None:
-        return definition, ""
-    try:
-        compile_schema(definition.output_schema)
-    except SchemaProblem as problem:
-        return replace(definition, output_schema=None), visible_text(problem.message)
-    return definition, ""
 
 
 def _read_tool(entry: object) -> Any:
@@ -111,21 +103,17 @@ def offered_digest(tool: Any) -> str:
     return digest(canonical_text(offered))
 
 
-def _hints(annotations: Any) -> dict[str, Any]:
-    """Return what a server's annotations say besides the level."""
-    if annotations is None:
-        return {}
-    kept = {"title", "idempotent_hint", "open_world_hint"}
-    hints: dict[str, Any] = annotations.model_dump(by_alias=True, exclude_none=True, include=kept)
-    return hints | ({"title": clean_text(hints["title"])[:MAX_TITLE]} if "title" in hints else {})
-
-
 def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
     """Return the definition of a tool that a server offers. Raises UnusableTool."""
     if tool.input_schema.get("type") != "object":
         raise UnusableTool('the type of its inputSchema is not "object", as MCP demands.')
     level, why = level_from_annotations(tool.annotations, trusted=settings.trusted)
     title = tool.title or (tool.annotations.title if tool.annotations else None)
+    hints: dict[str, Any] = {}
+    if tool.annotations is not None:
+        hints = tool.annotations.model_dump(by_alias=True, exclude_none=True, include=HINTS)
+    if "title" in hints:
+        hints["title"] = clean_text(hints["title"])[:MAX_TITLE]
     return Definition(
         kind="mcp",
         upstream=tool.name,
@@ -140,5 +128,5 @@ def definition_from(tool: Any, settings: UpstreamSettings) -> Definition:
         offered_digest=offered_digest(tool),
         is_task=bool(tool.execution and tool.execution.task_support == "required"),
         title=clean_text(tool.title)[:MAX_TITLE],
-        hints=_hints(tool.annotations),
+        hints=hints,
     )

@@ -173,7 +173,13 @@ class HttpTransport(StreamableHTTPTransport):
         except Exception as error:
             if not self.connected:
                 raise
-            failure = _sending_failure(error)
+            if isinstance(error, RequestNotSent):
+                fault = Fault.UNANSWERED if error.unsure else Fault.NOT_SENT
+            elif isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
+                fault = Fault.NOT_SENT
+            else:
+                fault = Fault.TOO_LARGE if isinstance(error, ResponseTooLarge) else Fault.UNANSWERED
+            failure = Failure(fault=fault)
         if failure is not None and isinstance(message, JSONRPCRequest):
             await self._fail(ctx.read_stream_writer, message.id, failure)
 
@@ -334,12 +340,3 @@ def _plain_words(response: httpx2.Response, body: bytes) -> str:
     if isinstance(value, dict) and isinstance(value.get("error"), dict):
         value = value["error"]
     return words_of(value) if isinstance(value, dict) else ""
-
-
-def _sending_failure(error: Exception) -> Failure:
-    """Return what an exception of a POST says."""
-    if isinstance(error, RequestNotSent):
-        return Failure(fault=Fault.UNANSWERED if error.unsure else Fault.NOT_SENT)
-    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
-        return Failure(fault=Fault.NOT_SENT)
-    return Failure(fault=Fault.TOO_LARGE if isinstance(error, ResponseTooLarge) else Fault.UNANSWERED)

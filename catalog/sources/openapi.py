@@ -31,7 +31,7 @@ from catalog.sources.selection import Selection
 MAX_REASON = 500
 OTHER_METHODS = ("OPTIONS", "TRACE", "QUERY")
 """Methods whose operations cannot become tools; a path may have further ones in `additionalOperations`."""
-NOT_AS_SPECIFIED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+NOT_AS_SPECIFIED = (ValueError, TypeError, KeyError, AttributeError)
 """Exceptions that the readers raise for parts written in unforeseen ways."""
 
 
@@ -58,17 +58,19 @@ def list_operations(source: str, text: str, settings: ImportSettings | None = No
     server = server_of(document, settings.url, settings.base_url)
     usual_servers = {server, *addresses_of(servers_of(document)[:1], settings.url)}
     selection = Selection.from_json(settings.only)
-    unused = dict.fromkeys(selection.choices())
+    used: set[tuple[str, str]] = set()
     schemas = DocumentSchemas(document)
     credentials = _Credentials(document)
     found: list[Definition] = []
     problems: list[str] = []
     names: set[str] = set()
     for path, method, item, operation in _operations(document):
-        name = _name(operation, method, path)
-        choices = selection.choices_for({name, f"{method} {path}"}, path, _tags(operation))
-        for choice in choices:
-            unused.pop(choice, None)
+        fields = operation if isinstance(operation, dict) else {}
+        given, tags = fields.get("operationId"), fields.get("tags")
+        words = re.sub(r"[^A-Za-z0-9]+", "_", path).strip("_")
+        name = (given.strip() if isinstance(given, str) else "")[:200] or f"{method.lower()}_{words}"[:200]
+        choices = selection.choices_for({name, f"{method} {path}"}, path, tags if isinstance(tags, list) else [])
+        used |= choices
         if name in names:
             name = f"{method} {path}"
         is_taken = name in names
@@ -80,28 +82,32 @@ def list_operations(source: str, text: str, settings: ImportSettings | None = No
                 raise operation
             if is_taken:
                 raise LeftOut(f"its name and {name!r} are taken: give it an operationId that no other operation has.")
-            _check_servers(item, operation, usual_servers, settings.url)
+            own = as_list(operation.get("servers") or item.get("servers"), "its list of servers")
+            if own and addresses_of(own, settings.url).isdisjoint(usual_servers):
+                address = own[0].get("url") if isinstance(own[0], dict) else own[0]
+                raise LeftOut(f"it has another server than the document: {address}.")
             keys = {*settings.query, *credentials.of_operation(operation, settings.query)}
             reader = OperationReader(document, OperationSchemas(schemas), server, source, settings.timeout, keys)
             found.append(reader.definition(DocumentOperation(name, method, path, item, operation)))
             without = "is imported without an optional part"
             problems += [_problem(method, path, reason, without) for reason in reader.left_out]
-        except (LeftOut, *NOT_AS_SPECIFIED) as error:
-            problems.append(_problem(method, path, _reason(error)))
+        except LeftOut as reason:
+            problems.append(_problem(method, path, str(reason)))
+        except RecursionError:
+            problems.append(_problem(method, path, "its schemas refer to each other on too many levels."))
+        except NOT_AS_SPECIFIED:
+            problems.append(_problem(method, path, "a part of it is not written as OpenAPI says."))
         if len(found) > MAX_TOOLS:
             raise SourceProblem(
                 f"The document has more than {MAX_TOOLS:,} operations. Choose those that you need by their tags, paths "
                 "or names."
             )
-    problems += [f"No operation of the document has the {kind.removesuffix('s')} {value!r}." for kind, value in unused]
+    problems += [
+        f"No operation of the document has the {kind.removesuffix('s')} {value!r}."
+        for kind, value in dict.fromkeys(selection.choices())
+        if (kind, value) not in used
+    ]
     return Listing(tuple(found), (*credentials.problems(), *map(visible_text, problems)))
-
-
-def _reason(error: Exception) -> str:
-    """Return why an operation cannot be imported."""
-    if isinstance(error, RecursionError):
-        return "its schemas refer to each other on too many levels."
-    return str(error) if isinstance(error, LeftOut) else "a part of it is not written as OpenAPI says."
 
 
 def _problem(method: str, path: str, reason: str, outcome: str = "cannot be imported") -> str:
@@ -132,27 +138,6 @@ def _operations(
         for method in [*OTHER_METHODS, *(further if isinstance(further, dict) else ())]:
             if method in methods or method not in OTHER_METHODS:
                 yield path, method, item, LeftOut(f"tools send {', '.join(METHOD_LEVELS)} only.")
-
-
-def _tags(operation: dict[str, Any] | LeftOut) -> list[Any]:
-    tags = operation.get("tags") if isinstance(operation, dict) else None
-    return tags if isinstance(tags, list) else []
-
-
-def _name(operation: dict[str, Any] | LeftOut, method: str, path: str) -> str:
-    given = operation.get("operationId") if isinstance(operation, dict) else None
-    if isinstance(given, str) and given.strip():
-        return given.strip()[:200]
-    words = re.sub(r"[^A-Za-z0-9]+", "_", path).strip("_")
-    return f"{method.lower()}_{words}"[:200]
-
-
-def _check_servers(item: Mapping[str, Any], operation: Mapping[str, Any], usual: Collection[str], url: str) -> None:
-    """Raise LeftOut for an operation with servers of its own that include none of the usual ones."""
-    own = as_list(operation.get("servers") or item.get("servers"), "its list of servers")
-    if own and addresses_of(own, url).isdisjoint(usual):
-        address = own[0].get("url") if isinstance(own[0], dict) else own[0]
-        raise LeftOut(f"it has another server than the document: {address}.")
 
 
 class _Credentials:

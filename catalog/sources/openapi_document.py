@@ -31,7 +31,15 @@ def read_document(text: str) -> dict[str, Any]:
     if len(text) > MAX_DOCUMENT:
         raise SourceProblem(f"The document has more than {MAX_DOCUMENT:,} characters.")
     text = text.removeprefix("\ufeff")
-    value: Any = _parse_json(text) if text.lstrip().startswith("{") else _parse_yaml(text)
+    value: Any
+    if text.lstrip().startswith("{"):
+        value = _parse_json(text)
+    else:
+        try:
+            value = parse_yaml(text, allow_duplicate_keys=True)
+        except MalformedJSON as error:
+            place = f" (line {error.line}, column {error.column})" if error.line else ""
+            raise SourceProblem(visible_text(f"{error.message.removesuffix('.')}{place}.")) from None
     if not isinstance(value, dict) or not {"openapi", "swagger"} & value.keys():
         raise SourceProblem("This is not an OpenAPI document: it has no field `openapi` with a version.")
     if "openapi" not in value:
@@ -46,47 +54,28 @@ def read_document(text: str) -> dict[str, Any]:
 
 def _parse_json(text: str) -> Any:
     # Not the strict parser of calls: documents give bounds of 64-bit integers, which it refuses.
+    def integer(digits: str) -> int | str:
+        with suppress(ValueError):  # more digits than Python converts
+            return int(digits)
+        return digits
+
     try:
-        value = json.loads(text, parse_int=_integer)
+        value = json.loads(text, parse_int=integer)
     except json.JSONDecodeError as error:
         raise SourceProblem(f"The document is not valid JSON. {malformed_json(error)}") from None
     except RecursionError:
         raise SourceProblem("The document is too deep.") from None
-    _check_limits(value)
-    return value
-
-
-def _integer(digits: str) -> int | str:
-    """Return an integer; the digits themselves where Python refuses to convert so many."""
-    try:
-        return int(digits)
-    except ValueError:
-        return digits
-
-
-def _parse_yaml(text: str) -> Any:
-    try:
-        return parse_yaml(text, allow_duplicate_keys=True)
-    except MalformedJSON as error:
-        place = f" (line {error.line}, column {error.column})" if error.line else ""
-        raise SourceProblem(visible_text(f"{error.message.removesuffix('.')}{place}.")) from None
-
-
-def _check_limits(value: Any) -> None:
-    """Raise SourceProblem for a document that is too deep or has too many values."""
     values, level = 0, [value]
     for _ in range(MAX_JSON_DEPTH + 1):
         values += len(level)
-        level = [each for part in level if isinstance(part, dict | list) for each in _members(part)]
+        parts = [list(each.values()) if isinstance(each, dict) else each for each in level]
+        level = [each for part in parts if isinstance(part, list) for each in part]
         if not level or values > MAX_VALUES:
             break
     if level or values > MAX_VALUES:
         limits = f"at most {MAX_JSON_DEPTH} levels and {MAX_VALUES:,} values are accepted"
         raise SourceProblem(f"The document is too deep or too large: {limits}.")
-
-
-def _members(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return part.values() if isinstance(part, dict) else part
+    return value
 
 
 def as_object(value: Any, name: str) -> dict[str, Any]:

@@ -61,12 +61,20 @@ class OperationReader:
     left_out: list[str] = field(default_factory=list)
     """Why optional parameters and bodies are left out."""
 
-    def definition(self, found: DocumentOperation) -> Definition:
+    def definition(self, document_operation: DocumentOperation) -> Definition:
         """Return the definition of an operation. Raises LeftOut."""
-        method, path, operation = found.method, found.path, found.operation
+        method, path, operation = document_operation.method, document_operation.path, document_operation.operation
         if not path.startswith("/"):
             raise LeftOut("its path does not start with '/'.")
-        for parameter in self._parameters(found):
+        parameters: dict[tuple[str, str], dict[str, Any]] = {}
+        for part in (document_operation.item, operation):  # the operation's own replace those of its path
+            for each in as_list(part.get("parameters"), "its list of parameters"):
+                parameter = resolved(self.document, each, "a parameter")
+                name, place = parameter.get("name"), parameter.get("in")
+                if not isinstance(name, str) or not isinstance(place, str) or not name:
+                    raise LeftOut("a parameter has no name or no place (`in`).")
+                parameters[name, place] = parameter
+        for parameter in parameters.values():
             self._add_parameter(parameter)
         url = self.server + _path_template(path, self.places["path"])
         body = self._body(operation)
@@ -91,7 +99,7 @@ class OperationReader:
         described = "\n\n".join(dict.fromkeys(clean_text(each) for each in words if isinstance(each, str)))
         return Definition(
             kind="http",
-            upstream=found.name,
+            upstream=document_operation.name,
             description=described.strip() or f"{method} {path}",
             input_schema=schema,
             safety_level=str(METHOD_LEVELS[method]),
@@ -101,18 +109,6 @@ class OperationReader:
             retry_safe=method in IDEMPOTENT,
             http=http.as_json(),
         )
-
-    def _parameters(self, found: DocumentOperation) -> list[dict[str, Any]]:
-        """Return the parameters of an operation; its own replace those of its path."""
-        merged: dict[tuple[str, str], dict[str, Any]] = {}
-        for part in (found.item, found.operation):
-            for each in as_list(part.get("parameters"), "its list of parameters"):
-                parameter = resolved(self.document, each, "a parameter")
-                name, place = parameter.get("name"), parameter.get("in")
-                if not isinstance(name, str) or not isinstance(place, str) or not name:
-                    raise LeftOut("a parameter has no name or no place (`in`).")
-                merged[name, place] = parameter
-        return list(merged.values())
 
     def _add_parameter(self, parameter: Mapping[str, Any]) -> None:
         wire, place = parameter["name"], parameter["in"]
@@ -203,7 +199,13 @@ class OperationReader:
         body = resolved(self.document, operation["requestBody"], "its body")
         content = as_object(body.get("content"), "the content of its body")
         is_required = body.get("required") is True
-        kind, encoding = _body_encoding(content)
+        json_types = {each: media_type for each in content if (media_type := _json_media_type(each))}
+        if json_types:
+            kind = min(json_types, key=lambda each: json_types[each] != JSON)  # the first, if none is application/json
+            encoding = {"body": "json", "media_type": json_types[kind]}
+        else:
+            kind = next((each for each in content if without_parameters(each) == FORM), "")
+            encoding = {"body": "form"}
         if not kind:
             media_types = ", ".join(sorted(content)) or "of no media type"
             self._leave_out(f"its body is {media_types}; JSON and forms are supported.", is_required=is_required)
@@ -270,19 +272,6 @@ def _path_template(path: str, arguments: Mapping[str, str]) -> str:
     if "?" in path or "#" in path or not path.isascii() or not path.isprintable() or " " in path or "\\" in path:
         raise LeftOut("its path contains characters that a path cannot have.")
     return re.sub(r"\{([^{}]*)\}", lambda match: f"{{{by_wire[match[1]]}}}", path)
-
-
-def _body_encoding(content: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the media type that is used of those a body may have, and the fields of the operation for it.
-
-    Both are empty if none is supported.
-    """
-    json_types = {each: media_type for each in content if (media_type := _json_media_type(each))}
-    if json_types:
-        used = min(json_types, key=lambda each: json_types[each] != JSON)  # the first, if none is application/json
-        return used, {"body": "json", "media_type": json_types[used]}
-    form = next((each for each in content if without_parameters(each) == FORM), "")
-    return (form, {"body": "form"}) if form else ("", {})
 
 
 def _json_media_type(accepted: str) -> str:

@@ -81,7 +81,15 @@ class DocumentSchemas:
             # Copied below a keyword, where identifiers are kept.
             converted: Schema = clean_schema({"not": schema})["not"]
             parts = [part for _, part in subschemas(converted)]
-            removed = [(part, names) for part in parts if (names := self._remove_read_only(part))]
+            removed = []
+            for part in parts:
+                properties = part.get("properties")
+                if isinstance(properties, dict):
+                    names = [name for name, each in properties.items() if self.is_read_only(each)]
+                    for name in names:
+                        del properties[name]
+                    _drop_required(part, names)
+                    removed += [(part, names)] if names else []
             for part in parts:
                 _modernize(part)
             references = [each["$ref"] for _, each in subschemas(converted) if isinstance(each.get("$ref"), str)]
@@ -92,17 +100,6 @@ class DocumentSchemas:
             # The schema of the document is kept too: its id() identifies it only while it exists.
             self._converted[id(schema)] = schema, converted, size
         return self._converted[id(schema)][1:]
-
-    def _remove_read_only(self, part: Schema) -> list[str]:
-        """Remove the read-only properties of one schema object, in place; return their names."""
-        properties = part.get("properties")
-        if not isinstance(properties, dict):
-            return []
-        names = [name for name, each in properties.items() if self.is_read_only(each)]
-        for name in names:
-            del properties[name]
-        _drop_required(part, names)
-        return names
 
 
 @dataclass
@@ -222,16 +219,14 @@ def _modernize(part: Schema) -> None:
         part.pop(word, None)
     for word in [each for each in part if each.startswith("x-") and each != "x-secret"]:
         del part[word]
-    if is_nullable:
+    if is_nullable and COMBINING & part.keys():
+        rest = {word: part.pop(word) for word in [*part] if word not in ANNOTATIONS}
+        part["anyOf"] = [rest, {"type": "null"}]
+    elif is_nullable:
         _allow_null(part)
 
 
 def _allow_null(part: Schema) -> None:
-    """Let a schema object accept null besides what it accepts, in place."""
-    if COMBINING & part.keys():
-        rest = {word: part.pop(word) for word in [*part] if word not in ANNOTATIONS}
-        part["anyOf"] = [rest, {"type": "null"}]
-        return
     kinds = part.get("type")
     if isinstance(kinds, str | list):
         named = [kinds] if isinstance(kinds, str) else kinds

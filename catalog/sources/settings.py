@@ -223,7 +223,18 @@ def check_source(values: Mapping[str, Any]) -> None:
     for name in ("url", "base_url"):
         if values.get(name):
             check_address(name, values[name])
-    _CHECKS[values["kind"]](values)
+    if values["kind"] == "mcp":
+        _check_mcp(values)
+        return
+    if bool(values.get("url")) == bool(values.get("document")):
+        raise field_error("url", "invalid", "Give the document itself or its URL.")
+    if len(values.get("document") or "") > MAX_DOCUMENT:
+        raise field_error("document", "too_large", f"A document has at most {MAX_DOCUMENT:,} characters.")
+    if "\0" in (values.get("document") or ""):  # PostgreSQL cannot store it
+        raise field_error("document", "invalid", "The document contains the character NUL. Save it as UTF-8 text.")
+    check_only(values.get("only") or {})
+    _refuse(values, "command")
+    _refuse(values, "env")
 
 
 def _check_mcp(values: Mapping[str, Any]) -> None:
@@ -240,21 +251,6 @@ def _check_mcp(values: Mapping[str, Any]) -> None:
     _refuse(values, "env" if values.get("url") else "headers")
 
 
-def _check_openapi(values: Mapping[str, Any]) -> None:
-    if bool(values.get("url")) == bool(values.get("document")):
-        raise field_error("url", "invalid", "Give the document itself or its URL.")
-    if len(values.get("document") or "") > MAX_DOCUMENT:
-        raise field_error("document", "too_large", f"A document has at most {MAX_DOCUMENT:,} characters.")
-    if "\0" in (values.get("document") or ""):  # PostgreSQL cannot store it
-        raise field_error("document", "invalid", "The document contains the character NUL. Save it as UTF-8 text.")
-    check_only(values.get("only") or {})
-    _refuse(values, "command")
-    _refuse(values, "env")
-
-
 def _refuse(values: Mapping[str, Any], name: str) -> None:
     if values.get(name):
         raise field_error(name, "invalid", "This field does not apply to this source.")
-
-
-_CHECKS = {"mcp": _check_mcp, "openapi": _check_openapi}
