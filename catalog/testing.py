@@ -54,7 +54,10 @@ def invoke(
     outcome = dispatch(found, dict(arguments), gate=circumstances.get("gate", allow_all), context=context, facts=facts)
     if isinstance(outcome, Hold):
         return ToolResult.error(f"Tool '{found.name}' waits for approval.")
-    _reraise(outcome.cause, outcome.message)
+    if isinstance(outcome.cause, DeadlineExceededError):
+        raise PromptEvaluationError(outcome.message) from outcome.cause
+    if isinstance(outcome.cause, PromptEvaluationError | VisibilityExpansionRequired):
+        raise outcome.cause
     user_message = outcome.fields.get("user_message")
     return ToolResult(
         outcome.message, outcome.returned, outcome.success, outcome.exclude_value_from_context, user_message
@@ -103,10 +106,3 @@ def _decode_arguments(arguments: object) -> dict[str, Any]:
     if not isinstance(arguments, Mapping):
         raise PromptEvaluationError("Tool call arguments must be a JSON object.")
     return dict(arguments)
-
-
-def _reraise(cause: BaseException | None, message: str) -> None:
-    if isinstance(cause, DeadlineExceededError):
-        raise PromptEvaluationError(message) from cause
-    if isinstance(cause, PromptEvaluationError | VisibilityExpansionRequired):
-        raise cause

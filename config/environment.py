@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
@@ -118,21 +118,6 @@ def read_email_url(text: str) -> MailSettings:
     except ValueError:
         raise _mail_url_error("its host or port is invalid") from None
     options = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-    _validate_mail_url(url, options)
-    return MailSettings(
-        backend=f"django.core.mail.backends.{MAIL_BACKENDS[url.scheme]}.EmailBackend",
-        sender=options.get("from", "toolgate@localhost"),
-        host=url.hostname or "",
-        port=port or MAIL_PORTS.get(url.scheme, 0),
-        user=unquote(url.username or ""),
-        password=unquote(url.password or ""),
-        use_tls=url.scheme == "smtp" and options.get("tls") != "off",
-        use_ssl=url.scheme == "smtps",
-        folder=unquote(url.path) if url.scheme == "file" else "",
-    )
-
-
-def _validate_mail_url(url: SplitResult, options: dict[str, str]) -> None:
     if url.scheme not in MAIL_BACKENDS:
         raise _mail_url_error(f"it must begin with one of {', '.join(f'{scheme}:' for scheme in MAIL_BACKENDS)}")
     if url.scheme in MAIL_PORTS and not url.hostname:
@@ -145,6 +130,17 @@ def _validate_mail_url(url: SplitResult, options: dict[str, str]) -> None:
         raise _mail_url_error("tls can only be off, and only for smtp")
     if any(character in options.get("from", "") for character in "\r\n"):
         raise _mail_url_error("its sender must be a single line")
+    return MailSettings(
+        backend=f"django.core.mail.backends.{MAIL_BACKENDS[url.scheme]}.EmailBackend",
+        sender=options.get("from", "toolgate@localhost"),
+        host=url.hostname or "",
+        port=port or MAIL_PORTS.get(url.scheme, 0),
+        user=unquote(url.username or ""),
+        password=unquote(url.password or ""),
+        use_tls=url.scheme == "smtp" and options.get("tls") != "off",
+        use_ssl=url.scheme == "smtps",
+        folder=unquote(url.path) if url.scheme == "file" else "",
+    )
 
 
 def _mail_url_error(why: str) -> ImproperlyConfigured:

@@ -99,26 +99,24 @@ def _count_attempt(account: AttemptKey, address: AttemptKey) -> None:
     now = clock.now()
     with transaction.atomic():
         for counted in (account, address):
-            _increment_count(counted, now)
-
-
-def _increment_count(counted: AttemptKey, now: datetime) -> None:
-    rows = SignInCount.objects.filter(key=counted.key)
-    rows.filter(last_at__lt=now - COUNT_LIFETIME).delete()
-    fresh = SignInCount(key=counted.key, attempts=0, last_at=now)
-    SignInCount.objects.bulk_create([fresh], ignore_conflicts=True)
-    last_free, longest = counted.free - 1, len(THROTTLE_WAITS) - 1
-    steps = [When(attempts=last_free + step, then=Value(now + wait)) for step, wait in enumerate(THROTTLE_WAITS)]
-    steps.append(When(attempts__gt=last_free + longest, then=Value(now + THROTTLE_WAITS[-1])))
-    taken = rows.filter(Q(waits_until=None) | Q(waits_until__lte=now)).update(
-        attempts=F("attempts") + 1,
-        last_at=now,
-        waits_until=Case(*steps, default=None),
-        refusal_kept=False,
-    )
-    if not taken:
-        ends = rows.values_list("waits_until", flat=True).get() or now
-        raise SignInThrottled(max(1, ceil((ends - clock.now()).total_seconds())))
+            rows = SignInCount.objects.filter(key=counted.key)
+            rows.filter(last_at__lt=now - COUNT_LIFETIME).delete()
+            fresh = SignInCount(key=counted.key, attempts=0, last_at=now)
+            SignInCount.objects.bulk_create([fresh], ignore_conflicts=True)
+            last_free, longest = counted.free - 1, len(THROTTLE_WAITS) - 1
+            steps = [
+                When(attempts=last_free + step, then=Value(now + wait)) for step, wait in enumerate(THROTTLE_WAITS)
+            ]
+            steps.append(When(attempts__gt=last_free + longest, then=Value(now + THROTTLE_WAITS[-1])))
+            taken = rows.filter(Q(waits_until=None) | Q(waits_until__lte=now)).update(
+                attempts=F("attempts") + 1,
+                last_at=now,
+                waits_until=Case(*steps, default=None),
+                refusal_kept=False,
+            )
+            if not taken:
+                ends = rows.values_list("waits_until", flat=True).get() or now
+                raise SignInThrottled(max(1, ceil((ends - clock.now()).total_seconds())))
 
 
 @retry_on_deadlock

@@ -99,7 +99,17 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
     Does not check that the user's roles allow the scopes; `issue_token` does.
     """
     requested = list(dict.fromkeys(scopes))
-    _validate_token(kind, requested, days)
+    if kind not in KINDS:
+        raise field_error("kind", "invalid", f"The token kind must be one of {', '.join(KINDS)}, not '{kind}'.")
+    unknown = [scope for scope in requested if scope not in SCOPES]
+    if unknown or not requested:
+        raise field_error("scopes", "invalid", f"Choose at least one scope: {', '.join(SCOPES)}.")
+    forbidden = [scope for scope in requested if scope in SCOPES_DENIED_TO_AGENTS]
+    if kind == ApiToken.Kind.AGENT and forbidden:
+        message = f"An agent token cannot have {', '.join(forbidden)}. Use a personal token."
+        raise field_error("scopes", "invalid", message)
+    if not 1 <= days <= MAX_TOKEN_DAYS:
+        raise field_error("days", "invalid", f"A token is valid for 1 to {MAX_TOKEN_DAYS} days.")
     _validate_token_name(name)
     _validate_hold_seconds(hold_seconds)
     text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
@@ -195,7 +205,11 @@ def authenticate_token(text: str) -> ApiToken | None:
     """Return the live token with this text, its user and their groups loaded; None unless both are still valid."""
     token = _read_live_token("secret_digest", _token_digest(text))
     if token is not None:
-        _record_use(token)
+        now = clock.now()
+        long_ago = now - timedelta(seconds=USE_RECORD_INTERVAL_SECONDS)
+        if token.last_used_at is None or token.last_used_at < long_ago:
+            not_just_now = Q(last_used_at=None) | Q(last_used_at__lt=long_ago)
+            ApiToken.objects.filter(not_just_now, pk=token.pk).update(last_used_at=now)
     return token
 
 
@@ -245,31 +259,8 @@ def _token_statement(column: str) -> str:
     )
 
 
-def _record_use(token: ApiToken) -> None:
-    """Store when the token was last used, writing at most once a minute."""
-    now = clock.now()
-    long_ago = now - timedelta(seconds=USE_RECORD_INTERVAL_SECONDS)
-    if token.last_used_at is None or token.last_used_at < long_ago:
-        not_just_now = Q(last_used_at=None) | Q(last_used_at__lt=long_ago)
-        ApiToken.objects.filter(not_just_now, pk=token.pk).update(last_used_at=now)
-
-
 def _token_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _validate_token(kind: str, scopes: list[str], days: int) -> None:
-    if kind not in KINDS:
-        raise field_error("kind", "invalid", f"The token kind must be one of {', '.join(KINDS)}, not '{kind}'.")
-    unknown = [scope for scope in scopes if scope not in SCOPES]
-    if unknown or not scopes:
-        raise field_error("scopes", "invalid", f"Choose at least one scope: {', '.join(SCOPES)}.")
-    forbidden = [scope for scope in scopes if scope in SCOPES_DENIED_TO_AGENTS]
-    if kind == ApiToken.Kind.AGENT and forbidden:
-        message = f"An agent token cannot have {', '.join(forbidden)}. Use a personal token."
-        raise field_error("scopes", "invalid", message)
-    if not 1 <= days <= MAX_TOKEN_DAYS:
-        raise field_error("days", "invalid", f"A token is valid for 1 to {MAX_TOKEN_DAYS} days.")
 
 
 def _validate_token_name(name: str) -> None:

@@ -13,7 +13,7 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
 from catalog.core.json_paths import member_path
-from catalog.errors import ParameterError, field_error
+from catalog.errors import field_error
 from catalog.models import Call
 
 PRIVATE_MARKER = "$private"
@@ -143,7 +143,14 @@ def value_at(whole: Any, path: str) -> Any:
         members = _container_items(value)
         name = rest if rest in members else rest.partition(".")[0]
         if name not in members:
-            raise _missing_value_error(done, name, members)
+            near = (
+                difflib.get_close_matches(name[:MAX_REPEATED_NAME], list(members)[:1000], n=3, cutoff=0.4)
+                or list(members)[:5]
+            )
+            there = f"it has {', '.join(each[:MAX_REPEATED_NAME] for each in near)}" if near else "it is empty"
+            raise field_error(
+                "path", "missing_path", f"{_location(done)} has no {name[:MAX_REPEATED_NAME]!r}; {there}."
+            )
         value, rest, done = members[name], rest[len(name) + 1 :], member_path(done, name)
     return value
 
@@ -152,14 +159,6 @@ def _container_items(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     return {str(index): inner for index, inner in enumerate(value)} if isinstance(value, list) else {}
-
-
-def _missing_value_error(done: str, name: str, members: Mapping[str, Any]) -> ParameterError:
-    near = (
-        difflib.get_close_matches(name[:MAX_REPEATED_NAME], list(members)[:1000], n=3, cutoff=0.4) or list(members)[:5]
-    )
-    there = f"it has {', '.join(each[:MAX_REPEATED_NAME] for each in near)}" if near else "it is empty"
-    return field_error("path", "missing_path", f"{_location(done)} has no {name[:MAX_REPEATED_NAME]!r}; {there}.")
 
 
 def _location(done: str) -> str:

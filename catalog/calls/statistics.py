@@ -131,7 +131,9 @@ def implementation_stats(tool: Tool) -> list[ImplementationStats]:
     """Return the statistics of each implementation, in two queries; `share` is its part of new plans, 0 to 1."""
     implementations = sorted(tool.implementations.all(), key=lambda each: each.pk)
     seen: dict[int | None, list[_CallRow]] = defaultdict(list)
-    for each in _newest_calls(tool):
+    calls = Call.objects.filter(tool_name=tool.name).order_by("-created_at")
+    columns: Any = ("implementation_id", "status", "created_at", "started_at", "finished_at")
+    for each in (_CallRow(*values) for values in calls.values_list(*columns)[:COMPARED_CALLS]):
         seen[each.implementation].append(each)
     shares = _shares(implementations)
     return [_stats_for(each, shares[each.pk], seen[each.pk]) for each in implementations]
@@ -144,12 +146,6 @@ class _CallRow:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-
-
-def _newest_calls(tool: Tool) -> Iterable[_CallRow]:
-    calls = Call.objects.filter(tool_name=tool.name).order_by("-created_at")
-    columns: Any = ("implementation_id", "status", "created_at", "started_at", "finished_at")
-    return (_CallRow(*values) for values in calls.values_list(*columns)[:COMPARED_CALLS])
 
 
 def _shares(implementations: list[Implementation]) -> dict[int, float]:

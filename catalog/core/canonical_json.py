@@ -191,8 +191,12 @@ def _validate(value: object, depth: int) -> None:
         _validate_members(value, depth)  # type: ignore[arg-type]
     elif kind is list:
         _validate_items(value, depth)  # type: ignore[arg-type]
-    elif kind is int or kind is float:
-        _validate_number(value)  # type: ignore[arg-type]
+    elif kind is int:
+        if abs(value) > MAX_SAFE_INTEGER:  # type: ignore[arg-type]
+            raise _inexact_error()
+    elif kind is float:
+        if not isfinite(value):  # type: ignore[arg-type]
+            raise MalformedJSON("A number must be finite.", code="not_finite")
     elif value is not None and kind is not bool:
         raise MalformedJSON(f"A value of type {kind.__name__} is not JSON.", code="not_json")
 
@@ -221,13 +225,6 @@ def _validate_items(items: list[object], depth: int) -> None:
             _validate(value, depth - 1)
         except MalformedJSON as problem:
             raise problem.inside(index) from None
-
-
-def _validate_number(number: float) -> None:
-    if type(number) is int and abs(number) > MAX_SAFE_INTEGER:
-        raise _inexact_error()
-    if not isfinite(number):
-        raise MalformedJSON("A number must be finite.", code="not_finite")
 
 
 def _validate_text(text: str) -> None:

@@ -199,13 +199,6 @@ def _contains(budget: Budget, item: Any, container: Any) -> bool:
     return item in container
 
 
-def _subscript(budget: Budget, container: Any, key: Any) -> Any:
-    if isinstance(key, slice):
-        length = len(range(*key.indices(len(container))))
-        budget.charge(length // CHARACTERS_PER_COST if isinstance(container, str) else length)
-    return container[key]
-
-
 def _total(budget: Budget, values: Sequence[object]) -> Number:
     budget.charge(len(values))
     return _number(sum(_number(value) for value in values))
@@ -316,7 +309,12 @@ class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]
             raise UnknownName(node.id) from None
 
     def _eval_subscript(self, node: ast.Subscript) -> Any:
-        return _subscript(self.budget, self._eval(node.value), self._eval(node.slice))
+        container = self._eval(node.value)
+        key = self._eval(node.slice)
+        if isinstance(key, slice):
+            length = len(range(*key.indices(len(container))))
+            self.budget.charge(length // CHARACTERS_PER_COST if isinstance(container, str) else length)
+        return container[key]
 
 
 _NODES: Mapping[type[ast.AST], Callable[[_Evaluator, Any], Any]] = {

@@ -408,27 +408,24 @@ def _write_or_remove(folder: int, parts: PathParts, data: bytes | None) -> None:
         if data is None:
             os.unlink(parts[-1], dir_fd=folder)
         else:
-            _replace(folder, parts[-1], data)
+            name = parts[-1]
+            held = _stat(folder, name)
+            mode = stat.S_IMODE(held.st_mode) if held else 0o644
+            temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
         os.fsync(folder)
     except OSError as error:
         raise_filesystem_error(error, parts)
-
-
-def _replace(folder: int, name: str, data: bytes) -> None:
-    held = _stat(folder, name)
-    mode = stat.S_IMODE(held.st_mode) if held else 0o644
-    temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
 
 
 @contextmanager

@@ -33,24 +33,19 @@ def start_tracing() -> str:
     if tracer is not None or not any(os.environ.get(name) for name in ENDPOINTS):
         return ""
     try:
-        tracer = _exporting_tracer()
+        exporter = import_module(EXPORTER).OTLPSpanExporter()
+        # Installed by the extra, like the exporter.
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "toolgate"}
+        provider = TracerProvider(resource=Resource.create(named))
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        tracer = provider.get_tracer("toolgate")
     except ImportError:
         return "A trace collector is configured, but the packages of the extra otel are not installed."
     return ""
-
-
-def _exporting_tracer() -> trace.Tracer:
-    """Return a tracer that exports to the collector of the standard variables. Raises ImportError."""
-    exporter = import_module(EXPORTER).OTLPSpanExporter()
-    # Installed by the extra, like the exporter.
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "toolgate"}
-    provider = TracerProvider(resource=Resource.create(named))
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider.get_tracer("toolgate")
 
 
 def log_extra(**facts: object) -> dict[str, dict[str, object]]:

@@ -117,7 +117,14 @@ class _Composer:
         merged: list[dict[str, Any]] = []
         highest = 0
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._key(event, depth)
+            key: Any = None
+            if isinstance(event, yaml.ScalarEvent):
+                self._compose(event, depth)  # a key may have an anchor
+                key = event.value
+            elif isinstance(event, yaml.AliasEvent):
+                key, _ = self._repeated(event, depth)
+            if not isinstance(key, str):
+                raise _malformed("a key is not a text", event.start_mark)
             value, height = self._compose(next(self._events), depth)
             highest = max(highest, height)
             if key == _MERGE_KEY and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
@@ -132,17 +139,6 @@ class _Composer:
         for each in [*merged[::-1], members]:  # an own member counts first, then the first mapping that has it
             together.update(each)
         return together, highest + 1
-
-    def _key(self, event: Any, depth: int) -> str:
-        key: Any = None
-        if isinstance(event, yaml.ScalarEvent):
-            self._compose(event, depth)  # a key may have an anchor
-            key = event.value
-        elif isinstance(event, yaml.AliasEvent):
-            key, _ = self._repeated(event, depth)
-        if not isinstance(key, str):
-            raise _malformed("a key is not a text", event.start_mark)
-        return key
 
     def _count(self, values: int, event: Any) -> None:
         self._values += values

@@ -126,27 +126,23 @@ class Tool(Generic[ParamsT, ResultT]):
     def __post_init__(self) -> None:
         validate_name(self.name)
         with naming_tool(self.name):
-            self._settle()
-
-    def _settle(self) -> None:
-        """Convert declared values to their types and validate them. Raises ToolDefinitionError."""
-        description: object = self.description  # authors may pass anything; other types are refused below
-        if isinstance(description, str):
-            self.description = description.strip()
-        self.safety_level = parse_level(self.safety_level)
-        if self.reversibility:
-            self._declared_reversibility = _parse_member(Reversibility, self.reversibility, "reversibility")
-        self.reversibility = self.reversibility_at(self.safety_level)
-        self.categories = unique_strings(self.categories, "The categories", self.name)
-        self.secret = unique_strings(self.secret, "The secret parameters", self.name)
-        self.examples = tuple(self.examples)
-        if self.bound is None:
-            validate_typed_tool(self)
-        if self.handler is not None and not callable(self.handler):
-            raise ToolDefinitionError(f"The handler of {self.name} must be a function, not {self.handler!r}.")
-        is_declared = self.bound is not None or self.query_type_models is not None
-        self._types_pending = not is_declared and self.handler is not None and is_unannotated(self.handler)
-        self._take(*self._types())
+            description: object = self.description  # authors may pass anything; other types are refused below
+            if isinstance(description, str):
+                self.description = description.strip()
+            self.safety_level = parse_level(self.safety_level)
+            if self.reversibility:
+                self._declared_reversibility = _parse_member(Reversibility, self.reversibility, "reversibility")
+            self.reversibility = self.reversibility_at(self.safety_level)
+            self.categories = unique_strings(self.categories, "The categories", self.name)
+            self.secret = unique_strings(self.secret, "The secret parameters", self.name)
+            self.examples = tuple(self.examples)
+            if self.bound is None:
+                validate_typed_tool(self)
+            if self.handler is not None and not callable(self.handler):
+                raise ToolDefinitionError(f"The handler of {self.name} must be a function, not {self.handler!r}.")
+            is_declared = self.bound is not None or self.query_type_models is not None
+            self._types_pending = not is_declared and self.handler is not None and is_unannotated(self.handler)
+            self._take(*self._types())
 
     def _types(self) -> tuple[Binding, Any, dict[str, Any] | None]:
         if self.handler is None or self._types_pending:
@@ -157,7 +153,9 @@ class Tool(Generic[ParamsT, ResultT]):
     def _take(self, binding: Binding, result_type: Any, output_schema: dict[str, Any] | None) -> None:
         """Set the binding and result type, and validate everything that depends on them."""
         self.binding, self._result_type, self.output_schema = binding, result_type, output_schema
-        self.rates = _parse_tool_rates(self)
+        if self.rate_limit_key is not None or self.rate_limit is not None:
+            check_rate_limit_group(self.rate_group, self.name)
+        self.rates = () if self.rate_limit is None else parse_rate_limits(self.rate_limit, self.name)
         if self._types_pending:
             return
         validate_options(self)
@@ -176,20 +174,16 @@ class Tool(Generic[ParamsT, ResultT]):
         if self.handler is None and self.bound is None:
             self._take(model_binding(params), result, None)
         elif self._types_pending:
-            self._accept_types(params, result)
+            try:  # typing may swallow errors raised here
+                with naming_tool(self.name):
+                    binding, output = model_binding(params), handler_output(self.handler)
+                    self._types_pending = False
+                    self._take(binding, *(output_type_and_schema(result) if output[0] is UNTYPED else output))
+            except ToolDefinitionError as refusal:
+                self._refusal = refusal
+                raise
         elif self.bound is None and self._result_type is UNTYPED and is_concrete_type(result):
             self._result_type, self.output_schema = output_type_and_schema(result)
-
-    def _accept_types(self, params: Any, result: Any) -> None:
-        """Apply the types of `Tool[Params, Result]` in place of annotations; typing may swallow errors raised here."""
-        try:
-            with naming_tool(self.name):
-                binding, output = model_binding(params), handler_output(self.handler)
-                self._types_pending = False
-                self._take(binding, *(output_type_and_schema(result) if output[0] is UNTYPED else output))
-        except ToolDefinitionError as refusal:
-            self._refusal = refusal
-            raise
 
     def judge_types(self) -> None:
         """Raise ToolDefinitionError for a handler without types, or with types other than `Tool[Params, Result]`."""
@@ -313,7 +307,8 @@ class Tool(Generic[ParamsT, ResultT]):
         other, schema = copy(self), contract["input_schema"]
         other.binding = Binding(schema)
         if query_types:
-            other.binding.query_types = _query_type_schemas(schema)
+            forms = [form["properties"] for form in schema.get("oneOf", ())]
+            other.binding.query_types = {form["query_type"]["const"]: form["parameters"] for form in forms}
         other.description, other.safety_level = contract["description"], SafetyLevel(contract["safety_level"])
         other.requires_identifier = False
         other.secret = (*self.secret, *sorted(_property_names(schema) - _property_names(self.input_schema)))
@@ -396,19 +391,6 @@ def _property_names(schema: dict[str, Any]) -> set[str]:
     return {name for _, each in subschemas(schema) for name in each.get("properties", ())}
 
 
-def _query_type_schemas(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameter schemas of each query type in the schema of a tool with query types."""
-    forms = [form["properties"] for form in schema.get("oneOf", ())]
-    return {form["query_type"]["const"]: form["parameters"] for form in forms}
-
-
-def _parse_tool_rates(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
-    """Return the rate limits of the tool. Raises ToolDefinitionError for one that cannot be parsed."""
-    if tool.rate_limit_key is not None or tool.rate_limit is not None:
-        check_rate_limit_group(tool.rate_group, tool.name)
-    return () if tool.rate_limit is None else parse_rate_limits(tool.rate_limit, tool.name)
-
-
 @cache
 def source_digest(module: str) -> str:
     """Return the SHA-256 of a loaded module's source; of its name if it has no source."""
@@ -473,7 +455,10 @@ def unique_strings(words: object, what: str, name: str) -> tuple[str, ...]:
 
 def validate_options(tool: "Tool[Any, Any]") -> None:
     """Raise ToolDefinitionError for an invalid flag, timeout, secret or identifier."""
-    _validate_flags(tool)
+    for flag in BOOLEAN_OPTIONS:
+        value = getattr(tool, flag)
+        if not isinstance(value, bool):
+            raise ToolDefinitionError(f"{flag} of {tool.name} must be True or False, not {value!r}.")
     seconds: object = tool.timeout
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT:
         raise ToolDefinitionError(
@@ -489,13 +474,6 @@ def validate_options(tool: "Tool[Any, Any]") -> None:
     text = tool.input_schema.get("properties", {}).get(tool.hunks, {})
     if tool.hunks is not None and text.get("type") != "string":
         raise ToolDefinitionError(f"hunks of {tool.name} must name a text parameter, not {tool.hunks!r}.")
-
-
-def _validate_flags(tool: "Tool[Any, Any]") -> None:
-    for flag in BOOLEAN_OPTIONS:
-        value = getattr(tool, flag)
-        if not isinstance(value, bool):
-            raise ToolDefinitionError(f"{flag} of {tool.name} must be True or False, not {value!r}.")
 
 
 def validate_option_names(given: Iterable[str], known: Iterable[str], how: str) -> None:
@@ -530,26 +508,22 @@ def _validate_identifier(tool: "Tool[Any, Any]") -> None:
 def validate_examples(tool: "Tool[Any, Any]", result_type: Any) -> None:
     """Raise ToolDefinitionError unless every example matches the tool's parameter and result types."""
     for example in tool.examples:
-        _validate_example(example, tool, result_type)
-
-
-def _validate_example(example: "ToolExample[Any, Any]", tool: "Tool[Any, Any]", result_type: Any) -> None:
-    text = getattr(example, "description", example)
-    if text is example or not isinstance(text, str) or not 1 <= len(text.strip()) <= MAX_TOOL_DESCRIPTION:
-        raise ToolDefinitionError(
-            f"An example of {tool.name} must be a ToolExample with a description of 1 to {MAX_TOOL_DESCRIPTION}"
-            f" characters, not {text!r}."
-        )
-    if not _fits_params(example.input, tool.binding):
-        kind = type(example.input).__name__
-        raise ToolDefinitionError(
-            f"The input of the example {text!r} does not match the parameters of {tool.name}: {kind}."
-        )
-    if not _fits_result(example.output, result_type):
-        kind = type(example.output).__name__
-        raise ToolDefinitionError(
-            f"The output of the example {text!r} does not match the result type of {tool.name}: {kind}."
-        )
+        text = getattr(example, "description", example)
+        if text is example or not isinstance(text, str) or not 1 <= len(text.strip()) <= MAX_TOOL_DESCRIPTION:
+            raise ToolDefinitionError(
+                f"An example of {tool.name} must be a ToolExample with a description of 1 to {MAX_TOOL_DESCRIPTION}"
+                f" characters, not {text!r}."
+            )
+        if not _fits_params(example.input, tool.binding):
+            kind = type(example.input).__name__
+            raise ToolDefinitionError(
+                f"The input of the example {text!r} does not match the parameters of {tool.name}: {kind}."
+            )
+        if not _fits_result(example.output, result_type):
+            kind = type(example.output).__name__
+            raise ToolDefinitionError(
+                f"The output of the example {text!r} does not match the result type of {tool.name}: {kind}."
+            )
 
 
 def validate_types(tool: "Tool[Any, Any]", declared: Sequence[Any], result_type: Any) -> None:

@@ -356,7 +356,8 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
             exclude_value_from_context=result.exclude_value_from_context,
             content=content,
         )
-    if _is_error_response(value):
+    if isinstance(value, dict) and value.get("success") is False and value.keys() >= STANDARD_FIELDS:
+        # made by `format_error_response`
         return _outcome_from_error_response(value)
     return CallOutcome(
         success=True,
@@ -384,8 +385,12 @@ def _outcome_of_upstream(result: UpstreamResult[Any], message: str) -> CallOutco
             warnings=warnings,
         )
     value = result.value
-    if isinstance(value, dict) and "results" in value and not _unpacks_whole(value):
-        value = [value]
+    if isinstance(value, dict) and "results" in value:
+        is_lossless = isinstance(value["results"], list) and not value.keys() & (
+            STANDARD_FIELDS - {"results"} | {"edited"}
+        )
+        if not is_lossless:  # a standard response could not hold `results` and the other members
+            value = [value]
     return CallOutcome(
         success=True,
         message=message,
@@ -409,16 +414,6 @@ def _additional_fields(value: object) -> dict[str, Any]:
     if isinstance(value, dict) and "results" in value:
         return {key: each for key, each in value.items() if key not in STANDARD_FIELDS}
     return {}
-
-
-def _unpacks_whole(value: Mapping[str, Any]) -> bool:
-    """Return whether a standard response can hold an object's `results` and other members without losing any."""
-    return isinstance(value["results"], list) and not value.keys() & (STANDARD_FIELDS - {"results"} | {"edited"})
-
-
-def _is_error_response(value: object) -> bool:
-    """Return whether a handler returned an error response made by `format_error_response`."""
-    return isinstance(value, dict) and value.get("success") is False and value.keys() >= STANDARD_FIELDS
 
 
 def _outcome_from_error_response(response: dict[str, Any]) -> CallOutcome:

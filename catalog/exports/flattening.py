@@ -3,6 +3,7 @@
 Conversions only loosen a schema: arguments are validated against the tool's own schema.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,7 +48,9 @@ def collect_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, An
         except KeyError:
             target = nowhere
         if id(target) not in names:
-            names[id(target)] = name = _free_name(reference.rpartition("/")[2], definitions)
+            preferred = re.sub("[^A-Za-z0-9_-]", "_", reference.rpartition("/")[2]).strip("_") or "definition"
+            candidates = (preferred, *(f"{preferred}_{number}" for number in range(2, 9999)))
+            names[id(target)] = name = next(each for each in candidates if each not in definitions)
             definitions[name] = {}
             definitions[name] = moved(target)
         return names[id(target)]
@@ -65,12 +68,6 @@ def resolve_with_siblings(schema: Schema, definitions: Mapping[str, Any]) -> Sch
         beside = {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
         schema = {**target, **beside} if isinstance(target, dict) else beside
     return schema
-
-
-def _free_name(preferred: str, taken: Mapping[str, Any]) -> str:
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in preferred)
-    name = name.strip("_") or "definition"
-    return name if name not in taken else next(free for n in range(2, 9999) if (free := f"{name}_{n}") not in taken)
 
 
 def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: int = _MAX_REFERENCE_HOPS) -> Schema:

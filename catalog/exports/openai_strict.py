@@ -4,7 +4,7 @@ Keywords that only narrow are dropped: arguments are validated against the tool'
 to be widened or guessed is not expressible, and the reason is reported.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from catalog.core.canonical_json import canonical_text
@@ -71,28 +71,25 @@ class _StrictConverter:
             branches = [self.form({**schema, "type": kind, "description": ""}, path) for kind in kinds]
             return self._described(schema, {"anyOf": branches})
         if "object" in kinds:
-            return self._object(kept, schema, path)
+            members, others = schema.get("properties", {}), schema.get("additionalProperties")
+            if "patternProperties" in schema or others not in (None, False) or (not members and others is None):
+                raise NotStrict(f"{_quoted_path(path)} accepts undeclared members")
+            required = schema.get("required", ())
+            forms = {}
+            for name, member in members.items():
+                form = self.form(member, f"{path}.{name}" if path else name)
+                forms[name] = form if name in required else self._nullable(form)
+            described = {"description": kept["description"]} if kept.get("description") else {}
+            return {
+                "type": "object",
+                **described,
+                "properties": forms,
+                "required": list(forms),
+                "additionalProperties": False,
+            }
         if "array" in kinds:
             return self._array(kept, schema, path)
         return {word: value for word, value in kept.items() if word not in ("properties", "items")}
-
-    def _object(self, kept: Schema, schema: Schema, path: str) -> Schema:
-        members, others = schema.get("properties", {}), schema.get("additionalProperties")
-        if "patternProperties" in schema or others not in (None, False) or (not members and others is None):
-            raise NotStrict(f"{_quoted_path(path)} accepts undeclared members")
-        required = schema.get("required", ())
-        forms = {}
-        for name, member in members.items():
-            form = self.form(member, f"{path}.{name}" if path else name)
-            forms[name] = form if name in required else self._nullable(form)
-        described = {"description": kept["description"]} if kept.get("description") else {}
-        return {
-            "type": "object",
-            **described,
-            "properties": forms,
-            "required": list(forms),
-            "additionalProperties": False,
-        }
 
     def _array(self, kept: Schema, schema: Schema, path: str) -> Schema:
         if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
@@ -193,9 +190,6 @@ def _nesting_depth(form: Schema, definitions: Mapping[str, Schema], within: froz
     name = form.get("$ref", "").rpartition("/")[2]
     if name:
         return 0 if name in within else _nesting_depth(definitions[name], definitions, within | {name})
-    inside = max((_nesting_depth(each, definitions, within) for each in _subforms(form)), default=0)
+    inner = (each for each in child_schemas(form, "properties", "items", "anyOf") if isinstance(each, dict))
+    inside = max((_nesting_depth(each, definitions, within) for each in inner), default=0)
     return inside + ("object" in _kinds(form) or "array" in _kinds(form))
-
-
-def _subforms(form: Schema) -> Iterator[Schema]:
-    return (each for each in child_schemas(form, "properties", "items", "anyOf") if isinstance(each, dict))

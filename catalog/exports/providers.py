@@ -134,27 +134,23 @@ class Contract(Protocol):
 
 def mcp_form(name: str, contract: Contract, *, title: str = "", hints: Mapping[str, Any] = NO_HINTS) -> Schema:
     """Return a tool's entry in the list of an MCP server; an imported tool keeps its source's `title` and `hints`."""
+    safe = contract.safety_level == SafetyLevel.SAFE
+    lasting = contract.safety_level == SafetyLevel.DANGEROUS or contract.reversibility == Reversibility.IRREVERSIBLE
     tool = {
         "name": name,
         "title": title or name.replace("_", " ").replace("-", " ").strip().capitalize(),
         "description": contract.description,
         "inputSchema": {"type": "object", **contract.input_schema},
-        "annotations": {**_mcp_annotations(contract), **hints},
+        "annotations": {
+            "readOnlyHint": safe,
+            "destructiveHint": lasting and not safe,
+            "idempotentHint": contract.retry_safe,
+            "openWorldHint": contract.reversibility != Reversibility.RESTORABLE,
+            **hints,
+        },
     }
     output: Mapping[str, Any] = contract.output_schema or {}
     return tool | ({"outputSchema": dict(output)} if output.get("type") == "object" else {})
-
-
-def _mcp_annotations(contract: Contract) -> dict[str, bool]:
-    """Return MCP's hints. Anything Toolgate itself can restore stays within its workspace."""
-    safe = contract.safety_level == SafetyLevel.SAFE
-    lasting = contract.safety_level == SafetyLevel.DANGEROUS or contract.reversibility == Reversibility.IRREVERSIBLE
-    return {
-        "readOnlyHint": safe,
-        "destructiveHint": lasting and not safe,
-        "idempotentHint": contract.retry_safe,
-        "openWorldHint": contract.reversibility != Reversibility.RESTORABLE,
-    }
 
 
 def _parameters_as_object(version: ToolVersion, wish: ExportOptions) -> Schema:

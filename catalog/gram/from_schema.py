@@ -75,7 +75,16 @@ class SchemaReducer:
             parts = found.pop(keyword, None)
             if isinstance(parts, list) and parts:
                 found = self._with_parts(found, parts[:MAX_VARIANTS], keyword, path, depth)
-        found["type"] = _one_type(found, path, self._notes)
+        declared = found.get("type")
+        kinds = [str(kind) for kind in declared] if isinstance(declared, list) else [declared] if declared else []
+        if not kinds:
+            kinds = list(dict.fromkeys(_implied_type(found)))
+        if "null" in kinds:
+            self._notes.leave_out("null", path)
+        kinds = [kind for kind in kinds if kind and kind != "null"]
+        if len(kinds) != 1:
+            self._notes.leave_out("the choice of types" if kinds else "any type", path)
+        found["type"] = kinds[0] if kinds else "object"
         for keyword in found:
             if keyword not in _EXPRESSIBLE_KEYWORDS or (
                 keyword == "additionalProperties" and isinstance(found[keyword], Mapping)
@@ -120,7 +129,14 @@ def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
     """Return all schemas merged; on conflicts the first counts, but members are combined."""
     whole: Schema = {}
     for schema in schemas:
-        members = _merge_members(whole.get("properties"), schema.get("properties"))
+        first = whole.get("properties")
+        second = schema.get("properties")
+        ours = dict(first) if isinstance(first, Mapping) else {}
+        for name, part in second.items() if isinstance(second, Mapping) else ():
+            if name in ours and ours[name] != part:
+                ours[name] = {"anyOf": [*(ours[name]["anyOf"] if set(ours[name]) == {"anyOf"} else [ours[name]]), part]}
+            ours.setdefault(name, part)
+        members = ours
         needed = [*whole.get("required", ()), *schema.get("required", ())]
         whole = {**schema, **whole}
         if members:
@@ -128,29 +144,6 @@ def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
         if needed:
             whole["required"] = needed
     return whole
-
-
-def _merge_members(first: object, second: object) -> Schema:
-    """Return the members of two records; a member that differs becomes a choice."""
-    ours = dict(first) if isinstance(first, Mapping) else {}
-    for name, part in second.items() if isinstance(second, Mapping) else ():
-        if name in ours and ours[name] != part:
-            ours[name] = {"anyOf": [*(ours[name]["anyOf"] if set(ours[name]) == {"anyOf"} else [ours[name]]), part]}
-        ours.setdefault(name, part)
-    return ours
-
-
-def _one_type(schema: Schema, path: str, notes: OmissionLog) -> str:
-    declared = schema.get("type")
-    kinds = [str(kind) for kind in declared] if isinstance(declared, list) else [declared] if declared else []
-    if not kinds:
-        kinds = list(dict.fromkeys(_implied_type(schema)))
-    if "null" in kinds:
-        notes.leave_out("null", path)
-    kinds = [kind for kind in kinds if kind and kind != "null"]
-    if len(kinds) != 1:
-        notes.leave_out("the choice of types" if kinds else "any type", path)
-    return kinds[0] if kinds else "object"
 
 
 def _implied_type(schema: Schema) -> Iterator[str]:

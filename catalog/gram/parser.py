@@ -206,13 +206,29 @@ def quote_text(text: str) -> str:
 
 def _parse(text: str, start: str) -> object:
     check_gram_size(text)
-    _check_nesting(text, _EXTRA_LEXEMES.get(start, 0))
+    room = _EXTRA_LEXEMES.get(start, 0)
+    depth = 0
+    for count, sign in enumerate(_LEXEME_PATTERN.finditer(text), start=1):
+        depth += (sign[0] in _OPEN) - (sign[0] in _CLOSED)
+        if depth > MAX_GRAM_DEPTH + room:
+            raise syntax_error(
+                _location_at(text, sign.start()), f"Brackets are nested deeper than {MAX_GRAM_DEPTH} levels."
+            )
+        if count > MAX_LEXEMES + room:
+            message = f"The text has more than {MAX_LEXEMES:,} words and signs."
+            raise syntax_error(_location_at(text, sign.start()), message)
     try:
         return _SyntaxTransformer(text).transform(_grammar().parse(text, start=start))
     except VisitError as error:
         raise error.orig_exc from None
     except UnexpectedInput as error:
-        raise _explain_error(error, text) from None
+        if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+            place, found = _location_at(text, len(text.rstrip())), "the text ends here"
+        else:
+            place = SourceLocation(error.line, error.column)
+            found = f"found {_found_text(error, text)}"
+        expected = _expected_phrases(error)
+        raise syntax_error(place, f"Expected {_join_with_or(expected)}, {found}.", *expected) from None
 
 
 def check_gram_size(text: object) -> None:
@@ -228,20 +244,6 @@ def check_gram_size(text: object) -> None:
         raise syntax_error(
             SourceLocation(1, 1), f"The text has {size:,} bytes. At most {MAX_GRAM_BYTES:,} are accepted."
         )
-
-
-def _check_nesting(text: str, room: int) -> None:
-    """Refuse text that is too deep or too long before parsing, which costs a hundred times as much."""
-    depth = 0
-    for count, sign in enumerate(_LEXEME_PATTERN.finditer(text), start=1):
-        depth += (sign[0] in _OPEN) - (sign[0] in _CLOSED)
-        if depth > MAX_GRAM_DEPTH + room:
-            raise syntax_error(
-                _location_at(text, sign.start()), f"Brackets are nested deeper than {MAX_GRAM_DEPTH} levels."
-            )
-        if count > MAX_LEXEMES + room:
-            message = f"The text has more than {MAX_LEXEMES:,} words and signs."
-            raise syntax_error(_location_at(text, sign.start()), message)
 
 
 @cache
@@ -331,7 +333,16 @@ class _SyntaxTransformer(Transformer[Token, Any]):
     symbol = text
 
     def number(self, meta: Meta, tokens: list[Token]) -> RecordValue:
-        return RecordValue(_start_location(meta), _number(tokens[0]))
+        token = tokens[0]
+        whole = token.lstrip("-").isdecimal()
+        # Python's int() refuses very long digit strings with an error of its own.
+        number = (int(token) if len(token) <= 17 else MAX_SAFE_INTEGER + 1) if whole else float(token)
+        if abs(number) > MAX_SAFE_INTEGER:  # floats too: canonical JSON writes such a float as an integer
+            raise syntax_error(
+                _token_location(token),
+                f"The number {quote_text(token)} is too large. The limit is ±{MAX_SAFE_INTEGER}.",
+            )
+        return RecordValue(_start_location(meta), number)
 
     def true(self, meta: Meta, tokens: list[Token]) -> RecordValue:
         return RecordValue(_start_location(meta), content=True)
@@ -375,27 +386,6 @@ def _unquote(token: Token) -> str:
         return _ESCAPES[escape[1]]
 
     return _ESCAPE.sub(character, token[1:-1])
-
-
-def _number(token: Token) -> int | float:
-    whole = token.lstrip("-").isdecimal()
-    # Python's int() refuses very long digit strings with an error of its own.
-    number = (int(token) if len(token) <= 17 else MAX_SAFE_INTEGER + 1) if whole else float(token)
-    if abs(number) > MAX_SAFE_INTEGER:  # floats too: canonical JSON writes such a float as an integer
-        raise syntax_error(
-            _token_location(token), f"The number {quote_text(token)} is too large. The limit is ±{MAX_SAFE_INTEGER}."
-        )
-    return number
-
-
-def _explain_error(error: UnexpectedInput, text: str) -> TypeSignatureError:
-    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        place, found = _location_at(text, len(text.rstrip())), "the text ends here"
-    else:
-        place = SourceLocation(error.line, error.column)
-        found = f"found {_found_text(error, text)}"
-    expected = _expected_phrases(error)
-    return syntax_error(place, f"Expected {_join_with_or(expected)}, {found}.", *expected)
 
 
 def _found_text(error: UnexpectedInput, text: str) -> str:

@@ -11,7 +11,6 @@ from catalog.gram.analyzer import RecordProperties, analyze_signature
 from catalog.gram.parser import (
     NamedType,
     RecordSyntax,
-    SpecificationSyntax,
     check_gram_size,
     parse_signature,
     parse_specification,
@@ -60,8 +59,18 @@ class ToolSpecification:
     signature: TypeSignature = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _validate_name(self.name)
-        _validate_description(self.description)
+        name: object = self.name  # callers may pass anything
+        description: object = self.description
+        if not isinstance(name, str) or not name:
+            raise ToolDefinitionError("Tool name cannot be empty")
+        if not CATALOG_NAME.fullmatch(name):
+            raise ToolDefinitionError(f"The tool name {quote_text(name)} must be 1 to 64 letters, digits, '_' or '-'.")
+        if not isinstance(description, str) or not description.strip():
+            raise ToolDefinitionError("Tool description cannot be empty")
+        try:
+            description.encode()
+        except UnicodeEncodeError:
+            raise ToolDefinitionError("The description contains a lone surrogate, which cannot be encoded.") from None
         written = parse_signature(self.type_signature)
         signature = analyze_signature(written)
         _limited_schema(signature)
@@ -82,7 +91,15 @@ class ToolSpecification:
     def from_gram(cls, text: str) -> Self:
         """Parse a specification. Raises TypeSignatureError."""
         written = parse_specification(text)
-        description = _read_description(written)
+        label = written.label
+        if not isinstance(label, NamedType) or label.name != SPECIFICATION_LABEL:
+            raise syntax_error(
+                label.place, f"A specification needs the label {SPECIFICATION_LABEL}.", f":{SPECIFICATION_LABEL}"
+            )
+        record = written.record or RecordSyntax(label.place, ())
+        description = RecordProperties(record, ("description",)).text("description")
+        if not description:
+            raise syntax_error(record.place, "The description is missing.", '{description: "…"}')
         analyze_signature(written.signature)  # analyzed here so that errors have locations in the entire text
         try:
             return cls(written.name.text, description, written.signature.text)
@@ -136,32 +153,3 @@ def _limited_schema(signature: TypeSignature) -> dict[str, Any]:
             f"The schema of this signature has {size:,} bytes. At most {MAX_SCHEMA_BYTES:,} are accepted."
         )
     return schema
-
-
-def _read_description(written: SpecificationSyntax) -> str:
-    label = written.label
-    if not isinstance(label, NamedType) or label.name != SPECIFICATION_LABEL:
-        raise syntax_error(
-            label.place, f"A specification needs the label {SPECIFICATION_LABEL}.", f":{SPECIFICATION_LABEL}"
-        )
-    record = written.record or RecordSyntax(label.place, ())
-    description = RecordProperties(record, ("description",)).text("description")
-    if not description:
-        raise syntax_error(record.place, "The description is missing.", '{description: "…"}')
-    return description
-
-
-def _validate_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ToolDefinitionError("Tool name cannot be empty")
-    if not CATALOG_NAME.fullmatch(name):
-        raise ToolDefinitionError(f"The tool name {quote_text(name)} must be 1 to 64 letters, digits, '_' or '-'.")
-
-
-def _validate_description(description: object) -> None:
-    if not isinstance(description, str) or not description.strip():
-        raise ToolDefinitionError("Tool description cannot be empty")
-    try:
-        description.encode()
-    except UnicodeEncodeError:
-        raise ToolDefinitionError("The description contains a lone surrogate, which cannot be encoded.") from None

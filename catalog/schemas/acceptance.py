@@ -286,7 +286,17 @@ _NO_FORMATS = jsonschema.FormatChecker(formats=())
 
 def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, ComplexityBound]:
     """Return the compiled schema and its complexity bound. Raises SchemaProblem with location and cause."""
-    size = _check_size(schema)
+    if not isinstance(schema, dict):
+        raise SchemaProblem(f"A schema must be a JSON object, not {_quote_value(schema)}.")
+    try:
+        check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
+    except MalformedJSON as problem:
+        if problem.code == "too_deep":
+            raise SchemaProblem(f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.") from None
+        raise SchemaProblem(problem.message, problem.path) from None
+    size = json_size(schema)
+    if size > MAX_SCHEMA_BYTES:
+        raise SchemaProblem(f"The schema has {size:,} bytes. At most {MAX_SCHEMA_BYTES:,} are accepted.")
     places = list(islice(subschemas(schema), MAX_SUBSCHEMAS + 1))
     if len(places) > MAX_SUBSCHEMAS:
         raise SchemaProblem(f"The schema has more than {MAX_SUBSCHEMAS:,} subschemas.")
@@ -294,7 +304,22 @@ def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, Co
     _check_metaschema(schema, small=size <= SMALL_SCHEMA_BYTES and len(places) <= SMALL_SUBSCHEMA_COUNT)
     named = index_references(schema)
     for path, subschema in places:
-        _check_references(subschema, path, named)
+        for keyword in REFERENCE_KEYWORDS:
+            reference = subschema.get(keyword, "#")
+            if not reference.startswith("#"):
+                raise SchemaProblem(
+                    f"{keyword} may only point inside the schema (#…), not at {_quote_value(reference)}.", path
+                )
+            try:
+                resolve_reference(reference, named)
+            except KeyError:
+                raise SchemaProblem(
+                    f"{keyword} points at {_quote_value(reference)}, where there is no schema.", path
+                ) from None
+        if "$id" in subschema:
+            message = "$id is not allowed because it changes the targets of references."
+            message = f"{message} Remove {_quote_value(subschema['$id'])}."
+            raise SchemaProblem(message, path)
     _check_patterns(places)
     return _compile(_with_integer_bounds(schema)), ComplexityBound(schema)
 
@@ -326,22 +351,6 @@ def _with_integer_bounds(schema: Any) -> Any:
     return bounded
 
 
-def _check_size(schema: object) -> int:
-    """Return the size of the schema in bytes. Raises SchemaProblem if it is too large."""
-    if not isinstance(schema, dict):
-        raise SchemaProblem(f"A schema must be a JSON object, not {_quote_value(schema)}.")
-    try:
-        check_json(schema, max_depth=MAX_SCHEMA_DEPTH)
-    except MalformedJSON as problem:
-        if problem.code == "too_deep":
-            raise SchemaProblem(f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.") from None
-        raise SchemaProblem(problem.message, problem.path) from None
-    size = json_size(schema)
-    if size > MAX_SCHEMA_BYTES:
-        raise SchemaProblem(f"The schema has {size:,} bytes. At most {MAX_SCHEMA_BYTES:,} are accepted.")
-    return size
-
-
 def _check_dialect(places: list[tuple[str, Schema]]) -> None:
     for path, subschema in places:
         dialect = subschema.get("$schema", DIALECT)
@@ -363,26 +372,6 @@ def _check_metaschema(schema: Schema, *, small: bool) -> None:
         raise SchemaProblem(_truncate(error.message), path) from None
     except jsonschema_rs.ValidationError as error:
         raise SchemaProblem(_truncate(error.message), dotted(error.instance_path)) from None
-
-
-def _check_references(schema: Schema, path: str, named: dict[str, object]) -> None:
-    for keyword in REFERENCE_KEYWORDS:
-        reference = schema.get(keyword, "#")
-        if not reference.startswith("#"):
-            raise SchemaProblem(
-                f"{keyword} may only point inside the schema (#…), not at {_quote_value(reference)}.", path
-            )
-        try:
-            resolve_reference(reference, named)
-        except KeyError:
-            raise SchemaProblem(
-                f"{keyword} points at {_quote_value(reference)}, where there is no schema.", path
-            ) from None
-    if "$id" in schema:
-        message = (
-            f"$id is not allowed because it changes the targets of references. Remove {_quote_value(schema['$id'])}."
-        )
-        raise SchemaProblem(message, path)
 
 
 def _check_patterns(places: list[tuple[str, Schema]]) -> None:

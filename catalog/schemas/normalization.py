@@ -134,33 +134,27 @@ class _Normalizer:
         if not isinstance(schema, dict):
             return frozenset()
         if id(schema) not in self._names_required:
-            self._names_required[id(schema)] = self._find_required(schema)
+            together = map(self._required, self._together(schema))
+            either = (
+                frozenset.intersection(*map(self._required, schema[word]))
+                for word in _ALTERNATIVE_KEYWORDS
+                if word in schema
+            )
+            self._names_required[id(schema)] = frozenset(schema.get("required", ())).union(*together, *either)
         return self._names_required[id(schema)]
-
-    def _find_required(self, schema: Schema) -> frozenset[str]:
-        together = map(self._required, self._together(schema))
-        either = (
-            frozenset.intersection(*map(self._required, schema[word]))
-            for word in _ALTERNATIVE_KEYWORDS
-            if word in schema
-        )
-        return frozenset(schema.get("required", ())).union(*together, *either)
 
     def _allows_null(self, schema: object) -> bool:
         if not isinstance(schema, dict):
             return schema is not False
         if id(schema) not in self._nulls_taken:
-            self._nulls_taken[id(schema)] = self._find_null(schema)
+            kinds = schema.get("type", "null")
+            fits = "null" in kinds if isinstance(kinds, list) else kinds == "null"
+            fits = fits and None in schema.get("enum", [None]) and schema.get("const") is None
+            fits = fits and all(map(self._allows_null, self._together(schema)))
+            self._nulls_taken[id(schema)] = fits and all(
+                any(map(self._allows_null, schema[word])) for word in _ALTERNATIVE_KEYWORDS if word in schema
+            )
         return self._nulls_taken[id(schema)]
-
-    def _find_null(self, schema: Schema) -> bool:
-        kinds = schema.get("type", "null")
-        fits = "null" in kinds if isinstance(kinds, list) else kinds == "null"
-        fits = fits and None in schema.get("enum", [None]) and schema.get("const") is None
-        fits = fits and all(map(self._allows_null, self._together(schema)))
-        return fits and all(
-            any(map(self._allows_null, schema[word])) for word in _ALTERNATIVE_KEYWORDS if word in schema
-        )
 
     def _together(self, schema: Schema) -> list[object]:
         return [*child_schemas(schema, "allOf"), *referenced_schemas(schema, self._named)]

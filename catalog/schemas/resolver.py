@@ -139,8 +139,9 @@ def field_type_of(schema: object, root: SchemaMapping) -> FieldType:
         return FieldType("choice", plain, options=options)
     variants = union_variants(plain, root)
     if not variants:
-        return FieldType(_kind(plain), plain)
-    solid = [each for each in variants if not _is_null(each)]
+        kind = single_type_of(plain)
+        return FieldType((SCALAR_KINDS.get(kind) or CONTAINER_KINDS.get(kind) or "json"), plain)
+    solid = [each for each in variants if _options(each) != (None,)]
     nullable = len(solid) < len(variants)
     if len(solid) > 1 or not solid:
         return FieldType("union", plain, variants=variants)
@@ -211,11 +212,6 @@ def _options(plain: SchemaMapping) -> tuple[Any, ...]:
     return {"boolean": (True, False), "null": (None,)}.get(str(single_type_of(plain)), ())
 
 
-def _kind(plain: SchemaMapping) -> str:
-    kind = single_type_of(plain)
-    return SCALAR_KINDS.get(kind) or CONTAINER_KINDS.get(kind) or "json"
-
-
 def single_type_of(plain: SchemaMapping) -> str:
     """Return the one type that a schema names or implies by its keywords; empty if there is none."""
     kind = plain.get("type", "")
@@ -226,10 +222,6 @@ def single_type_of(plain: SchemaMapping) -> str:
     if not kind and ("items" in plain or "prefixItems" in plain):
         return "array"
     return kind if isinstance(kind, str) else ""
-
-
-def _is_null(plain: SchemaMapping) -> bool:
-    return _options(plain) == (None,)
 
 
 class _Document:

@@ -109,8 +109,14 @@ class Validator:
             yield from self._explain_choice(error, facts["context"])
         elif code in ("additionalProperties", "unevaluatedProperties"):
             for name in facts["unexpected"]:
+                place: Any = self.schema
+                for step in error.schema_path[:-1]:
+                    place = place[step]
+                nearest = difflib.get_close_matches(name, place.get("properties") or self._known, n=1)
                 yield ArgumentProblem(
-                    dotted([*error.instance_path, name]), code, self._unknown(name, error.schema_path)
+                    dotted([*error.instance_path, name]),
+                    code,
+                    ("Unknown argument" + (f". Did you mean '{nearest[0]}'?" if nearest else ".")),
                 )
         elif code == "required":
             yield ArgumentProblem(dotted([*error.instance_path, facts["property"]]), code, "This is required.")
@@ -124,7 +130,13 @@ class Validator:
     ) -> Iterator[ArgumentProblem]:
         """Explain the nearest branch: with the right type, selected by its constants, with the fewest errors."""
         here = error.instance_path
-        closer = [branch for branch in branches if not any(_is_type_problem_at(problem, here) for problem in branch)]
+        closer = [
+            branch
+            for branch in branches
+            if not any(
+                (problem.kind.name == "type" and list(problem.instance_path) == list(here)) for problem in branch
+            )
+        ]
         viable = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
         nearest = _nearest_branch(viable or closer)
         if nearest is not None:
@@ -134,14 +146,6 @@ class Validator:
         types = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
         message = _type_sentence(types, error.instance) if types else "This matches none of the allowed forms."
         yield ArgumentProblem(dotted(here), "type" if types else error.kind.name, message)
-
-    def _unknown(self, name: str, keyword_at: Sequence[str | int]) -> str:
-        """Return the message for an unknown argument, suggesting the nearest name declared there or in the schema."""
-        place: Any = self.schema
-        for step in keyword_at[:-1]:
-            place = place[step]
-        nearest = difflib.get_close_matches(name, place.get("properties") or self._known, n=1)
-        return "Unknown argument" + (f". Did you mean '{nearest[0]}'?" if nearest else ".")
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Validator:
@@ -200,10 +204,6 @@ def _nearest_branch(
     return by_count[0] if alone else None
 
 
-def _is_type_problem_at(problem: jsonschema_rs.ValidationError, here: Sequence[str | int]) -> bool:
-    return problem.kind.name == "type" and list(problem.instance_path) == list(here)
-
-
 def _problem_sentence(code: str, facts: dict[str, Any], value: object) -> str:
     if code == "type":
         return _type_sentence(facts["types"], value)
@@ -212,7 +212,9 @@ def _problem_sentence(code: str, facts: dict[str, Any], value: object) -> str:
     if code == "const":
         return f"This must be {_format_choices([facts['expected_value']])}."
     template = _SENTENCE_TEMPLATES.get(code, "This violates the schema's rule '{code}'.")
-    return template.format(code=code, **facts, things=_unit_name(code, facts.get("limit")))
+    limit = facts.get("limit")
+    one, several = _UNIT_NAMES.get(code[3:], ("", ""))
+    return template.format(code=code, **facts, things=(one if limit == 1 else several))
 
 
 _SENTENCE_TEMPLATES = {
@@ -237,12 +239,6 @@ _UNIT_NAMES = {
     "Items": ("entry", "entries"),
     "Properties": ("member", "members"),
 }
-
-
-def _unit_name(code: str, limit: object) -> str:
-    """Return the unit of a limit in singular or plural; empty for a limit without a unit."""
-    one, several = _UNIT_NAMES.get(code[3:], ("", ""))
-    return one if limit == 1 else several
 
 
 def _type_sentence(types: Sequence[str], value: object) -> str:

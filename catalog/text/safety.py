@@ -242,15 +242,12 @@ def _classify_run(run: str) -> EncodedRun | None:
 def _classify_by_form(run: str) -> EncodedRun | None:
     if _HEX.fullmatch(run):
         return EncodedRun("hexadecimal", len(run), _readable_text(_decode_hex(run.removeprefix("0x"))))
-    if _bits_per_character(run) < MIN_ENTROPY_BITS or not any(each.isdigit() or each.isupper() for each in run):
+    bits_per_character = -sum(count / len(run) * math.log2(count / len(run)) for count in Counter(run).values())
+    if bits_per_character < MIN_ENTROPY_BITS or not any(each.isdigit() or each.isupper() for each in run):
         return None
     decoded = _readable_text(_decode_base64(run))
     is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < MIN_ENCODED_RUN
     return None if is_path else EncodedRun("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
-
-
-def _bits_per_character(text: str) -> float:
-    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
 
 
 def _decode_hex(run: str) -> bytes:

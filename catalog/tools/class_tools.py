@@ -162,7 +162,12 @@ async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> d
         _log_event("tool_error", tool.name, context, error=type(error).__name__)
         message = error.user_message()
         return {**failed_result_dict(tool.name), "error": message, "user_message": message}
-    outcome = await asyncio.to_thread(pipeline.run_call, tool, checked, _tool_context(context))
+    given = context if isinstance(context, Mapping) else {}
+    named = given.get("conversation_id")
+    session = Session("" if named is None else str(named))
+    outcome = await asyncio.to_thread(
+        pipeline.run_call, tool, checked, CallerContext(given=given, trace_id=given.get("trace_id"), session=session)
+    )
     _log_event("tool_complete", tool.name, context, success=outcome.success)
     return outcome_to_dict(outcome)
 
@@ -239,14 +244,6 @@ def _as_dict(context: object) -> dict[str, Any]:
         **(context.given if isinstance(context, CallerContext) else {}),
         "tool_context": context,
     }
-
-
-def _tool_context(context: object) -> ToolContext:
-    """Return the context of a call outside plans; its session has the conversation's name and ends with the call."""
-    given = context if isinstance(context, Mapping) else {}
-    named = given.get("conversation_id")
-    session = Session("" if named is None else str(named))
-    return CallerContext(given=given, trace_id=given.get("trace_id"), session=session)
 
 
 def _log_event(event: str, name: str, context: object, **facts: object) -> None:

@@ -74,7 +74,21 @@ def tool(function: Handler | None = None, /, **options: Any) -> Tool[Any, Any] |
     """Make a function a registered tool: `@tool` or `@tool(safety_level="dangerous", …)`."""
 
     def declare(handler: Handler) -> Tool[Any, Any]:
-        return register_tool(_build_tool(handler, options))
+        declared = dict(options)
+        spec: ToolSpec | None = declared.pop("spec", None)
+        if spec is not None:
+            declared = {
+                "name": spec.name,
+                "description": spec.description or _first_line(handler),
+                "query_types": spec.input_schema,
+                "output_key": spec.output_key,
+            } | declared
+        declared.setdefault("name", handler.__name__)
+        with naming_tool(str(declared["name"])):
+            validate_option_names(options, ToolOptions.__annotations__, "@tool")
+        declared.setdefault("description", _first_line(handler))
+        models = declared.pop("query_types", None)
+        return register_tool(Tool(handler=handler, query_type_models=models, **declared))
 
     return declare if function is None else declare(function)
 
@@ -151,32 +165,11 @@ def validate_call(tool_name: str, query_type: str, params: Mapping[str, Any]) ->
     adapters: Mapping[str, TypeAdapter[Any]] = binding.adapters if isinstance(binding, QueryBinding) else {}
     if query_type not in list(adapters):
         raise QueryTypeUnsupported(query_type, tool_name, list(adapters))
-    build_params(adapters[query_type], _as_object(params), names=(found.query_types or {})[query_type]["properties"])
-
-
-def _as_object(params: object) -> dict[str, Any]:
-    if not isinstance(params, Mapping):
+    given: object = params  # callers may pass anything
+    if not isinstance(given, Mapping):
         raise_for_problems([ArgumentProblem("", "type", "The parameters must be an object.")])
         raise ParameterError("The parameters must be an object.")
-    return dict(params)
-
-
-def _build_tool(handler: Handler, options: dict[str, Any]) -> Tool[Any, Any]:
-    declared = dict(options)
-    spec: ToolSpec | None = declared.pop("spec", None)
-    if spec is not None:
-        declared = {
-            "name": spec.name,
-            "description": spec.description or _first_line(handler),
-            "query_types": spec.input_schema,
-            "output_key": spec.output_key,
-        } | declared
-    declared.setdefault("name", handler.__name__)
-    with naming_tool(str(declared["name"])):
-        validate_option_names(options, ToolOptions.__annotations__, "@tool")
-    declared.setdefault("description", _first_line(handler))
-    models = declared.pop("query_types", None)
-    return Tool(handler=handler, query_type_models=models, **declared)
+    build_params(adapters[query_type], dict(given), names=(found.query_types or {})[query_type]["properties"])
 
 
 def _first_line(handler: Handler) -> str:

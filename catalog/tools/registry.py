@@ -61,7 +61,9 @@ def make_implementation(tool: Tool[Any, Any], handler: Handler, reference: str |
         raise ToolDefinitionError(f"The reference {name[:80]!r} must be 1 to 255 visible ASCII characters, no spaces.")
     if name == tool.reference:
         raise ToolDefinitionError(f"{name} already is the handler of {tool.name}. Pass a different reference.")
-    _validate_handler(tool, handler, name)
+    for differs, what in _HANDLER_CHECKS:
+        if differs(tool, handler):
+            raise ToolDefinitionError(f"{name} cannot serve {tool.name}: {what}.")
     return LoadedImplementation(tool.name, handler, name)
 
 
@@ -75,13 +77,6 @@ def with_implementation(tool: Tool[Any, Any], implementation: LoadedImplementati
     """Return the tool with the same contract and the implementation's code."""
     identity = {"reference": implementation.reference, "digest": implementation.digest}
     return tool.with_code(implementation.handler, implementation.previewer, **identity)
-
-
-def _validate_handler(tool: Tool[Any, Any], handler: Handler, name: str) -> None:
-    """Raise ToolDefinitionError unless the handler has the tool's parameter and result types."""
-    for differs, what in _HANDLER_CHECKS:
-        if differs(tool, handler):
-            raise ToolDefinitionError(f"{name} cannot serve {tool.name}: {what}.")
 
 
 def _has_other_parameters(tool: Tool[Any, Any], handler: Handler) -> bool:
@@ -119,21 +114,16 @@ CODE_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, ToolDefiniti
 def describe_import_error(error: BaseException, module: str) -> str:
     """Return an error's class, its message if it is about code, and the failing line of the module."""
     reason = f": {_first_line(error)}" if isinstance(error, CODE_ERRORS) else ""
-    line = _failing_line(error, module)
+    lines = [
+        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module
+    ]
+    line = lines[-1] if lines else None
     return f"{type(error).__name__}{reason}{f' (line {line} of {module})' if line else ''}"
 
 
 def _first_line(error: BaseException) -> str:
     line = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
-
-
-def _failing_line(error: BaseException, module: str) -> int | None:
-    """Return the last line of the module itself in the traceback."""
-    lines = [
-        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module
-    ]
-    return lines[-1] if lines else None
 
 
 SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations")

@@ -80,27 +80,23 @@ SPEC = ToolSpec(
 def sec_financial_data(params: Params) -> dict[str, Any]:
     """Answer each query type with its `results`, and the values alone under `data`."""
     if isinstance(params, FinancialFactsParams):
-        return _financial_facts(params)
+        _validate_metrics(params.metrics, "parameters.metrics")
+        company = _company(params.ticker)
+        years = [
+            year
+            for year in company["years"]
+            if params.start_date <= year["period_end"] <= params.end_date
+            and params.filing_type in (None, _figures()["form"])
+        ]
+        facts = [fact for metric in params.metrics for fact in _facts(company, years, metric)]
+        if not facts:
+            period = f"{params.start_date} to {params.end_date}"
+            raise DataNotFound(f"{company['ticker']} reported none of these figures from {period}.")
+        latest = {fact["metric"]: fact["value"] for fact in facts}  # years ascend, so the last one stays
+        return {"results": facts, "data": latest, "unit": _figures()["unit"], "company": company["name"]}
     if isinstance(params, CompareParams):
         return _compare(params)
     return _company_info(params)
-
-
-def _financial_facts(params: FinancialFactsParams) -> dict[str, Any]:
-    _validate_metrics(params.metrics, "parameters.metrics")
-    company = _company(params.ticker)
-    years = [
-        year
-        for year in company["years"]
-        if params.start_date <= year["period_end"] <= params.end_date
-        and params.filing_type in (None, _figures()["form"])
-    ]
-    facts = [fact for metric in params.metrics for fact in _facts(company, years, metric)]
-    if not facts:
-        period = f"{params.start_date} to {params.end_date}"
-        raise DataNotFound(f"{company['ticker']} reported none of these figures from {period}.")
-    latest = {fact["metric"]: fact["value"] for fact in facts}  # years ascend, so the last one stays
-    return {"results": facts, "data": latest, "unit": _figures()["unit"], "company": company["name"]}
 
 
 def _company_info(params: CompanyInfoParams) -> dict[str, Any]:

@@ -97,16 +97,12 @@ def readyz(request: HttpRequest) -> JsonResponse:
     checks = {name: found.get(name, UNKNOWN_RESULT) for name in DATABASE_CHECKS}
     checks |= {name: check() for name, check in PROCESS_CHECKS.items()}
     ready = all(checks[name] == OK for name in REQUIRED_CHECKS)
-    _log_changes(sorted(name for name, answer in checks.items() if answer != OK))
-    return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
-
-
-def _log_changes(failing: list[str]) -> None:
-    """Log failing checks only when they change: probes arrive every few seconds."""
+    failing = sorted(name for name, answer in checks.items() if answer != OK)
     if failing != _last_state.get("failing", []):
         _last_state["failing"] = failing
         words, level = ("checks fail", logging.WARNING) if failing else ("every check is good again", logging.INFO)
         log.log(level, words, extra=log_extra(checks=",".join(failing)))
+    return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
 
 
 def _run_database_checks() -> dict[str, str]:

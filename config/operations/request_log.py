@@ -50,29 +50,29 @@ class RequestLogMiddleware:
         """Process one request and log it."""
         headers = request.headers
         with request_ids(headers.get("X-Request-ID", ""), headers.get("traceparent", "")) as request_id:
-            response = self._answer(request)
-        response["X-Request-ID"] = request_id
-        return response
-
-    def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        began = perf_counter()
-        response = self._get_response(request)
-        seconds = perf_counter() - began
-        view, method = view_label(request), request.method if request.method in METHODS else "other"
-        metrics.observe_request(view, str(method), response.status_code, seconds)
-        tracing.add_span_attributes(**{"http.request.method": str(method), "http.route": view})
-        tracing.add_span_attributes(**{"http.response.status_code": response.status_code})
-        response._has_been_logged = True  # type: ignore[attr-defined] # Django would log a bare second line
-        level = (
-            logging.DEBUG if view in UNLOGGED_VIEWS else logging.ERROR if response.status_code >= 500 else logging.INFO
-        )
-        if log.isEnabledFor(level):
-            facts = {"method": method, "view": view, "path": request.path, "status": response.status_code}
-            log.log(
-                level,
-                "request",
-                extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1), **requester_label(request)),
+            began = perf_counter()
+            response = self._get_response(request)
+            seconds = perf_counter() - began
+            view, method = view_label(request), request.method if request.method in METHODS else "other"
+            metrics.observe_request(view, str(method), response.status_code, seconds)
+            tracing.add_span_attributes(**{"http.request.method": str(method), "http.route": view})
+            tracing.add_span_attributes(**{"http.response.status_code": response.status_code})
+            response._has_been_logged = True  # type: ignore[attr-defined] # Django would log a bare second line
+            level = (
+                logging.DEBUG
+                if view in UNLOGGED_VIEWS
+                else logging.ERROR
+                if response.status_code >= 500
+                else logging.INFO
             )
+            if log.isEnabledFor(level):
+                facts = {"method": method, "view": view, "path": request.path, "status": response.status_code}
+                log.log(
+                    level,
+                    "request",
+                    extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1), **requester_label(request)),
+                )
+        response["X-Request-ID"] = request_id
         return response
 
 

@@ -53,7 +53,11 @@ class ThreadedHandler(ASGIHandler):
             await self.send_response(response, send)
             return
         try:
-            await self.send_response(self._stream_in_threads(response), send)
+            if isinstance(response, StreamingHttpResponse) and not response.is_async:
+                response.block_size = self.chunk_size  # type: ignore[attr-defined]
+                content = cast("Iterator[bytes]", response.streaming_content)
+                response.streaming_content = self._pieces(content)
+            await self.send_response(response, send)
         finally:
             await self._in_thread(response.close)
 
@@ -68,27 +72,15 @@ class ThreadedHandler(ASGIHandler):
         """Return the response, complete unless it streams; the thread's database connection is closed in any case."""
         try:
             with body:
-                response = self._respond(scope, body)
+                set_script_prefix(get_script_prefix(scope))
+                request_started.send(sender=self.__class__, scope=scope)
+                request, refusal = self.create_request(scope, body)
+                response = cast("HttpResponseBase", refusal) if request is None else self.get_response(request)
+                response._handler_class = self.__class__  # type: ignore[attr-defined] # Django names the sender of its signal
                 if not response.streaming:
                     response.close()
         finally:
             close_old_connections()
-        return response
-
-    def _respond(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
-        set_script_prefix(get_script_prefix(scope))
-        request_started.send(sender=self.__class__, scope=scope)
-        request, refusal = self.create_request(scope, body)
-        response = cast("HttpResponseBase", refusal) if request is None else self.get_response(request)
-        response._handler_class = self.__class__  # type: ignore[attr-defined] # Django names the sender of its signal
-        return response
-
-    def _stream_in_threads(self, response: HttpResponseBase) -> HttpResponseBase:
-        """Read a streaming response (static files) in threads, piece by piece."""
-        if isinstance(response, StreamingHttpResponse) and not response.is_async:
-            response.block_size = self.chunk_size  # type: ignore[attr-defined]
-            content = cast("Iterator[bytes]", response.streaming_content)
-            response.streaming_content = self._pieces(content)
         return response
 
     async def _pieces(self, content: Iterator[bytes]) -> AsyncIterator[bytes]:

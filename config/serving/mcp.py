@@ -68,29 +68,21 @@ class McpServer:
             await self._needed.wait()
             if not self._stop.is_set():
                 try:
-                    await self._serve()
+                    assert self._started is not None  # noqa: S101 (`run` sets it first)
+                    endpoint = (await asyncio.to_thread(import_module, ENDPOINT)).McpEndpoint()
+                    gc.freeze()  # keep collections from traversing what was imported
+                    async with endpoint.run():
+                        self._started.set_result(endpoint)
+                        await self._stop.wait()
                 except Exception as error:  # noqa: BLE001 - logged; the next request tries again
                     log_unexpected(error)
-            self._fail_waiting_requests()
+            started, self._started = self._started, asyncio.get_running_loop().create_future()
+            if started is not None and not started.done():
+                started.set_exception(NotServing())
+                started.exception()
             if self._stop.is_set():
                 return
             self._needed.clear()
-
-    async def _serve(self) -> None:
-        """Start the server and keep it until the process stops: one task must enter and leave its context."""
-        assert self._started is not None  # noqa: S101 (`run` sets it first)
-        endpoint = (await asyncio.to_thread(import_module, ENDPOINT)).McpEndpoint()
-        gc.freeze()  # keep collections from traversing what was imported
-        async with endpoint.run():
-            self._started.set_result(endpoint)
-            await self._stop.wait()
-
-    def _fail_waiting_requests(self) -> None:
-        """Answer the requests that wait for the start with NotServing; later ones wait for the next start."""
-        started, self._started = self._started, asyncio.get_running_loop().create_future()
-        if started is not None and not started.done():
-            started.set_exception(NotServing())
-            started.exception()  # it may be that no request waits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises NotServing."""

@@ -29,7 +29,8 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
     RequestAborted if the client disconnects.
     """
     limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if _declared_length(scope) > limit:
+    text = dict(scope["headers"]).get(b"content-length", b"")
+    if (int(text) if text.isdigit() else 0) > limit:
         raise BodyRefused(413)
     body = BytesIO()
     try:
@@ -47,9 +48,3 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
         raise BodyRefused(408) from None
     body.seek(0)
     return body
-
-
-def _declared_length(scope: dict[str, Any]) -> int:
-    """Return the length in the request's headers; 0 if missing or invalid."""
-    text = dict(scope["headers"]).get(b"content-length", b"")
-    return int(text) if text.isdigit() else 0
