@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 from django.conf import settings
 
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 
 CancelListener = Callable[[], object]
 ProgressListener = Callable[[float, float | None], object]

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from catalog.core.filesystem import FileState, Filesystem
+from catalog.core.workspace_files import FileState, Filesystem
 from catalog.errors import FilesystemError, ToolError
 from catalog.text.diff import HunkedDiff
 from catalog.tools import Preview, ToolContext, ToolResult, tool

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import Policy
 from approvals.policies.services import create_policy
-from catalog.core.filesystem import KEY_FILES
+from catalog.core.workspace_files import KEY_FILES
 
 POLICIES: tuple[dict[str, Any], ...] = (
     {

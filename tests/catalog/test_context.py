@@ -8,7 +8,7 @@ import pytest
 
 from catalog.context import Budget, Deadline, Resources, ToolContext, UndoResult
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 
 
 class Closing:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from catalog.context import Budget, Deadline, ToolContext
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.errors import ToolDefinitionError
 from catalog.results import render, render_value
 from catalog.testing import clean_registry, invoke, make_context

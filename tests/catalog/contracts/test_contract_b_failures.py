@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from catalog.context import Deadline, ToolContext
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.dispatch.arguments import CallArguments, prepare_arguments
 from catalog.dispatch.pipeline import run_call
 from catalog.errors import (

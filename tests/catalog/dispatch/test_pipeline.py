@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from catalog.context import CancelToken, Deadline, Resources, ToolContext
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.dispatch.arguments import CallArguments, prepare_arguments
 from catalog.dispatch.pipeline import CallFacts, CallOutcome, Deny, Gate, Hold, dispatch, run_call, standard_response
 from catalog.errors import (

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.context import CancelToken, Deadline, ToolContext
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.dispatch import pipeline
 from catalog.dispatch.arguments import CallArguments
 from catalog.testing import clean_registry

@@ -11,7 +11,7 @@ import pytest
 from catalog import context as contexts
 from catalog.context import ToolContext
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.errors import (
     DeadlineExceededError,
     PromptEvaluationError,

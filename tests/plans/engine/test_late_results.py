@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.errors import DeadlineExceededError
 from plans.engine import loop, recovery
 from plans.engine.loop import TimeSlice

@@ -12,7 +12,7 @@ import pytest
 
 from approvals.models import AuditEntry
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from catalog.context import ToolContext
 from catalog.core import clock
-from catalog.core.filesystem import Filesystem
+from catalog.core.workspace_files import Filesystem
 from catalog.models import Call
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import loop, recovery

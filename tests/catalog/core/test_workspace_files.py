@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from catalog.core import filesystem as filesystem_module
-from catalog.core.filesystem import MAX_FILE_BYTES, Filesystem, open_folder, split_path
+from catalog.core.workspace_files import MAX_FILE_BYTES, Filesystem, open_folder, split_path
 from catalog.errors import FilesystemError
 from tests import counts
 from tests.corpus import faults
