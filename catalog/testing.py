@@ -11,8 +11,8 @@ from catalog.definitions.tool import Tool
 from catalog.dispatch.pipeline import Allow, CallFacts, Gate, Hold, dispatch
 from catalog.errors import DeadlineExceededError, MalformedJSON, PromptEvaluationError, VisibilityExpansionRequired
 from catalog.results import ToolResult
+from catalog.styles.class_tools import BaseTool
 from catalog.tools import registry
-from catalog.tools.class_tools import BaseTool
 
 
 class InvokeOptions(TypedDict, total=False):

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from catalog.definitions.tool import Tool
 from catalog.errors import PromptValidationError, ToolDefinitionError
-from catalog.tools.class_tools import BaseTool
+from catalog.styles.class_tools import BaseTool
 from plans import prompts
 
 ParamsT = TypeVar("ParamsT")

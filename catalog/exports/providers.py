@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.exports.flattening import flatten_to_object
 from catalog.exports.openai_strict import NotStrict, to_strict_schema
-from catalog.gram.from_schema import ToolDescription, tool_to_gram
 from catalog.models import ToolVersion
+from catalog.styles.gram.from_schema import ToolDescription, tool_to_gram
 
 Schema = dict[str, Any]
 

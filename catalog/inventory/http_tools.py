@@ -18,7 +18,6 @@ from catalog.core.egress import RequestNotSent, check_url
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import SNAKE_CASE
 from catalog.errors import Conflict, ToolDefinitionError, TypeSignatureError, field_error
-from catalog.gram import ToolSpecification
 from catalog.inventory import search, snapshot
 from catalog.inventory.imported_tools import take_up_definition
 from catalog.inventory.overrides import MAX_CATEGORIES, can_override
@@ -38,6 +37,7 @@ from catalog.sources.settings import (
     settings_of,
     unmasked,
 )
+from catalog.styles.gram.specification import ToolSpecification
 from catalog.tools.registry import get_all_tools, is_reserved
 
 HTTP_SOURCE = "http"

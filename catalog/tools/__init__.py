@@ -8,7 +8,7 @@ from catalog.context import ToolContext, provide_resource
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool, ToolExample, ToolSpec
 from catalog.results import Preview, ToolResult
-from catalog.tools.class_tools import BaseTool
+from catalog.styles.class_tools import BaseTool
 from catalog.tools.declaring import define_tool, tool, tool_to_schema, validate_call
 from catalog.tools.registry import (
     get_all_tools,

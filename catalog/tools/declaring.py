@@ -22,7 +22,7 @@ from catalog.definitions.tool import (
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, naming_tool
 from catalog.results import values_to_result
 from catalog.schemas import ArgumentProblem, raise_for_problems
-from catalog.tools.class_tools import BaseTool
+from catalog.styles.class_tools import BaseTool
 from catalog.tools.registry import (
     get_tool,
     register_tool,

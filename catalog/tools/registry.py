@@ -25,7 +25,7 @@ from catalog.core.rate_limits import RateLimit
 from catalog.definitions.binding import Handler, QueryBinding, binding_for, handler_output, resolved_hints
 from catalog.definitions.tool import Tool, source_digest
 from catalog.errors import ToolDefinitionError, UnknownTool
-from catalog.tools.class_tools import BaseTool
+from catalog.styles.class_tools import BaseTool
 
 REFERENCE_PATTERN = re.compile(r"[!-~]{1,255}")
 _OFFERED_WITH_QUERY_TYPES = frozenset({"params", "query_type", "context"})

@@ -24,7 +24,7 @@ from catalog.models import Call, new_call_id
 from catalog.schemas.defaults import given_text, paths_from_store
 from catalog.secrets.placeholders import RedactedArguments
 from catalog.states import CallStatus
-from catalog.tools.class_tools import CallerContext
+from catalog.styles.class_tools import CallerContext
 from plans.documents import references
 from plans.engine import extensions
 from plans.engine.work import Memory, PlanSnapshot, PreparedCall, RunningCall

@@ -18,7 +18,7 @@ from catalog.errors import ToolError, ToolgateError
 from catalog.models import ApiToken, Call, new_call_id
 from catalog.rest.authentication import check_scope
 from catalog.states import PUBLIC_STATUS
-from catalog.tools.class_tools import outcome_to_dict, safe_execute
+from catalog.styles.class_tools import outcome_to_dict, safe_execute
 from catalog.tools.registry import get_tool, unknown_tool_error
 from plans.actions.call import CallOrder, create_call
 from plans.llm.client import in_database

@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from catalog.library import create_tool
+from catalog.styles.class_tools import ClassTool
 from catalog.testing import clean_registry
 from catalog.tools import BaseTool, Tool, define_tool, get_tool, register_tool, tool_to_schema
-from catalog.tools.class_tools import ClassTool
 from plans.planner import PlannerOutput
 from plans.spec import PlanStep
 

@@ -12,6 +12,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import CallArguments, prepare_arguments
 from catalog.dispatch.pipeline import preview_call, run_call, standard_response
 from catalog.errors import IdentifierRequired, ParameterError, ToolDefinitionError
+from catalog.styles.class_tools import safe_execute
 from catalog.testing import clean_registry, invoke, make_context
 from catalog.tools import (
     BaseTool,
@@ -23,7 +24,6 @@ from catalog.tools import (
     register_tool,
     tool,
 )
-from catalog.tools.class_tools import safe_execute
 from catalog.tools.registry import unknown_tool_error
 
 CONTEXT = {"trace_id": "test"}

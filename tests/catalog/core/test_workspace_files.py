@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog.core import filesystem as filesystem_module
+from catalog.core import workspace_files
 from catalog.core.workspace_files import MAX_FILE_BYTES, Filesystem, open_folder, split_path
 from catalog.errors import FilesystemError
 from tests import counts
@@ -168,7 +168,7 @@ def test_a_folder_exchanged_after_it_was_opened_is_not_the_one_written_to(root):
     with open_folder(root, ("folder",)) as folder:
         (root / "folder").rename(root / "aside")
         (root / "folder").symlink_to(root.parent, target_is_directory=True)
-        filesystem_module._write_or_remove(folder, ("folder", "x"), b"data")
+        workspace_files._write_or_remove(folder, ("folder", "x"), b"data")
 
     assert (root / "aside" / "x").read_bytes() == b"data"
     assert not (root.parent / "x").exists()
@@ -374,7 +374,7 @@ def test_a_listing_shows_files_and_folders_but_no_links_or_odd_names(workspace, 
 
 
 def test_a_folder_with_too_many_entries_says_so(workspace, root, monkeypatch):
-    monkeypatch.setattr(filesystem_module, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(workspace_files, "MAX_ENTRIES", 2)
     for name in "abc":
         (root / name).touch()
 
@@ -401,7 +401,7 @@ def test_search_leaves_out_files_with_keys(workspace, root):
 
 
 def test_a_search_through_too_much_says_so(workspace, root, monkeypatch):
-    monkeypatch.setattr(filesystem_module, "MAX_SEARCH_BYTES", 2)
+    monkeypatch.setattr(workspace_files, "MAX_SEARCH_BYTES", 2)
     (root / "a.md").write_text("abc")
 
     with pytest.raises(FilesystemError):

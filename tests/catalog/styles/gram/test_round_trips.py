@@ -15,10 +15,10 @@ from catalog.gram import (
     signature_text,
     type_signature_to_json_schema,
 )
-from catalog.gram.signature import type_text, value_text
 from catalog.schemas import check_schema, compile_schema
+from catalog.styles.gram.signature import type_text, value_text
 from tests import counts
-from tests.catalog.gram.strategies import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of
+from tests.catalog.styles.gram.strategies import ELEMENTS, SIGNATURES, SPECIFICATIONS, TEXTS, listed, not_null, value_of
 
 MANY = settings(max_examples=counts.count(500, 20))
 PIECES = [

@@ -1,7 +1,7 @@
-"""gram, the language of tool signatures and specifications: parsing, writing, conversion from JSON Schema."""
+"""gram for tool authors: the names that parse, write and convert tool signatures and specifications."""
 
-from catalog.gram.signature import Parameter, Type, TypeSignature, signature_text
-from catalog.gram.specification import (
+from catalog.styles.gram.signature import Parameter, Type, TypeSignature, signature_text
+from catalog.styles.gram.specification import (
     ToolSpecification,
     create_tool_specification,
     parse_type_signature,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.errors import TypeSignatureError
-from catalog.gram.signature import (
+from catalog.schemas.resolver import follow_reference
+from catalog.styles.gram.signature import (
     Parameter,
     Type,
     TypeSignature,
@@ -14,8 +15,7 @@ from catalog.gram.signature import (
     type_mismatch,
     value_text,
 )
-from catalog.gram.specification import ToolSpecification
-from catalog.schemas.resolver import follow_reference
+from catalog.styles.gram.specification import ToolSpecification
 
 Schema = dict[str, Any]
 

@@ -7,8 +7,9 @@ from typing import Any, Self
 from catalog.core.canonical_json import check_json, json_size
 from catalog.definitions.tool import CATALOG_NAME
 from catalog.errors import MalformedJSON, ToolDefinitionError, TypeSignatureError
-from catalog.gram.analyzer import RecordProperties, analyze_signature
-from catalog.gram.parser import (
+from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
+from catalog.styles.gram.analyzer import RecordProperties, analyze_signature
+from catalog.styles.gram.parser import (
     NamedType,
     RecordSyntax,
     check_gram_size,
@@ -17,8 +18,7 @@ from catalog.gram.parser import (
     quote_text,
     syntax_error,
 )
-from catalog.gram.signature import Parameter, Type, TypeSignature, signature_text, specification_text
-from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
+from catalog.styles.gram.signature import Parameter, Type, TypeSignature, signature_text, specification_text
 
 __all__ = [
     "Parameter",

@@ -12,7 +12,7 @@ from catalog.gram import (
     parse_type_signature,
     type_signature_to_json_schema,
 )
-from tests.catalog.gram.hostile import HOSTILE
+from tests.catalog.styles.gram.hostile import HOSTILE
 from tests.corpus import faults
 
 TEXT, INT = Type("Text"), Type("Int")

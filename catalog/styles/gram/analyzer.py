@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from catalog.errors import TypeSignatureError
-from catalog.gram.parser import (
+from catalog.styles.gram.parser import (
     MAX_QUOTED_TEXT,
     GroupSyntax,
     IOType,
@@ -24,7 +24,7 @@ from catalog.gram.parser import (
     syntax_error,
     value_to_json,
 )
-from catalog.gram.signature import JSON_TYPES, Parameter, Type, TypeSignature, type_mismatch
+from catalog.styles.gram.signature import JSON_TYPES, Parameter, Type, TypeSignature, type_mismatch
 
 MAX_TYPES = 1000
 _TYPE_PROPERTIES = ("fields", "elementType")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.gram import ToolSpecification, signature_text, type_signature_to_json_schema
-from catalog.gram.from_schema import ToolDescription, schema_to_signature, tool_to_gram
 from catalog.models import Tool
+from catalog.styles.gram.from_schema import ToolDescription, schema_to_signature, tool_to_gram
 from tests import counts
 from tests.corpus import faults
 from tests.pages import words
