@@ -33,7 +33,7 @@ class SafetyLevel(StrEnum):
 
 def parse_level(value: str) -> SafetyLevel:
     """Return the level with this name. Raises ToolDefinitionError."""
-    return _parse_member(SafetyLevel, value, "safety level")
+    return parse_member(SafetyLevel, value, "safety level")
 
 
 def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
@@ -58,7 +58,7 @@ def default_reversibility(level: SafetyLevel) -> Reversibility:
     return Reversibility.IRREVERSIBLE if level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
 
 
-def _parse_member(kind: type[MemberT], value: str, what: str) -> MemberT:
+def parse_member(kind: type[MemberT], value: str, what: str) -> MemberT:
     try:
         return kind(value)
     except ValueError:

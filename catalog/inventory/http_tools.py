@@ -16,7 +16,7 @@ from catalog.calls.vault import keyring
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.egress import RequestNotSent, check_url
 from catalog.definitions.levels import SafetyLevel
-from catalog.definitions.tool import SNAKE_CASE
+from catalog.definitions.rules import SNAKE_CASE
 from catalog.errors import Conflict, ToolDefinitionError, TypeSignatureError, field_error
 from catalog.inventory import search, snapshot
 from catalog.inventory.imported_tools import take_up_definition

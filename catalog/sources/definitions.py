@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, digest
-from catalog.definitions.tool import CATALOG_NAME
+from catalog.definitions.rules import CATALOG_NAME
 from catalog.schemas.resolver import subschemas
 from catalog.sources.dialects import as_current_dialect
 from catalog.tools.registry import is_reserved

@@ -9,16 +9,14 @@ from pydantic import TypeAdapter
 
 from catalog.definitions.binding import Binding, Handler, QueryBinding, build_params
 from catalog.definitions.levels import Reversibility, SafetyLevel
-from catalog.definitions.tool import (
+from catalog.definitions.rules import (
     SNAKE_CASE,
-    Tool,
-    ToolExample,
-    ToolSpec,
     unique_strings,
     validate_description,
     validate_name,
     validate_option_names,
 )
+from catalog.definitions.tool import Tool, ToolExample, ToolSpec
 from catalog.errors import ParameterError, QueryTypeUnsupported, ToolDefinitionError, naming_tool
 from catalog.results import values_to_result
 from catalog.schemas import ArgumentProblem, raise_for_problems

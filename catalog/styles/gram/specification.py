@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from catalog.core.canonical_json import check_json, json_size
-from catalog.definitions.tool import CATALOG_NAME
+from catalog.definitions.rules import CATALOG_NAME
 from catalog.errors import MalformedJSON, ToolDefinitionError, TypeSignatureError
 from catalog.schemas.acceptance import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
 from catalog.styles.gram.analyzer import RecordProperties, analyze_signature

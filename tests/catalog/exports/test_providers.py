@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.definitions.binding import Binding
-from catalog.definitions.tool import CATALOG_NAME
+from catalog.definitions.rules import CATALOG_NAME
 from catalog.dispatch.arguments import prepare_arguments
 from catalog.errors import ParameterError
 from catalog.exports.providers import MAX_NOTES, ExportWarning, export_tool, warnings_header
