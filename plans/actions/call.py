@@ -31,14 +31,13 @@ from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
 from plans.documents.references import escape_references
-from plans.engine import admission, calls, grants, hints, limits, loop
-from plans.engine.admission import StartContext
+from plans.engine import admission, calls, grants, hints, holding, limits
+from plans.engine.admission import record_denial
 from plans.engine.calls import new_call
-from plans.engine.denials import record_denial
 from plans.engine.hints import LocalExecutor
 from plans.engine.holding import preview_in_share
 from plans.engine.limits import request_owner
-from plans.engine.lost_commits import recover_lost_commit
+from plans.engine.start import StartContext
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, snapshot_of
 from plans.models import Plan, Step
 from plans.sessions.lists import require_no_session_list
@@ -48,7 +47,7 @@ from plans.store.plan_documents import removed_step_numbers
 from plans.store.requesters import Requester, RequesterIds
 from plans.store.selectors import may_control, plan_for
 from plans.store.statements import ClaimedStep
-from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction
+from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction, recover_lost_commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +287,7 @@ def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
     tx, claimed = direct.tx, _claim_new_step(direct, executor.owner)
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
     if direct.is_granted:
-        run = grants.start_granted(tx, _store_held_step(direct, claimed), direct.admission.preview)
+        run = holding.start_granted(tx, _store_held_step(direct, claimed), direct.admission.preview)
         if run is None:
             return _request_approval(direct, claimed)
     else:
@@ -325,4 +324,4 @@ def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
 
 def _request_approval(direct: _DirectCall, claimed: ClaimedStep) -> Call:
     reserve_slot(request_owner(direct.plan, direct.order))
-    return loop.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.preview)
+    return holding.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.preview)

@@ -23,7 +23,7 @@ from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
 from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
-from plans.engine import grants, limits, loop
+from plans.engine import holding, limits
 from plans.engine.calls import requesters_of
 from plans.engine.holding import preview_with_timeout
 from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
@@ -127,9 +127,9 @@ def _store(plan: PlanSnapshot, ahead: UpcomingStep, preview: Preview | None, by:
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
         if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
             raise Conflict("The step has changed.")
-        call = grants.store_as_held(tx, hold)
+        call = holding.store_as_held(tx, hold)
         waits.update(call=call)
-        return loop.open_approval_request(tx, hold, call, preview, early_by=by)
+        return holding.open_approval_request(tx, hold, call, preview, early_by=by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from catalog.inventory import snapshot
 from catalog.tools.registry import output_key_of
 from plans.documents import references
 from plans.engine import admission, calls, grants
-from plans.engine.situations import CallSituation, classify
+from plans.engine.admission import CallSituation, classify
 from plans.engine.work import PlanSnapshot, PreparedCall, load_snapshot
 from plans.models import MemoryItem, Plan, Step
 from plans.states import StepStatus, WaitingFor

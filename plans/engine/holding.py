@@ -1,26 +1,62 @@
-"""Previews with a timeout, each computed in its own thread, so a hanging tool cannot block a request.
+"""Held calls: their preview, their approval request, and their start once they are approved or a grant covers them.
 
-After a timeout the approval request is opened with a notice instead; the preview is computed again and compared before
-the call starts. A requester waits for few previews at once, so that others need not wait behind them.
+Previews run outside transactions. For requests of people and agents each runs in its own thread, so a hanging tool
+cannot block the request: after a timeout the approval request is opened with a notice instead. The preview is computed
+again and compared before the call starts. A requester waits for few previews at once, so that others need not wait
+behind them.
+
+A grant's use is counted with the start that it allows. A call started by a grant is treated like an approved one: it
+does not restart when its worker is lost, and repeating it needs a person.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import connection
 
+from approvals.errors import ApprovalExpired, Invalidated
+from approvals.grants import coverage
+from approvals.models import ApprovalRequest
+from approvals.requests import deadlines, lifecycle, start_check
+from approvals.requests import limits as request_limits
+from approvals.requests.digests import ApprovalBinding
+from approvals.requests.lifecycle import RequestProvenance
+from approvals.reviews.edits import summarise_edits
+from catalog.core.transactions import move
 from catalog.dispatch import pipeline
-from catalog.errors import RateLimited
-from catalog.models import Call
+from catalog.errors import Conflict, RateLimited
+from catalog.inventory import snapshot
+from catalog.models import Call, CallRequester
 from catalog.results import Preview
-from plans.engine import calls, loop
-from plans.engine.work import PlanSnapshot, PreparedCall, load_snapshot
+from catalog.states import CallStatus
+from plans.engine import admission, calls, grants, limits, start
+from plans.engine.admission import CallSituation, classify
+from plans.engine.calls import new_call, requesters_of
+from plans.engine.limits import defer_if_queue_full, request_owner
+from plans.engine.start import Permission, StartContext
+from plans.engine.work import (
+    ApprovedCall,
+    HeldCall,
+    PlanSnapshot,
+    PreparedCall,
+    RunningCall,
+    StaleApproval,
+    WorkItem,
+    WorkWithPreview,
+    load_snapshot,
+)
 from plans.models import Plan
+from plans.states import WaitingFor
+from plans.store import statements
+from plans.store.requesters import input_authors_of
+from plans.store.statements import StepWait
+from plans.store.transactions import PlanTransaction
 
 PREVIEWS_AT_ONCE = 4
 SLOT_WAIT_SECONDS = 1.0
@@ -49,18 +85,24 @@ class CallBusy(RateLimited):
         super().__init__(message, retry_after=BUSY_RETRY_SECONDS)
 
 
-def preview_in_share(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> Preview | None:
+def compute_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
+    """Compute the preview of a call. Raises ToolError if the tool refuses the call."""
+    context = calls.context_for_preview(plan, step_id, prepared)
+    return pipeline.preview_call(prepared.target.tool, prepared.arguments, context, secrets=prepared.secrets)
+
+
+def preview_in_share(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
     """Return the preview of a direct call as `preview_with_timeout` does. Raises CallBusy beyond its requester's share.
 
     A preview that timed out is not counted: its tool may never return.
     """
-    with _share_of(order):
-        return preview_with_timeout(plan, step_id, order)
+    with _share_of(prepared):
+        return preview_with_timeout(plan, step_id, prepared)
 
 
 @contextmanager
-def _share_of(order: PreparedCall) -> Iterator[None]:
-    asker = order.asker
+def _share_of(prepared: PreparedCall) -> Iterator[None]:
+    asker = prepared.asker
     owner = "" if asker is None else f"token {asker.token_id}" if asker.token_id else f"user {asker.user_id}"
     with _waiting_changed:
         if not _waiting_changed.wait_for(lambda: _waiting[owner] < PREVIEWS_PER_REQUESTER, SHARE_WAIT_SECONDS):
@@ -76,7 +118,7 @@ def _share_of(order: PreparedCall) -> Iterator[None]:
             _waiting_changed.notify_all()
 
 
-def preview_with_timeout(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> Preview | None:
+def preview_with_timeout(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
     """Return the preview of a call, or a notice if it timed out or no slot was free.
 
     Raises ToolError if the tool refuses the call.
@@ -84,9 +126,18 @@ def preview_with_timeout(plan: PlanSnapshot, step_id: int, order: PreparedCall) 
     if not _preview_slots.acquire(timeout=SLOT_WAIT_SECONDS):
         return Preview(TOO_MANY_PREVIEWS, "none")
     answer: Future[Preview | None] = Future()
-    work = (answer, plan, step_id, order)
+
+    def compute() -> None:
+        try:
+            answer.set_result(compute_preview(plan, step_id, prepared))
+        except BaseException as error:  # noqa: BLE001 - raised by answer.result()
+            answer.set_exception(error)
+        finally:
+            connection.close()
+            _preview_slots.release()
+
     # Daemon thread: a tool that never returns must not prevent the process from exiting.
-    threading.Thread(target=_compute, args=work, name="toolgate-preview", daemon=True).start()
+    threading.Thread(target=compute, name="toolgate-preview", daemon=True).start()
     try:
         return answer.result(pipeline.PREVIEW_SECONDS)
     except TimeoutError:
@@ -99,15 +150,128 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     Raises what `preview_with_timeout` and `prepare_call` raise.
     """
     plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
-    order = calls.prepare_call(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
-    return preview_with_timeout(plan, int(call.step_ref), replace(order, asker=calls.requester_ids_of(call)))
+    prepared = calls.prepare_call(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
+    return preview_with_timeout(plan, int(call.step_ref), replace(prepared, asker=calls.requester_ids_of(call)))
 
 
-def _compute(answer: "Future[Preview | None]", plan: PlanSnapshot, step_id: int, order: PreparedCall) -> None:
+def prepare(work: WorkWithPreview) -> PreparedCall:
+    """Return the call whose preview is needed before it is held or started. Raises ToolError."""
+    if isinstance(work, HeldCall):
+        return work.order
+    is_approved = isinstance(work, ApprovedCall)
+    return calls.prepare_stored_call(work.call) if is_approved else calls.prepare_replacement(work.call)
+
+
+def hold_or_start(
+    tx: PlanTransaction, work: WorkWithPreview, prepared: PreparedCall, preview: Preview | None
+) -> WorkItem | None:
+    """Start a call whose preview was computed, or store it with its approval request; no thread waits for a decision.
+
+    Returns the started call, or the next work on a step whose approval is no longer valid. Raises ToolError,
+    AuditUnavailable, and Conflict if the lease was lost.
+    """
+    if isinstance(work, ApprovedCall):
+        return _start_approved(tx, work, prepared, preview)
+    if isinstance(work, HeldCall):
+        run = start_granted(tx, work, preview)
+        if run is None and not defer_if_queue_full(tx, work, exactly=True):
+            store_held(tx, work, preview)
+        return run
+    lifecycle.invalidate(work.call.approval, reason=work.reason, drift=work.what)
+    admitted = admission.admit(StartContext(tx, work.plan, work.step), prepared, counted=True)
+    if isinstance(admitted, HeldCall):
+        store_held(tx, admitted, preview)
+        return None
+    return admitted
+
+
+def _start_approved(
+    tx: PlanTransaction, approved: ApprovedCall, prepared: PreparedCall, preview: Preview | None
+) -> RunningCall | StaleApproval | None:
+    """Consume the approval and start the call; None if the approval has expired, and its step has failed with it."""
+    call, target, state = approved.call, prepared.target, (preview.state_token or "") if preview else ""
+    binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
     try:
-        answer.set_result(loop.preview(plan, step_id, order))
-    except BaseException as error:  # noqa: BLE001 - raised by answer.result()
-        answer.set_exception(error)
-    finally:
-        connection.close()
-        _preview_slots.release()
+        approved_round = start_check.consume(call, binding, now=tx.now)
+    except ApprovalExpired:
+        deadlines.expire_if_due(call.approval, tx.now)
+        return None
+    except Invalidated as change:
+        snapshot.drop_snapshot()
+        return StaleApproval(approved.step, approved.plan, call, str(change), change.drift)
+    edited = summarise_edits(approved_round.request) if approved_round.number > 1 else None
+    context = StartContext(tx, approved.plan, approved.step)
+    return start.begin(context, prepared, call, Permission(state or None, edited))
+
+
+def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) -> RunningCall | None:
+    """Start a held call under a grant that covers it, in this transaction; None if no grant covers it now.
+
+    A call that was handed back before its handler began starts again on the same use of its grant, if that is still
+    valid. Raises Conflict if the step was taken over in the meantime, and BudgetExceeded.
+    """
+    prepared, plan, step = hold.order, hold.plan, hold.step
+    if prepared.target.grant_limits is None:
+        return None
+    # Without a grant a request is opened; its slot lock comes before the audit log's, which a grant's use takes.
+    request_limits.lock_slots(request_owner(plan, prepared))
+    limits.check_budget(tx.cursor, plan)
+    people = requesters_of(plan, prepared, step.pk)
+    candidate = grants.grant_query(plan, prepared, people, input_authors_of(step))
+    record: Callable[[Call], None] | None = None
+    if hold.call is not None and classify(hold.call) is CallSituation.GRANTED:
+        if not coverage.is_still_valid(hold.call, candidate, hold.rule, now=tx.now):
+            return None
+    else:
+        grant = coverage.consume_use(candidate, hold.rule, now=tx.now)
+        if grant is None:
+            return None
+
+        def record_use(call: Call) -> None:
+            CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
+            coverage.record_grant_use(grant, call, now=tx.now)
+
+        record = record_use
+
+    state = (preview.state_token or None) if preview else None
+    return start.begin(StartContext(tx, plan, step), prepared, hold.call, Permission(state, record=record))
+
+
+def store_held(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) -> Call:
+    """Store a held call, its requesters and its approval request. Raises Conflict if the lease was lost."""
+    call = store_as_held(tx, hold)
+    if not statements.release_step(tx.cursor, hold.step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now)):
+        raise Conflict("Another worker took over this step while its preview was computed.")
+    request = open_approval_request(tx, hold, call, preview)
+    tx.record(
+        "step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=request.public_id
+    )
+    return call
+
+
+def store_as_held(tx: PlanTransaction, hold: HeldCall) -> Call:
+    """Store the call as held; a call that was stored while a grant covered it becomes held."""
+    if hold.call is not None:
+        move(Call.objects.filter(pk=hold.call.pk), to=CallStatus.HELD)
+        return hold.call
+    call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
+    call.created_at = tx.now
+    statements.insert_call(tx.cursor, call)
+    calls.store_call_secrets(hold.order, hold.plan.ref, hold.step.step_id)
+    return call
+
+
+def open_approval_request(
+    tx: PlanTransaction, hold: HeldCall, call: Call, preview: Preview | None, *, early_by: User | None = None
+) -> ApprovalRequest:
+    """Store the requesters of a held call and open its approval request; `early_by` requested it before its step."""
+    people = requesters_of(hold.plan, hold.order, hold.step.pk)
+    if call.requested_by_id is not None:
+        people.add(call.requested_by_id)
+    rows = [CallRequester(call=call, user_id=person) for person in people]
+    CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
+    background = RequestProvenance(early_by, input_authors_of(hold.step))
+    request = lifecycle.open_request(call, rule=hold.rule, preview=preview, now=tx.now, provenance=background)
+    if hold.order.replaces is not None:
+        lifecycle.supersede(hold.order.replaces, request)
+    return request

@@ -44,6 +44,8 @@ from plans.store.transactions import PlanTransaction
 
 SPEND_CALL = (
     "UPDATE plans_plan SET calls_used = calls_used + 1 WHERE id = %s "
+    "AND (budget_calls IS NULL OR calls_used < budget_calls) "
+    "AND (budget_seconds IS NULL OR seconds_used < budget_seconds) "
     "RETURNING budget_calls - calls_used, budget_seconds - seconds_used"
 )
 SPEND_SECONDS = "UPDATE plans_plan SET seconds_used = seconds_used + %s WHERE id = %s"
@@ -69,11 +71,14 @@ def check_budget(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
 
 
 def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
-    """Count a started call, in the transaction of `check_budget`; return the remaining budget, None without one."""
+    """Count a started call and return the remaining budget, None for a plan without one. Raises BudgetExceeded."""
     if not plan.has_budget:
         return None
     cursor.execute(SPEND_CALL, [plan.pk])
-    calls, seconds = cursor.fetchone()
+    left = cursor.fetchone()
+    if left is None:
+        check_budget(cursor, plan)
+    calls, seconds = left
     return Budget(calls=calls, seconds=seconds)
 
 

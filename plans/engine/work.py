@@ -194,7 +194,9 @@ class StaleApproval:
     what: Drift
 
 
-WorkItem = RunningCall | RateLimitedCall | HeldCall | ApprovedCall | StaleApproval
+WorkWithPreview = HeldCall | ApprovedCall | StaleApproval
+"""Work that computes a preview before its transaction."""
+WorkItem = RunningCall | RateLimitedCall | WorkWithPreview
 READ_MEMORY = "SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND type = 'value'"
 
 

@@ -430,7 +430,7 @@ class ExecutorPool:
         worker.was_slow = False
         try:
             worker.turn = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.back)
-            work = work or loop.claim_work(plan_pk, owner=self.owner, turn=worker.turn)
+            work = work or loop.claim_work(plan_pk, owner=self.owner, time_slice=worker.turn)
             while work is not None:
                 worker.take(work)
                 self._taken.pop(work.step.pk, None)

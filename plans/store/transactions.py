@@ -15,20 +15,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from functools import wraps
+from time import monotonic, sleep
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from django.db import connection, transaction
+from django.conf import settings
+from django.db import Error, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from pydantic_core import to_json
 
 from catalog import signals
 from catalog.core import clock
 from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
+from catalog.core.transactions import is_unavailable, log_unexpected, retry_on_lock
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
 from catalog.rest.idempotency import record_done
 from catalog.signals import Fact
-from plans.models import Plan
+from plans.models import Event, Plan
 
 EVENT_TYPES = frozenset(
     {
@@ -58,6 +62,10 @@ LOCK_PLAN = (
     "SELECT clock_timestamp(), last_seq, has_agents FROM locked"
 )
 Listener = Callable[[str, int], None]
+ArgumentsP = ParamSpec("ArgumentsP")
+ResultT = TypeVar("ResultT")
+RETRY_SECONDS = 0.1
+"""Delay before the first retry while the database is away; doubled each time."""
 _thread_state = threading.local()
 _listeners: list[Listener] = []
 _step_end_handlers: list[Callable[["PlanTransaction"], None]] = []
@@ -294,14 +302,73 @@ def current_transaction(plan_ref: str) -> PlanTransaction | None:
 
 
 def latest_transaction() -> PlanTransaction | None:
-    """Return this thread's last plan transaction since `forget_latest_transaction`, whether or not it has ended."""
+    """Return this thread's last plan transaction inside `recover_lost_commit`, whether or not it has ended."""
     tx: PlanTransaction | None = getattr(_thread_state, "latest", None)
     return tx
 
 
-def forget_latest_transaction() -> None:
-    """Forget this thread's last plan transaction."""
-    _thread_state.latest = None
+def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
+    """Decorate a function that is one plan transaction to return its `result` if the commit went unanswered.
+
+    Raises what `act` raised if nothing was committed, or if that could not be found out within half a lease.
+    """
+
+    @wraps(act)
+    def do_it(*args: ArgumentsP.args, **kwargs: ArgumentsP.kwargs) -> ResultT:
+        _thread_state.latest = None
+        try:
+            return act(*args, **kwargs)
+        except Error as error:
+            tx = latest_transaction()
+            if connection.in_atomic_block or not is_unavailable(error) or tx is None or not tx.last_seq:
+                raise  # the commit had not begun
+            log_unexpected(error)
+            connection.close()
+            if not retry_while_database_is_away(lambda: _was_committed(tx)):
+                raise
+            tx.run_after_commit()
+            return cast("ResultT", tx.result)
+
+    return do_it
+
+
+def retry_while_database_is_away(act: Callable[[], ResultT]) -> ResultT:
+    """Repeat `act` while the database is unavailable, for at most half a lease. Raises its last error."""
+    ends, pause = monotonic() + settings.TOOLGATE_LEASE_SECONDS / 2, RETRY_SECONDS
+    while True:
+        try:
+            return act()
+        except Error as error:
+            if not is_unavailable(error) or monotonic() + pause > ends:
+                raise
+            log_unexpected(error)
+        connection.close()
+        sleep(pause)
+        pause *= 2
+
+
+@retry_on_lock
+def _was_committed(tx: PlanTransaction) -> bool:
+    """Return whether the transaction's last event is stored; with the plan locked, it cannot appear later."""
+    kind = tx.rows[-1][0]
+    with plan_transaction(tx.plan_pk, tx.plan_ref):
+        return Event.objects.filter(plan=tx.plan_pk, seq=tx.last_seq, at=tx.now, type=kind).exists()
+
+
+def transact(plan_pk: int, plan_ref: str, act: Callable[[PlanTransaction], ResultT]) -> ResultT:
+    """Run `act` in a transaction of the plan and return its result, also if the commit's answer was lost.
+
+    Repeats the transaction after a deadlock, and waits for locks longer than a frozen process can hold them.
+    """
+
+    @recover_lost_commit
+    @retry_on_lock
+    def run() -> ResultT:
+        with plan_transaction(plan_pk, plan_ref) as tx:
+            tx.result = result = act(tx)
+        return result
+
+    return run()
 
 
 def record_fact_event(sender: object, *, fact: Fact, **kwargs: Any) -> None:

@@ -17,9 +17,17 @@ ELSEWHERE = {
 }
 
 
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of the functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef):
+            yield node
+            yield from own_nodes(node)
+
+
 def opens(function: ast.AST) -> bool:
     """Return whether a function's body opens a plan transaction."""
-    items = [item.context_expr for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items]
+    items = [item.context_expr for node in own_nodes(function) if isinstance(node, ast.With) for item in node.items]
     return any(isinstance(item, ast.Call) and getattr(item.func, "id", "") in OPENING for item in items)
 
 

@@ -133,7 +133,7 @@ def test_plans_are_served_round_robin(stage, ada, monkeypatch):
     while not have_ended(small):
         plan_pk, turn = hints.get_nowait(), TimeSlice("tests")
         assert isinstance(plan_pk, int)
-        work = loop.claim_work(plan_pk, owner="tests", turn=turn)
+        work = loop.claim_work(plan_pk, owner="tests", time_slice=turn)
         while work is not None:
             work = loop.advance(work, turn)
     assert 0 < len(stage.values("keeping")) <= INLINE_STEPS

@@ -81,7 +81,7 @@ def test_worker_that_stops_while_waiting_for_a_plan_claims_nothing(stage, ada, s
     plan = make_plan(ada, act(1))
     stopping.set()
     del hints[:]
-    assert loop.claim_work(plan.pk, owner="tests", turn=TimeSlice("tests", stopping=stopping)) is None
+    assert loop.claim_work(plan.pk, owner="tests", time_slice=TimeSlice("tests", stopping=stopping)) is None
     assert (step_of(plan).status, hints) == ("pending", [1])
 
 

@@ -46,10 +46,10 @@ def has_ended(plan: Plan) -> bool:
 def test_a_thread_that_dies_is_replaced(executor, stage, ada, monkeypatch, end):
     deaths, claim = [end] * 3, loop.claim_work
 
-    def die_first(plan_pk, *, owner, turn):
+    def die_first(plan_pk, *, owner, time_slice):
         if deaths:
             raise deaths.pop()
-        return claim(plan_pk, owner=owner, turn=turn)
+        return claim(plan_pk, owner=owner, time_slice=time_slice)
 
     monkeypatch.setattr(loop, "claim_work", die_first)
     plan = make_plan(ada, act(1))

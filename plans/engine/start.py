@@ -1,0 +1,82 @@
+"""The start of a call, in the transaction that decides on it: the one place where a call begins to run.
+
+Admission (`plans.engine.admission`) and holding (`plans.engine.holding`) decide that a call may start. `begin` stores
+the start; the handler runs after the commit.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+
+from approvals.reviews.edits import EditSummary
+from catalog.errors import Conflict, ToolError
+from catalog.models import Call
+from catalog.states import CallStatus
+from plans.engine import limits
+from plans.engine.calls import new_call, new_lease, store_call_secrets
+from plans.engine.work import PlanSnapshot, PreparedCall, RunningCall
+from plans.store import statements
+from plans.store.statements import ClaimedStep
+from plans.store.transactions import PlanTransaction, record_call_event
+
+
+@dataclass(frozen=True, slots=True)
+class StartContext:
+    """A claimed step to begin, with its open plan transaction."""
+
+    tx: PlanTransaction
+    plan: PlanSnapshot
+    step: ClaimedStep
+    just_claimed: bool = False
+    """The step was claimed in this transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What an approval or a grant gives a call when it starts; a call that the gate allows needs none."""
+
+    target_state: str | None = None
+    """The state of the target in the preview, which a tool compares when it writes."""
+    edited: EditSummary | None = None
+    """The edits that reviewers made before they approved."""
+    record: Callable[[Call], object] | None = None
+    """Records the use of a grant, once the call is stored."""
+
+
+ALLOWED = Permission()
+
+
+def begin(
+    start: StartContext, prepared: PreparedCall, call: Call | None = None, permission: Permission = ALLOWED
+) -> RunningCall:
+    """Start a call: store its fencing token, attempt, time and event, and count it against the plan's budget.
+
+    `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval or grant.
+    Raises BudgetExceeded, ToolError if the stored call was settled, and Conflict if another worker took over the step.
+    """
+    tx, plan, step = start.tx, start.plan, start.step
+    if not start.just_claimed and not statements.renew_lease(
+        tx.cursor, step, until=new_lease(step.claimed_by, tx).until
+    ):
+        raise Conflict("Another worker took over this step before its call could start.")
+    budget = limits.spend_call(tx.cursor, plan)
+    is_new = call is None
+    if call is None:
+        call = new_call(plan, step.step_id, prepared, status=CallStatus.RUNNING)
+        call.created_at = tx.now
+    else:
+        call = copy(call)  # the transaction may be repeated after a deadlock
+    call.fence, call.attempt, call.started_at = step.attempt, call.attempt + 1, tx.now
+    if is_new:
+        if not statements.insert_step_call(tx.cursor, step, call, just_claimed=start.just_claimed):
+            raise Conflict("Another worker took over this step before its call could start.")
+        store_call_secrets(prepared, plan.ref, step.step_id)
+    else:
+        if not statements.start_call(tx.cursor, call.pk, fence=step.attempt, now=tx.now):
+            raise ToolError("The call was settled before it could start.")
+        if prepared.target.implementation_pk != call.implementation_id:  # the stored one is switched off
+            Call.objects.filter(pk=call.pk).update(implementation=prepared.target.implementation_pk)
+    if permission.record is not None:
+        permission.record(call)
+    record_call_event(tx, "call.started", call, level=prepared.level, attempt=call.attempt)
+    return RunningCall(step, plan, call, prepared, permission.target_state, budget, permission.edited)
