@@ -44,7 +44,7 @@ from plans.sessions.lists import require_no_session_list
 from plans.states import PlanStatus
 from plans.store import statements
 from plans.store.plan_documents import removed_step_numbers
-from plans.store.requesters import Requester, RequesterIds
+from plans.store.requesters import Requester
 from plans.store.selectors import may_control, plan_for
 from plans.store.statements import ClaimedStep
 from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction, recover_lost_commit
@@ -61,11 +61,10 @@ class Rehearsal:
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
     """Return what would happen to a call. Raises ToolError, and what `create_call` raises before it stores anything."""
-    asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
-    order = replace(calls.prepare_call(tool, dict(arguments)), asker=asker)
+    prepared = replace(calls.prepare_call(tool, dict(arguments)), asker=by.ids)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
-    verdict = gate(calls.facts_for_rules(order, plan))
-    return Rehearsal(order.target.tool.safety_level, verdict, preview_in_share(plan, 1, order))
+    verdict = gate(calls.facts_for_rules(prepared, plan))
+    return Rehearsal(prepared.target.tool.safety_level, verdict, preview_in_share(plan, 1, prepared))
 
 
 _SCALARS = (str, int, float, bool, type(None))
@@ -78,7 +77,7 @@ class CallOrder:
 
     `replaces` is the id of an ended call of the same tool and requester that this call replaces. `caller_ids` are
     passed unchanged to the tool in its context, values other than JSON scalars as text. They are stored with a plan of
-    one step, and ignored with a `plan_ref`.
+    one step, and ignored with a `plan_ref`. `prepared` is the call of a caller that has prepared it already.
     """
 
     tool: str
@@ -88,6 +87,7 @@ class CallOrder:
     plan_ref: str | None = None
     replaces: str | None = None
     caller_ids: Mapping[str, Any] = field(default_factory=dict)
+    prepared: PreparedCall | None = None
 
 
 def create_call(order: CallOrder, *, by: Requester) -> Call:
@@ -98,13 +98,17 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     accepts no more steps; Plan.DoesNotExist if the requester may not see it; NotAllowed if they may not control it.
     """
     ensure_not_restored()
-    asker = RequesterIds(by.user.pk, by.token.pk if by.token else None, by.via, by.session)
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
-    prepared = calls.prepare_call(order.tool, _arguments_of(order), plan_ref=plan.public_id, to_leave=True)
+    arguments = dict(order.arguments)
+    if order.query_type is not None:
+        arguments = {"query_type": order.query_type, "parameters": arguments}
+    prepared = calls.prepare_for_plan(order.tool, arguments, plan.public_id, order.prepared)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
-    admission = _admit(plan, replace(prepared, reason=redact_text(order.reason), asker=asker, replaces=old))
+    prepared = replace(prepared, reason=redact_text(order.reason), asker=by.ids, replaces=old)
+    facts = snapshot_of(plan)
+    admitted = _admit(facts, prepared)
     try:
-        return _store_alone(plan, admission) if order.plan_ref is None else _add_to_plan(plan, admission)
+        return _store(plan, facts, admitted, joins=order.plan_ref is not None)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
@@ -135,25 +139,6 @@ def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
     return old
 
 
-@recover_lost_commit
-@retry_on_deadlock
-def _store_alone(plan: Plan, admission: "_Admission") -> Call:
-    with new_plan_transaction(plan) as tx:
-        tx.record("plan.created")
-        tx.record("plan.started")
-        tx.result = call = _add_call(plan, tx, admission, step_id=1)
-    return call
-
-
-@recover_lost_commit
-@retry_on_deadlock
-def _add_to_plan(plan: Plan, admission: "_Admission") -> Call:
-    with plan_transaction(plan.pk, plan.public_id) as tx:
-        _check_open(plan)
-        tx.result = call = _add_call(plan, tx, admission, step_id=_next_step_id(plan))
-    return call
-
-
 def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
     plan = plan_for(by.user, by.token, plan_ref)
     if not may_control(by.user, by.token, plan):
@@ -173,17 +158,6 @@ def _plan_of_one(order: CallOrder, by: Requester) -> Plan:
     return plan
 
 
-def _next_step_id(plan: Plan) -> int:
-    last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
-    return max({last} | removed_step_numbers(plan)) + 1
-
-
-def _arguments_of(order: CallOrder) -> dict[str, Any]:
-    if order.query_type is None:
-        return dict(order.arguments)
-    return {"query_type": order.query_type, "parameters": dict(order.arguments)}
-
-
 def _check_open(plan: Plan) -> None:
     require_no_session_list(plan)
     plan.refresh_from_db(fields=["status", "can_modify", "paused_at", "calls_used", "seconds_used"])
@@ -198,130 +172,110 @@ def _check_open(plan: Plan) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Admission:
-    """Decision of the gate about a direct call, and the preview of a held one; computed outside the transaction."""
+class _AdmittedCall:
+    """A direct call that the gate allows or holds, and the preview of a held one; computed outside the transaction."""
 
-    order: PreparedCall
+    prepared: PreparedCall
     rule: Rule | None
     preview: Preview | None
     first: ApprovalRequest | None = None
     """The request for the same tool and arguments that people rejected earlier in this plan."""
 
 
-def _admit(plan: Plan, order: PreparedCall) -> _Admission:
-    verdict = gate(calls.facts_for_rules(order, snapshot_of(plan)))
+def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
+    verdict = gate(calls.facts_for_rules(prepared, plan))
     if isinstance(verdict, pipeline.Deny):
-        raise record_denial(verdict, snapshot_of(plan), order)
+        raise record_denial(verdict, plan, prepared)
     if isinstance(verdict, pipeline.Hold):
-        first = admission.rejected_request(plan.public_id, order) if plan.pk else None
+        first = admission.rejected_request(plan.ref, prepared) if plan.pk else None
         if first is not None:
-            return _Admission(order, verdict.terms, None, first)
-        if order.target.grant_limits is None:
-            check_pending_limit(request_owner(snapshot_of(plan), order))
-    if limits.is_rate_limited(order):
-        limits.count_call(order, snapshot_of(plan))
+            return _AdmittedCall(prepared, verdict.terms, None, first)
+        if prepared.target.grant_limits is None:
+            check_pending_limit(request_owner(plan, prepared))
+    if limits.is_rate_limited(prepared):
+        limits.count_call(prepared, plan)
     if not isinstance(verdict, pipeline.Hold):
-        return _Admission(order, None, None)
+        return _AdmittedCall(prepared, None, None)
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
-    preview = None if order.target.drifted else preview_in_share(snapshot_of(plan), 1, order)
-    return _Admission(order, verdict.terms, preview)
+    preview = None if prepared.target.drifted else preview_in_share(plan, 1, prepared)
+    return _AdmittedCall(prepared, verdict.terms, preview)
 
 
-@dataclass(frozen=True, slots=True)
-class _DirectCall:
-    """An admitted call, its step and the transaction that stores both; `is_granted`: held, but covered by a grant."""
+@recover_lost_commit
+@retry_on_deadlock
+def _store(plan: Plan, facts: PlanSnapshot, admitted: _AdmittedCall, *, joins: bool) -> Call:
+    """Store an admitted call as the step of a new plan, or as one more step of the plan that it joins."""
+    with plan_transaction(plan.pk, plan.public_id) if joins else new_plan_transaction(plan) as tx:
+        step_id = 1
+        if joins:
+            _check_open(plan)
+            last: int = plan.steps.aggregate(last=Max("step_id", default=0))["last"]
+            step_id = max({last} | removed_step_numbers(plan)) + 1
+        else:
+            tx.record("plan.created")
+            tx.record("plan.started")
+        name, parameters = admitted.prepared.target.tool.name, admitted.prepared.given_text
+        # Arguments of a call are literal, those of a plan's step may have references.
+        if plan.kind != Plan.Kind.CALL and "${" in parameters:
+            parameters = canonical_text(escape_references(json.loads(parameters)))
+        step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=parameters)
+        step.ready_at = tx.now
+        tx.result = call = _add_call(tx, replace(facts, pk=plan.pk), step, admitted)
+    return call
 
-    tx: PlanTransaction
-    plan: PlanSnapshot
-    admission: _Admission
-    step: Step
-    is_granted: bool
 
-    @property
-    def order(self) -> PreparedCall:
-        """The call to store."""
-        return self.admission.order
-
-
-def _add_call(plan: Plan, tx: PlanTransaction, admission: _Admission, *, step_id: int) -> Call:
-    """Add the step of a direct call: hold it, start it in this transaction, or leave it to an executor."""
-    order, facts = admission.order, snapshot_of(plan)
-    name, is_drifted, is_rejected = order.target.tool.name, order.target.drifted, admission.first is not None
-    parameters = order.given_text
-    if plan.kind != Plan.Kind.CALL and "${" in parameters:  # arguments of a call are literal, parameters of a step not
-        parameters = canonical_text(escape_references(json.loads(parameters)))
-    step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=parameters)
-    step.ready_at = tx.now
-    is_held = admission.rule is not None
-    is_granted = (
-        admission.rule is not None and not is_rejected and grants.is_covered_by_grant(facts, order, admission.rule)
-    )
-    direct = _DirectCall(tx, facts, admission, step, is_granted)
+def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall) -> Call:
+    """Store the step of a direct call: hold it, start it in this transaction, or leave it to an executor."""
+    prepared, rule, is_drifted = admitted.prepared, admitted.rule, admitted.prepared.target.drifted
+    is_granted = rule is not None and admitted.first is None and grants.is_covered_by_grant(plan, prepared, rule)
     # If the tool's code differs in this process, a process with the right code holds or starts the call.
-    if is_rejected or (is_held and not is_granted and not is_drifted):
-        return hold_direct_call(direct)
-    executor = None
+    if admitted.first is not None or (rule is not None and not is_granted and not is_drifted):
+        claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease("api", tx))
+        if admitted.first is not None:
+            return admission.refuse_as_before(StartContext(tx, plan, claimed), prepared, admitted.first)
+        return _request_approval(tx, plan, claimed, admitted)
     may_start = not is_drifted and not (is_granted and checkpoint_write_fault())
-    if may_start and limits.can_start_now(tx.cursor, name, plan.pk, joins=step_id > 1):
+    if may_start and limits.can_start_now(tx.cursor, step.tool, plan.pk, joins=step.step_id > 1):
         executor = hints.local_executor()
-    return enqueue_direct_call(direct) if executor is None else start_direct_call(direct, executor)
+        if executor is not None:
+            return _start(tx, plan, step, admitted, executor)
+    call = new_call(plan, step.step_id, prepared, status=CallStatus.CREATED)
+    call.created_at = tx.now
+    statements.insert_call(tx.cursor, call)
+    calls.store_call_secrets(prepared, plan.ref, step.step_id)
+    step.call = call
+    insert_row(tx.cursor, step)
+    hints.hint(plan.pk)
+    return call
 
 
-def hold_direct_call(direct: _DirectCall) -> Call:
-    """Store the call as held, with its approval request; reject it if people rejected the same call in its plan before.
-
-    Raises TooManyWaiting if no more requests may be pending.
-    """
-    claimed = _claim_new_step(direct, "api")
-    if direct.admission.first is not None:
-        start = StartContext(direct.tx, direct.plan, claimed)
-        return admission.refuse_as_before(start, direct.order, direct.admission.first)
-    return _request_approval(direct, claimed)
-
-
-def start_direct_call(direct: _DirectCall, executor: LocalExecutor) -> Call:
+def _start(
+    tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall, executor: LocalExecutor
+) -> Call:
     """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
 
     Holds the call if its grant was used up in the meantime. Raises Conflict if a policy changed in the meantime.
     """
-    tx, claimed = direct.tx, _claim_new_step(direct, executor.owner)
+    claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
-    if direct.is_granted:
-        run = holding.start_granted(tx, _store_held_step(direct, claimed), direct.admission.preview)
-        if run is None:
-            return _request_approval(direct, claimed)
+    if admitted.rule is not None:
+        held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule)
+        running_call = holding.start_granted(tx, held_call, admitted.preview)
+        if running_call is None:
+            return _request_approval(tx, plan, claimed, admitted)
     else:
-        work = admission.admit(StartContext(tx, direct.plan, claimed), direct.order, counted=True)
+        context = StartContext(tx, plan, claimed, just_claimed=True)
+        work = admission.admit(context, admitted.prepared, counted=True)
         if not isinstance(work, RunningCall):
             raise Conflict("A policy changed while this call was being stored. Call again.")
-        run = work
-    tx.on_commit(lambda: executor.take(run))
-    return run.call
+        running_call = work
+    tx.on_commit(lambda: executor.take(running_call))
+    return running_call.call
 
 
-def enqueue_direct_call(direct: _DirectCall) -> Call:
-    """Store the call with its ready step, for an executor to claim."""
-    tx, order, step = direct.tx, direct.order, direct.step
-    call = new_call(direct.plan, step.step_id, order, status=CallStatus.CREATED)
-    call.created_at = tx.now
-    statements.insert_call(tx.cursor, call)
-    calls.store_call_secrets(order, direct.plan.ref, step.step_id)
-    step.call = call
-    insert_row(tx.cursor, step)
-    hints.hint(direct.plan.pk)
-    return call
-
-
-def _claim_new_step(direct: _DirectCall, owner: str) -> ClaimedStep:
-    """Store the step and claim it for `owner`."""
-    return statements.insert_claimed_step(direct.tx.cursor, direct.step, calls.new_lease(owner, direct.tx))
-
-
-def _store_held_step(direct: _DirectCall, claimed: ClaimedStep) -> HeldCall:
-    assert direct.admission.rule is not None  # noqa: S101 (every held call has a rule)
-    return HeldCall(claimed, direct.plan, direct.order, direct.admission.rule)
-
-
-def _request_approval(direct: _DirectCall, claimed: ClaimedStep) -> Call:
-    reserve_slot(request_owner(direct.plan, direct.order))
-    return holding.store_held(direct.tx, _store_held_step(direct, claimed), direct.admission.preview)
+def _request_approval(tx: PlanTransaction, plan: PlanSnapshot, claimed: ClaimedStep, admitted: _AdmittedCall) -> Call:
+    """Store the call as held, with its approval request. Raises TooManyWaiting if no more requests may be pending."""
+    assert admitted.rule is not None  # noqa: S101 (every held call has a rule)
+    reserve_slot(request_owner(plan, admitted.prepared))
+    held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule)
+    return holding.store_held(tx, held_call, admitted.preview)

@@ -75,15 +75,27 @@ def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
 
 
 def prepare_call(
-    tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None, to_leave: bool = False
+    tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None
 ) -> PreparedCall:
     """Look up the tool, select its implementation and prepare the arguments; `kept` is a stored call's implementation.
 
-    With `to_leave`, code that differs from the catalog is accepted: the call is stored and left to a process that has
-    loaded the right code.
     Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and other ToolErrors.
     """
-    target = _find_target(tool_name, plan_ref, kept, to_leave=to_leave)
+    target = _find_target(tool_name, plan_ref, kept)
+    return _sealed(target, prepare_arguments(target.tool, arguments))
+
+
+def prepare_for_plan(
+    tool_name: str, arguments: Mapping[str, Any], plan_ref: str = "", known: PreparedCall | None = None
+) -> PreparedCall:
+    """Prepare a direct call like `prepare_call`, and accept code that differs from the catalog.
+
+    Such a call is stored and left to a process that has loaded the right code. `known` is the same call, prepared
+    before its plan was known: then only the implementation is selected, unless the tool has changed since.
+    """
+    target = _find_target(tool_name, plan_ref, None, to_leave=True)
+    if known is not None and known.target.tool is target.tool:
+        return replace(known, target=target)
     return _sealed(target, prepare_arguments(target.tool, arguments))
 
 

@@ -198,7 +198,7 @@ def _start_approved(
         return None
     except Invalidated as change:
         snapshot.drop_snapshot()
-        return StaleApproval(approved.step, approved.plan, call, str(change), change.drift)
+        return StaleApproval(approved.step, approved.plan, call, str(change), change.what)
     edited = summarise_edits(approved_round.request) if approved_round.number > 1 else None
     context = StartContext(tx, approved.plan, approved.step)
     return start.begin(context, prepared, call, Permission(state or None, edited))

@@ -99,9 +99,9 @@ def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], sess
     May take seconds: for the tool's preview, and while another thread stores the same call. Raises what `create_call`
     raises, and CallBusy.
     """
-    by, order = caller.requester(session), CallOrder(tool=name, arguments=arguments)
-    text = engine_calls.prepare_call(name, arguments, to_leave=True).text
-    likeness = likeness_of(name, text)
+    by, prepared = caller.requester(session), engine_calls.prepare_for_plan(name, arguments)
+    order = CallOrder(tool=name, arguments=arguments, prepared=prepared)
+    likeness = likeness_of(name, prepared.text)
     try:
         # Threads of all processes: the second finds the call that the first stores.
         with exclusive(LockSpace.SAME_CALL, f"{caller.token.pk} {likeness} {session}", seconds=LOCK_SECONDS):

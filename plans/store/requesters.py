@@ -19,6 +19,16 @@ from plans.store.statements import ClaimedStep
 
 
 @dataclass(frozen=True, slots=True)
+class RequesterIds:
+    """The requester of a call by keys: person, token, interface and session."""
+
+    user_id: int
+    token_id: int | None
+    via: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class Requester:
     """A requester: person, token, interface (page, rest, mcp or shell) and named session."""
 
@@ -27,15 +37,10 @@ class Requester:
     via: str = "page"
     session: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class RequesterIds:
-    """The requester of a call by keys: person, token, interface and session."""
-
-    user_id: int
-    token_id: int | None
-    via: str
-    session: str
+    @property
+    def ids(self) -> RequesterIds:
+        """The requester by keys."""
+        return RequesterIds(self.user.pk, self.token.pk if self.token else None, self.via, self.session)
 
 
 def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:
