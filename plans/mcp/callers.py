@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -151,12 +150,12 @@ _held_threads = ThreadPoolExecutor(settings.MCP_HELD_THREADS, thread_name_prefix
 
 async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """Run a function that uses the database for some milliseconds."""
-    return await _run_in(_threads, function, *arguments)
+    return await asyncio.wrap_future(_submit(_threads, function, *arguments))
 
 
 async def in_call_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """Run a function that stores a call and waits a moment for it."""
-    return await _run_in(_call_threads, function, *arguments)
+    return await asyncio.wrap_future(_submit(_call_threads, function, *arguments))
 
 
 async def in_held_thread(caller: Caller, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
@@ -205,19 +204,15 @@ def _leave(token: int, share: _Share) -> None:
         _shares.pop(token, None)
 
 
-async def _run_in(pool: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    return await asyncio.wrap_future(_submit(pool, function, *arguments))
-
-
 def _submit(pool: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: Any) -> Future[ResultT]:
-    context = copy_context()  # the ids that tie log lines and plans to the request
-    return pool.submit(context.run, _with_connection, partial(function, *arguments))
+    """Run a function in a pool on a working connection, which is released afterwards."""
 
-
-def _with_connection(function: Callable[[], ResultT]) -> ResultT:
-    """Run a function on a working connection, and release the connection."""
-    close_old_connections()
-    try:
-        return function()
-    finally:
+    def run() -> ResultT:
         close_old_connections()
+        try:
+            return function(*arguments)
+        finally:
+            close_old_connections()
+
+    # The copy has the ids that tie log lines and plans to the request.
+    return pool.submit(copy_context().run, run)

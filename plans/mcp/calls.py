@@ -22,7 +22,7 @@ from catalog.core.locks import LockSpace, LockTimeout, exclusive
 from catalog.core.rows import JoinedReader, row_reader
 from catalog.errors import Conflict, ToolRemoved
 from catalog.inventory import snapshot
-from catalog.models import ApiToken, Call
+from catalog.models import Call
 from catalog.rest.authentication import check_scope
 from catalog.states import TERMINAL, CallStatus
 from plans.actions.call import CallOrder, create_call
@@ -84,13 +84,15 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     Raises MCPError for a tool that does not exist, NotAllowed, and what `create_call` raises.
     """
     check_scope(SCOPE, caller.user, caller.token)
-    target = snapshot.callable_tool(name)
-    if target is None and isinstance(missing := snapshot.missing_tool_error(name), ToolRemoved):
+    callable_tool = snapshot.callable_tool(name)
+    if callable_tool is None and isinstance(missing := snapshot.missing_tool_error(name), ToolRemoved):
         raise missing
-    if target is None or CATEGORY in target.tool.categories:
+    if callable_tool is None or CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     by = caller.requester(session)
-    return None if may_wait(target, by) else _read_soon(create_call(CallOrder(tool=name, arguments=arguments), by=by))
+    if may_wait(callable_tool, by):
+        return None
+    return _read_soon(create_call(CallOrder(tool=name, arguments=arguments), by=by))
 
 
 def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
@@ -102,10 +104,14 @@ def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], sess
     by, prepared = caller.requester(session), engine_calls.prepare_for_plan(name, arguments)
     order = CallOrder(tool=name, arguments=arguments, prepared=prepared)
     likeness = likeness_of(name, prepared.text)
+    own = ApprovalRequest.objects.filter(call__token=caller.token, call__session=session, likeness=likeness)
+    undecided = own.filter(call__status=CallStatus.HELD, status=RequestStatus.PENDING, is_early=False)
     try:
         # Threads of all processes: the second finds the call that the first stores.
         with exclusive(LockSpace.SAME_CALL, f"{caller.token.pk} {likeness} {session}", seconds=LOCK_SECONDS):
-            call = _undecided_duplicate(likeness, caller.token, session) or create_call(order, by=by)
+            unexpired = undecided.filter(expires_at__gt=clock.now()).select_related("call")
+            request = unexpired.order_by("-pk").first()
+            call = request.call if request is not None else create_call(order, by=by)
     except LockTimeout:
         raise CallBusy(SAME_CALL) from None
     return _read_soon(call)
@@ -115,19 +121,18 @@ def _read_soon(call: Call) -> CallState:
     return read_soon(call, lambda: state_of(call.public_id), lambda state: state.is_running)
 
 
-def _undecided_duplicate(likeness: str, token: ApiToken, session: str) -> Call | None:
-    """Return the call of this token and session with this likeness that nobody has decided."""
-    pending = ApprovalRequest.objects.filter(
-        likeness=likeness, status=RequestStatus.PENDING, expires_at__gt=clock.now(), is_early=False
-    )
-    own = pending.filter(call__token=token, call__session=session, call__status=CallStatus.HELD)
-    request = own.select_related("call").order_by("-pk").first()
-    return request.call if request is not None else None
-
-
 def state_of(call_id: str) -> CallState:
-    """Return the current state of a call, or of its replacement if its request was invalidated."""
-    call = _read_call(call_id)
+    """Return the current state of a call, or of its replacement if its request was invalidated.
+
+    Raises Call.DoesNotExist. One hand-written statement reads the call, its request and the text of its value for
+    models: the ORM took 0.5 ms to build it, in every call.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_call_statement(), [call_id])
+        row = cursor.fetchone()
+    if row is None:
+        raise Call.DoesNotExist
+    call = _call_reader().read(row)
     is_over = call.status in TERMINAL or call.status == CallStatus.OUTCOME_UNKNOWN
     if call.status == CallStatus.CANCELLED:
         current, goes_on = standing_in(call_id)
@@ -136,19 +141,6 @@ def state_of(call_id: str) -> CallState:
         is_over = not goes_on
     request = call.approval if hasattr(call, "approval") else None
     return CallState(call, request, results.ended_result(call, request) if is_over else None)
-
-
-def _read_call(public_id: str) -> Call:
-    """Return a call with its request and with the text of its value for models. Raises Call.DoesNotExist.
-
-    One hand-written statement: the ORM took 0.5 ms to build it, in every call.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(_call_statement(), [public_id])
-        row = cursor.fetchone()
-    if row is None:
-        raise Call.DoesNotExist
-    return _call_reader().read(row)
 
 
 @cache
@@ -182,10 +174,9 @@ def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:
     check_scope(SCOPE, caller.user, caller.token)
     if not PUBLIC_ID.fullmatch(approval_id):
         return None
-    own = Call.objects.filter(token=caller.token.pk)
-    named = own.filter(public_id=approval_id) if approval_id.startswith("call_") else None
-    found = named if named is not None else own.filter(approval__public_id=approval_id)
-    call_id = found.values_list("public_id", flat=True).first()
+    column = "public_id" if approval_id.startswith("call_") else "approval__public_id"
+    own = Call.objects.filter(token=caller.token.pk, **{column: approval_id})
+    call_id = own.values_list("public_id", flat=True).first()
     return state_of(call_id) if call_id is not None else None
 
 

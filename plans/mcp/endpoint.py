@@ -71,10 +71,15 @@ class McpEndpoint:
         try:
             await self._serve(scope, receive, send)
         except Refusal as refusal:
-            await answer(refusal, send)
+            error = {"code": refusal.code, "message": refusal.message}
+            body = json.dumps({"jsonrpc": "2.0", "id": refusal.request_id, "error": error}).encode()
+            length = (b"content-length", str(len(body)).encode())
+            headers = [(b"content-type", b"application/json"), length, *refusal.headers]
+            await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._manager is None:
+        if self._manager is None or self._cancellations is None:
             raise unavailable("This server is starting or stopping.")
         headers = headers_of(scope)
         check_scheme(scope, headers)
@@ -87,25 +92,21 @@ class McpEndpoint:
         if scope["method"] == "GET" and is_of_handshake_era(headers):
             await self._stream_changes(scope, headers, receive, send)
             return
-        message = None
+        message: dict[str, Any] = {}
         if scope["method"] == "POST":
             # The SDK parses the body again; it takes no parsed messages, and its own parser accepts more than we do.
             received = read_message(first.get("body", b""))
             message, scope[FAULT_KEY], first["body"] = received.content, received.fault, received.body
-        self._end_cancelled(caller, message)
+        params = message.get("params")
+        if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
+            # A client of the handshake era cancels a request by a notification, which is a request of its own.
+            self._cancellations.cancel(caller, params.get("requestId"))
         serve = partial(self._manager.handle_request, scope, replay(first, receive), send)
-        if isinstance(message, dict) and message.get("method") == LISTEN:
+        if message.get("method") == LISTEN:
             async with self._open_stream(scope) as stream:
                 await until_one_ends(serve(), stream.ended.wait())
         else:
             await serve()
-
-    def _end_cancelled(self, caller: Caller, message: Any) -> None:
-        """End the wait that a client of the handshake era cancels; its notification is a separate request."""
-        if isinstance(message, dict) and message.get("method") == "notifications/cancelled":
-            params = message.get("params")
-            if isinstance(params, dict) and self._cancellations is not None:
-                self._cancellations.cancel(caller, params.get("requestId"))
 
     async def _authenticate(self, headers: Mapping[str, str]) -> Caller:
         kind, _, text = headers.get("authorization", "").partition(" ")
@@ -163,15 +164,6 @@ def unauthorized(*, is_bearer: bool) -> Refusal:
     return Refusal(401, INVALID_REQUEST, f"{reason} {remedy}", (b"www-authenticate", challenge.encode()))
 
 
-async def answer(refusal: Refusal, send: Send) -> None:
-    """Send a refusal as a JSON-RPC error."""
-    error = {"code": refusal.code, "message": refusal.message}
-    body = json.dumps({"jsonrpc": "2.0", "id": refusal.request_id, "error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refusal.headers]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return the headers by lower-case name; repeated ones are joined with commas, as Django reads them."""
     headers: dict[str, str] = {}
@@ -208,9 +200,9 @@ def is_of_handshake_era(headers: Mapping[str, str]) -> bool:
     return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-def replay(first: Message, receive: Receive) -> Receive:
+def replay(message: Message, receive: Receive) -> Receive:
     """Return a `receive` that begins with a message that was received before."""
-    messages = [first]
+    messages = [message]
 
     async def receive_again() -> Message:
         return messages.pop() if messages else await receive()

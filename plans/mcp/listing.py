@@ -52,9 +52,9 @@ RESULT_TOOL = types.Tool(
 def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
     """Return one page of the tools that a caller may call, sorted by name. Raises MCPError for a bad cursor."""
     after = read_cursor(cursor)
-    offered = [(name, target) for name, target in _offered_tools(caller) if name > after]
+    offered = [(name, callable_tool) for name, callable_tool in _offered_tools(caller) if name > after]
     entries, page = _entries_of_snapshot(), offered[:PAGE_SIZE]
-    tools = [entries.entry(target) for _, target in page]
+    tools = [entries.entry(callable_tool) for _, callable_tool in page]
     next_cursor = cursor_after(page[-1][0]) if len(offered) > PAGE_SIZE else None
     return types.ListToolsResult(tools=tools, next_cursor=next_cursor)
 
@@ -62,8 +62,8 @@ def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
 def offered_list_digest(caller: Caller) -> str:
     """Return a digest of the whole list that a caller is offered: it changes if and only if the list does."""
     entries, digest = _entries_of_snapshot(), blake2b(digest_size=16)
-    for _, target in _offered_tools(caller):
-        digest.update(entries.digest(target))
+    for _, callable_tool in _offered_tools(caller):
+        digest.update(entries.digest(callable_tool))
     return digest.hexdigest()
 
 
@@ -83,23 +83,28 @@ class _Entries:
         self._entries: dict[int, types.Tool] = {}
         self._digests: dict[int, bytes] = {}
 
-    def entry(self, target: CallableTool | None) -> types.Tool:
+    def entry(self, callable_tool: CallableTool | None) -> types.Tool:
         """Return the entry of a tool."""
-        if target is None:
+        if callable_tool is None:
             return RESULT_TOOL
-        known = self._entries.get(target.tool_pk)
+        known = self._entries.get(callable_tool.tool_pk)
         if known is None:
-            known = self._entries[target.tool_pk] = _build_entry(target)
+            tool = callable_tool.tool
+            form = mcp_form(tool.name, tool, title=tool.title, hints=tool.hints)
+            form.pop("outputSchema", None)
+            output = listed_output_schema(tool.output_schema)
+            form |= {"outputSchema": output} if output is not None else {}
+            known = self._entries[callable_tool.tool_pk] = types.Tool.model_validate(form, by_name=False)
         return known
 
-    def digest(self, target: CallableTool | None) -> bytes:
+    def digest(self, callable_tool: CallableTool | None) -> bytes:
         """Return a digest of the entry of a tool."""
-        if target is None:
+        if callable_tool is None:
             return b""
-        known = self._digests.get(target.tool_pk)
+        known = self._digests.get(callable_tool.tool_pk)
         if known is None:
-            text = self.entry(target).model_dump_json(by_alias=True)
-            known = self._digests[target.tool_pk] = blake2b(text.encode(), digest_size=16).digest()
+            text = self.entry(callable_tool).model_dump_json(by_alias=True)
+            known = self._digests[callable_tool.tool_pk] = blake2b(text.encode(), digest_size=16).digest()
         return known
 
 
@@ -114,24 +119,17 @@ def _entries_of_snapshot() -> _Entries:
     return entries
 
 
-def _build_entry(target: CallableTool) -> types.Tool:
-    form = mcp_form(target.tool.name, target.tool, title=target.tool.title, hints=target.tool.hints)
-    form.pop("outputSchema", None)
-    output = listed_output_schema(target.tool.output_schema)
-    return types.Tool.model_validate(form | ({"outputSchema": output} if output is not None else {}), by_name=False)
-
-
-def may_wait(target: CallableTool, by: Requester) -> bool:
+def may_wait(callable_tool: CallableTool, by: Requester) -> bool:
     """Return whether a call of the tool may have to wait for approval."""
-    return can_require_approval(facts_without_arguments(target, by))
+    return can_require_approval(facts_without_arguments(callable_tool, by))
 
 
 def input_schema_of(name: str) -> Mapping[str, Any] | None:
     """Return the input schema of a tool from the snapshot in memory; None for an unknown tool."""
     if name == APPROVAL_RESULT:
         return RESULT_TOOL.input_schema
-    target = snapshot.last_read(name)
-    return target.tool.input_schema if target is not None else None
+    callable_tool = snapshot.last_read(name)
+    return callable_tool.tool.input_schema if callable_tool is not None else None
 
 
 def cursor_after(name: str) -> str:

@@ -88,12 +88,12 @@ def _check_envelope(content: Any) -> None:
         raise Refusal(400, INVALID_REQUEST, fault, request_id=request_id)
 
 
-def _read_malformed(body: bytes, error: MalformedJSON) -> ReceivedMessage:
+def _read_malformed(body: bytes, malformed: MalformedJSON) -> ReceivedMessage:
     """Return a call without its malformed arguments. Raises Refusal for any other message, with its id if it has one.
 
     The agent wrote the arguments, and its client the rest: a result reaches the agent, an error often only the client.
     """
-    refusal = Refusal(400, PARSE_ERROR, f"Parse error: {error}")
+    refusal = Refusal(400, PARSE_ERROR, f"Parse error: {malformed}")
     try:
         content = _lenient_decoder.decode(body.decode(errors="surrogateescape"))
     except (ValueError, RecursionError):
@@ -110,31 +110,23 @@ def _read_malformed(body: bytes, error: MalformedJSON) -> ReceivedMessage:
         check_json(content)
     except MalformedJSON:
         raise refusal from None
-    return ReceivedMessage(content, json.dumps(content).encode(), _fault_in(arguments, error))
-
-
-def _fault_in(arguments: object, error: MalformedJSON) -> MalformedJSON:
-    """Return the error with its path in the arguments where there is one: the strict parser only knows lines."""
+    fault = malformed
     try:
         check_json(arguments)
     except MalformedJSON as found:
-        # A repeated key is found as an object that is not JSON; bytes that are not UTF-8 as lone surrogates.
-        return error if found.code == "not_json" or error.code == "invalid_utf8" else found
-    return error
+        # It has the path in the arguments; the strict parser only knows lines. But a repeated key is found as an
+        # object that is not JSON, and bytes that are not UTF-8 as lone surrogates.
+        if found.code != "not_json" and malformed.code != "invalid_utf8":
+            fault = found
+    return ReceivedMessage(content, json.dumps(content).encode(), fault)
 
 
 class _RepeatedKeys(dict[str, Any]):
     """An object in which a key appears twice; `check_json` refuses it."""
 
 
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    return members if len(members) == len(pairs) else _RepeatedKeys(members)
-
-
-def _integer_of(text: str) -> int:
+_lenient_decoder = json.JSONDecoder(
+    object_pairs_hook=lambda pairs: (dict if len(dict(pairs)) == len(pairs) else _RepeatedKeys)(pairs),
     # Python's int() refuses very long digit strings with an error of its own.
-    return int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
-
-
-_lenient_decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer_of)
+    parse_int=lambda text: int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1,
+)

@@ -22,7 +22,7 @@ from catalog.core.canonical_json import format_utc
 from catalog.core.content import OWN_KEYS, described_block, holds_json, says, text_of
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call, ToolVersion
-from catalog.rest.problems import ProblemDetails, problem_for
+from catalog.rest.problems import problem_for
 from catalog.results import NO_MESSAGE, STANDARD_FIELDS, TRUNCATION_MARK, ResultWarning, render_value
 from catalog.schemas import compile_schema
 from catalog.states import CallStatus
@@ -143,7 +143,9 @@ def ended_result(call: Call, request: ApprovalRequest | None) -> types.CallToolR
     """Return the result of a call that has ended, or whose outcome is unknown."""
     if call.status == CallStatus.COMPLETED:
         return _completed(call)
-    status = _status_of(call, request)
+    status = str(call.status)
+    if request is not None and call.started_at is None and request.status in ENDED_WITHOUT_RUN:
+        status = ENDED_WITHOUT_RUN[RequestStatus(request.status)]
     reason = UNKNOWN_OUTCOME if call.status == CallStatus.OUTCOME_UNKNOWN else reason_of(call)
     facts: dict[str, Any] = {"status": status, "error": reason}
     if request is not None:
@@ -152,12 +154,6 @@ def ended_result(call: Call, request: ApprovalRequest | None) -> types.CallToolR
         blocks = [*content_blocks(call), json_block(facts)]
         return types.CallToolResult(content=blocks, is_error=True)
     return result(reason, facts, is_error=True)
-
-
-def _status_of(call: Call, request: ApprovalRequest | None) -> str:
-    if request is not None and call.started_at is None and request.status in ENDED_WITHOUT_RUN:
-        return ENDED_WITHOUT_RUN[RequestStatus(request.status)]
-    return str(call.status)
 
 
 def reason_of(call: Call) -> str:
@@ -176,17 +172,21 @@ def _completed(call: Call) -> types.CallToolResult:
         return _hidden(message, notes, schema)
     structured = _structured_content(call, response, schema)
     warnings = call.warnings_json
-    if structured is not None and not warnings and not _fits(structured, schema):
-        warnings = [ResultWarning("output_schema", "The result does not match the tool's output schema.").as_json()]
+    if structured is not None and schema is not None and not warnings:
+        value = structured if schema.get("type") == "object" else structured.get("result")
+        if compile_schema(schema).problems(value):
+            warnings = [ResultWarning("output_schema", "The result does not match the tool's output schema.").as_json()]
     if warnings and structured is not None:
-        structured = _with_warnings(structured, warnings)
+        structured = {"result": structured} if "warnings" in structured else structured
+        structured = {**structured, "warnings": [*warnings]}
     elif warnings:
         notes += [each["message"] for each in warnings]
     blocks: list[Any] = content_blocks(call)
     if not blocks and not message:
         message = _value_text(call, structured) or ("" if call.content else NO_MESSAGE)
     blocks = [*([text_block(message)] if message else []), *blocks]
-    if structured is not None and not _is_held(structured, blocks):
+    texts = [{"type": "text", "text": each.text} for each in blocks if isinstance(each, types.TextContent)]
+    if structured is not None and not holds_json(texts, structured):
         blocks.append(json_block(structured))
     blocks += [text_block(each) for each in notes]
     return types.CallToolResult(content=blocks, structured_content=structured)
@@ -204,21 +204,19 @@ def _hidden(message: str, notes: Sequence[str], schema: Schema | None) -> types.
 
 def content_blocks(call: Call) -> list[types.ContentBlock]:
     """Return the content blocks of a call as it received them; what was not kept in full says so."""
-    return [_content_block(each) for each in complete_blocks(call)]
-
-
-def _content_block(block: dict[str, Any]) -> types.ContentBlock:
-    """Return a stored block in the form of the SDK; one of a type that MCP does not know is its JSON as text."""
-    text = text_of(block)
-    if block.get("cut") and text is None:
-        return text_block(f"[{described_block(block)}]")
-    plain = {name: each for name, each in block.items() if name not in OWN_KEYS}
-    if block.get("cut"):
-        return text_block(f"{text}{TRUNCATION_MARK}")
-    try:
-        return _BLOCK.validate_python(plain, by_name=False)
-    except ValidationError:
-        return json_block(plain)
+    blocks: list[types.ContentBlock] = []
+    for block in complete_blocks(call):
+        if block.get("cut"):
+            text = text_of(block)
+            shown = f"[{described_block(block)}]" if text is None else f"{text}{TRUNCATION_MARK}"
+            blocks.append(text_block(shown))
+            continue
+        plain = {name: each for name, each in block.items() if name not in OWN_KEYS}
+        try:
+            blocks.append(_BLOCK.validate_python(plain, by_name=False))
+        except ValidationError:  # a type that MCP does not know
+            blocks.append(json_block(plain))
+    return blocks
 
 
 _BLOCK: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
@@ -239,19 +237,6 @@ def _structured_content(call: Call, response: Mapping[str, Any], schema: Schema 
     return structured_value(response, schema)
 
 
-def _fits(structured: Mapping[str, Any], schema: Schema | None) -> bool:
-    """Return whether structured content fits the output schema that its tool is listed with."""
-    if schema is None:
-        return True
-    value = structured if schema.get("type") == "object" else structured.get("result")
-    return not compile_schema(schema).problems(value)
-
-
-def _with_warnings(structured: dict[str, Any], warnings: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    whole = {"result": structured} if "warnings" in structured else structured
-    return {**whole, "warnings": [*warnings]}
-
-
 def _value_text(call: Call, structured: Mapping[str, Any] | None) -> str:
     """Return the value of a call as models read it; empty without one."""
     if hasattr(call, "model_text"):
@@ -263,12 +248,6 @@ def _value_text(call: Call, structured: Mapping[str, Any] | None) -> str:
         results = structured["results"]
         value = results[0] if len(results) == 1 else results or None
     return render_value(value)
-
-
-def _is_held(structured: object, blocks: Sequence[types.ContentBlock]) -> bool:
-    """Return whether a text block holds structured content as JSON."""
-    texts = [{"type": "text", "text": each.text} for each in blocks if isinstance(each, types.TextContent)]
-    return holds_json(texts, structured)
 
 
 @lru_cache(maxsize=4_096)
@@ -348,7 +327,13 @@ def refusal(error: Exception) -> types.CallToolResult | None:
     if problem.status >= 500:
         log_unexpected(error)
     message = error.user_message() if hasattr(error, "user_message") else problem.detail
-    return result(message, _refusal_facts(problem, error), is_error=True)
+    document = problem.as_json()
+    facts = {"error": document["type"].rpartition(":")[2], "message": problem.detail}
+    facts |= {name: document[name] for name in ("errors", "policy") if document.get(name)}
+    retry_after = getattr(error, "retry_after", None) or (problem.headers or {}).get("Retry-After")
+    if retry_after:
+        facts["retry_after"] = int(retry_after)
+    return result(message, facts, is_error=True)
 
 
 def refusal_reason(error: Exception) -> str:
@@ -359,13 +344,3 @@ def refusal_reason(error: Exception) -> str:
     if problem.errors:
         return f"Invalid parameters: {', '.join(each['path'] for each in problem.errors if each['path']) or 'all'}."
     return problem.detail
-
-
-def _refusal_facts(problem: ProblemDetails, error: Exception) -> dict[str, Any]:
-    document = problem.as_json()
-    facts = {"error": document["type"].rpartition(":")[2], "message": problem.detail}
-    facts |= {name: document[name] for name in ("errors", "policy") if document.get(name)}
-    retry_after = getattr(error, "retry_after", None) or (problem.headers or {}).get("Retry-After")
-    if retry_after:
-        facts["retry_after"] = int(retry_after)
-    return facts

@@ -26,7 +26,6 @@ from plans.mcp.callers import (
     in_thread,
     session_of,
 )
-from plans.mcp.calls import CallState
 from plans.mcp.waiting import usual_seconds, wait_for_end, wait_for_people
 
 INSTRUCTIONS = (
@@ -124,14 +123,10 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
         return refused
     if state.result is None and state.is_held and tasks.is_declared(context):
         return tasks.created_task(state)
-    return await _after_wait(context, state, usual_seconds(context))
-
-
-async def _after_wait(context: Context, state: CallState, seconds: float) -> types.CallToolResult:
     if state.result is None and not state.is_held:
         state = await wait_for_end(context, state)
     if state.result is None and state.is_held:
-        state = await wait_for_people(context, state, seconds)
+        state = await wait_for_people(context, state, usual_seconds(context))
     return state.result or state.interim_result
 
 

@@ -15,7 +15,7 @@ from approvals.states import RequestStatus
 from catalog.core.canonical_json import format_utc
 from catalog.states import CallStatus
 from plans.mcp import calls
-from plans.mcp.callers import Caller, Context, caller_of, in_thread
+from plans.mcp.callers import Context, caller_of, in_thread
 from plans.mcp.calls import CallState
 from plans.mcp.results import reason_of
 
@@ -109,12 +109,7 @@ async def _own_task(context: Context, task_id: str) -> CallState:
     if not is_declared(context):
         message = f"This request does not declare the extension {EXTENSION}."
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message)
-    state = await in_thread(_held_call, caller_of(context), task_id)
-    if state is None:
+    state = await in_thread(calls.state_of_approval, caller_of(context), task_id)
+    if state is None or not state.is_held:
         raise MCPError(types.INVALID_PARAMS, "There is no such task of this token.")
     return state
-
-
-def _held_call(caller: Caller, task_id: str) -> CallState | None:
-    state = calls.state_of_approval(caller, task_id)
-    return state if state is not None and state.is_held else None

@@ -19,7 +19,6 @@ from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed
 from catalog.core.asgi import measure_as
 from catalog.core.transactions import is_unavailable, log_unexpected
-from catalog.models import LearntWait
 from plans.live.broadcast import BroadcastChannel
 from plans.live.waits import until_one_ends, until_settled
 from plans.mcp import calls
@@ -152,8 +151,10 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
                 _record_hang_up(_key(caller, context.request_id), wait, client, monotonic() - began)
             raise
     # A short poll shows nothing of the client's patience, nor does a wait that a cancellation or our shutdown ended.
-    if known is not None and not wait.over.is_set() and monotonic() - began >= _learnt_patience(known):
-        _record_later(learnt_waits.record_answered, caller.token.pk, client)
+    if known is not None and not wait.over.is_set():
+        patience = known.cut_off_after if known.seconds is None else known.seconds
+        if monotonic() - began >= (patience or 0.0):
+            _record_later(learnt_waits.record_answered, caller.token.pk, client)
     return state
 
 
@@ -178,11 +179,6 @@ def _record_hang_up(key: WaitKey, wait: Wait, client: str, seconds: float) -> No
     _keep(record())
 
 
-def _learnt_patience(known: LearntWait) -> float:
-    """Return the seconds after which a wait shows that the client is more patient than was learnt."""
-    return (known.seconds if known.seconds is not None else known.cut_off_after) or 0.0
-
-
 async def wait_for_end(context: Context, state: CallState) -> CallState:
     """Wait until a running call has ended or must be approved after all. Raises MCPError if the token ends."""
     measure_as(scope_of(context), "mcp-wait")
@@ -190,16 +186,16 @@ async def wait_for_end(context: Context, state: CallState) -> CallState:
         return await _wait(context, state, float("inf"), wait.over)
 
 
-async def _wait(context: Context, state: CallState, ends: float, over: asyncio.Event) -> CallState:
+async def _wait(context: Context, state: CallState, ends: float, end_event: asyncio.Event) -> CallState:
     """Wait in slices; after each, verify the token and report progress. End early if the call becomes held."""
     caller, began, was_held = caller_of(context), monotonic(), state.is_held
-    while state.result is None and (left := ends - monotonic()) > 0 and not over.is_set():
+    while state.result is None and (left := ends - monotonic()) > 0 and not end_event.is_set():
         if state.is_held and not was_held:
             break
         sliced = monotonic()
         await context.session.report_progress(round(sliced - began, 1), None, state.message)
         try:
-            await until_one_ends(until_settled(state.call.public_id, min(left, CHECK_SECONDS)), over.wait())
+            await until_one_ends(until_settled(state.call.public_id, min(left, CHECK_SECONDS)), end_event.wait())
             state = await in_thread(calls.check_call, caller, state.call.public_id)
         except (TokenEnded, NotAllowed):
             raise MCPError(UNAUTHORIZED, "This token is no longer valid; the call itself goes on.") from None
@@ -211,7 +207,7 @@ async def _wait(context: Context, state: CallState, ends: float, over: asyncio.E
             # A voided call has ended and its replacement does not exist yet: waiting for its end returns at once.
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS):
-                    await over.wait()
+                    await end_event.wait()
     return state
 
 
