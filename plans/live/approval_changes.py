@@ -71,29 +71,29 @@ STATE_COLUMNS = (
 """Columns of a snapshot: identity, expiry, and the state whose change is reported."""
 
 
-def take_snapshot(before: QueueSnapshot | None = None) -> tuple[QueueSnapshot, ChangeBatch]:
-    """Return a consistent snapshot of the requests, and the changes since the snapshot `before`."""
-    with read_snapshot():
-        return _take_snapshot(before)
-
-
-def _take_snapshot(before: QueueSnapshot | None) -> tuple[QueueSnapshot, ChangeBatch]:
-    condition = Q(status__in=OPEN) | Q(public_id__in=before.seen if before else ())
-    if before is not None:
-        condition |= Q(pk__gt=before.newest)
-    requests = ApprovalRequest.objects.filter(condition).exclude(_never_announced(before))
-    rows = list(requests.values_list(*STATE_COLUMNS))
+@read_snapshot()
+def take_snapshot(last_snapshot: QueueSnapshot | None = None) -> tuple[QueueSnapshot, ChangeBatch]:
+    """Return a consistent snapshot of the requests, and the changes since the last one."""
+    is_known = Q(public_id__in=last_snapshot.seen if last_snapshot else ())
+    condition = Q(status__in=OPEN) | is_known
+    if last_snapshot is not None:
+        condition |= Q(pk__gt=last_snapshot.newest)
+    # Changes of early requests are not reported before they are announced.
+    unannounced = Q(is_early=True) & ~(is_known | Q(status=RequestStatus.PENDING, ready_at__isnull=False))
+    rows = list(ApprovalRequest.objects.filter(condition).exclude(unannounced).values_list(*STATE_COLUMNS))
     newest = max([row[0] for row in rows], default=0)
-    if before is None:
+    if last_snapshot is None:
         newest = ApprovalRequest.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-    laid_over = _related_rows()
-    found = {
-        row[1]: RequestState(row[2], (row[4:], *(each.get(row[0]) for each in laid_over)), row[3])
-        for row in sorted(rows)
+    related = _related_rows()
+    states = {
+        row[1]: RequestState(row[2], (row[4:], *(each.get(row[0]) for each in related)), row[3]) for row in sorted(rows)
     }
-    seen = {public_id: each for public_id, each in found.items() if each.status in OPEN}
-    now = QueueSnapshot(seen, max(newest, before.newest if before else 0))
-    changes = [change for item in found.items() for change in _changes_of(before, *item)] if before else []
+    seen = {public_id: state for public_id, state in states.items() if state.status in OPEN}
+    now = QueueSnapshot(seen, max(newest, last_snapshot.newest if last_snapshot else 0))
+    changes: list[Change] = []
+    if last_snapshot is not None:
+        for public_id, state in states.items():
+            changes += _changes_of(last_snapshot.seen.get(public_id), public_id, state)
     return now, ChangeBatch(changes, now.waiting(clock.now()))
 
 
@@ -109,24 +109,17 @@ def _related_rows() -> tuple[Mapping[int, object], ...]:
     return dict(comments), dict(answered.annotate(count=Count("pk"))), delegates
 
 
-def _never_announced(before: QueueSnapshot | None) -> Q:
-    """Return the condition for early requests that were never announced, whose changes are not reported."""
-    known = Q(public_id__in=before.seen if before else ()) | Q(status=RequestStatus.PENDING, ready_at__isnull=False)
-    return Q(is_early=True) & ~known
-
-
-def _changes_of(before: QueueSnapshot, public_id: str, found: RequestState) -> Iterator[Change]:
-    """Yield the changes that lead to the request's current state."""
-    known = before.seen.get(public_id)
-    pending = found.status == RequestStatus.PENDING
-    if known is None:
+def _changes_of(last_state: RequestState | None, public_id: str, state: RequestState) -> Iterator[Change]:
+    """Yield the changes that lead to the request's current state; a request that was not known is opened first."""
+    is_pending = state.status == RequestStatus.PENDING
+    if last_state is None:
         yield Change(OPENED, public_id, RequestStatus.PENDING.value)
-        if pending:
+        if is_pending:
             return
-    elif (known.status, known.state) == (found.status, found.state):
+    elif (last_state.status, last_state.state) == (state.status, state.state):
         return
-    closed = not pending and (known is None or known.status == RequestStatus.PENDING)
-    yield Change(CLOSED if closed else CHANGED, public_id, found.status)
+    is_closed = not is_pending and (last_state is None or last_state.status == RequestStatus.PENDING)
+    yield Change(CLOSED if is_closed else CHANGED, public_id, state.status)
 
 
 class RequestChanges:
@@ -158,24 +151,20 @@ class RequestChanges:
                 self._task = None
 
     async def _poll_forever(self) -> None:
-        with self._feed.listen_to_all() as bell:
+        with self._feed.listen_to_all() as news:
             while True:
-                await bell.wait()
-                bell.clear()
+                await news.wait()
+                news.clear()
                 try:
-                    self._last, found = await self._feed.run(take_snapshot, self._last)
+                    self._last, batch = await self._feed.run(take_snapshot, self._last)
                 except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
                     log.warning("the approval requests could not be read; trying again in a second")
                     log_unexpected(error)
                 else:
-                    self._hand_out(found)
+                    for queue in self._queues if batch.changes else ():
+                        if not queue.full():
+                            queue.put_nowait(batch)
                 await asyncio.sleep(SNAPSHOT_INTERVAL_SECONDS)
-
-    def _hand_out(self, found: ChangeBatch) -> None:
-        if found.changes:
-            for queue in self._queues:
-                if not queue.full():
-                    queue.put_nowait(found)
 
 
 _known: WeakKeyDictionary[Feed, RequestChanges] = WeakKeyDictionary()

@@ -29,21 +29,21 @@ NewsT = TypeVar("NewsT")
 class BroadcastChannel(Generic[NewsT]):
     """Sends and receives the notifications of a group for one event loop; does nothing without Redis."""
 
-    def __init__(self, hear: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
+    def __init__(self, on_news: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
         self.is_enabled = bool(settings.REDIS_URL)
-        self._hear = hear
+        self._on_news = on_news
         self._group = group
         self._waiting: dict[str, NewsT] = {}
-        self._bell = asyncio.Event()
+        self._has_waiting = asyncio.Event()
         jobs = (self._send_waiting, self._receive) if self.is_enabled else ()
         self._missed = False
         self.tasks = [asyncio.ensure_future(self._repeat_forever(job)) for job in jobs]
 
-    def send(self, poked: dict[str, NewsT]) -> None:
+    def send(self, news: dict[str, NewsT]) -> None:
         """Send notifications to the other processes: at once, and those within GATHER_SECONDS afterwards together."""
         if self.is_enabled:
-            self._waiting.update(poked)
-            self._bell.set()
+            self._waiting.update(news)
+            self._has_waiting.set()
 
     def stop(self) -> None:
         """Stop sending and receiving."""
@@ -51,21 +51,21 @@ class BroadcastChannel(Generic[NewsT]):
             task.cancel()
 
     async def _send_waiting(self) -> None:
-        await self._bell.wait()
-        self._bell.clear()
-        poked, self._waiting = self._waiting, {}
-        await _layer().group_send(self._group, {"type": "poked", "plans": poked})
-        self._is_there()
+        await self._has_waiting.wait()
+        self._has_waiting.clear()
+        news, self._waiting = self._waiting, {}
+        await get_channel_layer().group_send(self._group, {"type": "poked", "plans": news})
+        self._log_return()
         await asyncio.sleep(GATHER_SECONDS)
 
     async def _receive(self) -> None:
-        layer = _layer()
+        layer: Any = get_channel_layer()
         channel = await layer.new_channel()
         await layer.group_add(self._group, channel)
-        self._is_there()
+        self._log_return()
         try:
             while _keeps_running():
-                self._hear((await layer.receive(channel))["plans"])
+                self._on_news((await layer.receive(channel))["plans"])
         finally:
             await layer.group_discard(self._group, channel)
 
@@ -75,25 +75,17 @@ class BroadcastChannel(Generic[NewsT]):
             try:
                 await job()
             except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-                self._is_missed(error)
+                if not self._missed:
+                    log.warning("Redis cannot be reached: pages poll every second")
+                    if not isinstance(error, CONNECTION_ERRORS):
+                        log_unexpected(error)
+                self._missed = True
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _is_missed(self, error: Exception) -> None:
-        """Log once that notifications between processes are interrupted."""
-        if not self._missed:
-            log.warning("Redis cannot be reached: pages poll every second")
-            if not isinstance(error, CONNECTION_ERRORS):
-                log_unexpected(error)
-        self._missed = True
-
-    def _is_there(self) -> None:
+    def _log_return(self) -> None:
         if self._missed:
             log.info("Redis is back")
         self._missed = False
-
-
-def _layer() -> Any:
-    return get_channel_layer()
 
 
 def _keeps_running() -> bool:

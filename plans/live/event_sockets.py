@@ -1,10 +1,11 @@
 """WebSockets for programs: events of a plan, and changes of approval requests. One JSON event per message."""
 
+from dataclasses import asdict
 from typing import Any
 
 from approvals.requests.queries import requests_for, waiting_count
 from plans.live import sockets
-from plans.live.approval_changes import Change, ChangeBatch, request_changes
+from plans.live.approval_changes import ChangeBatch, request_changes
 from plans.live.sockets import TRY_AGAIN, Socket, SocketRefused, SocketUser
 from plans.models import Plan
 from plans.store.selectors import plan_for
@@ -17,7 +18,7 @@ class NotFoundSocket(Socket):
         """Raise SocketRefused."""
         raise SocketRefused(sockets.NOT_FOUND, "There is no socket at this path.")
 
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Do nothing; never called."""
 
 
@@ -28,14 +29,14 @@ class PlanEventsSocket(Socket):
         """Authorize viewers of the plan."""
         return authorize_plan(self.scope, "plans:read")
 
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Send every event once, in order."""
         after = sockets.parse_after(self.scope["query_string"])
         await self.accept()
-        with self.feed.watch(plan_ref_of(self.scope), after) as lines:
-            async for batch in lines:
-                for line in batch:
-                    await self.send_text(line.text)
+        with self.feed.watch(plan_ref_of(self.scope), after) as subscription:
+            async for events in subscription:
+                for event in events:
+                    await self.send_text(event.text)
 
 
 class RequestChangesSocket(Socket):
@@ -45,27 +46,23 @@ class RequestChangesSocket(Socket):
         """Authenticate the user; visibility is checked for each change."""
         return sockets.authenticate_socket(self.scope["headers"], "approvals:read")
 
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Send every change once."""
         async with request_changes(self.feed).follow() as queue:
             await self.accept()
             while not queue.full():
-                found = await queue.get()
-                seen = found if visitor.sees_all else await self.feed.run(visible_changes, found, visitor)
+                batch = await queue.get()
+                seen = batch if user.sees_all else await self.feed.run(visible_changes, batch, user)
                 for change in seen.changes:
-                    await self.say(_message(change, seen.waiting))
+                    await self.say({**asdict(change), "waiting": seen.waiting})
         raise SocketRefused(TRY_AGAIN, "This client is too slow. Reconnect and reload the list.")
 
 
-def visible_changes(found: ChangeBatch, visitor: SocketUser) -> ChangeBatch:
+def visible_changes(batch: ChangeBatch, user: SocketUser) -> ChangeBatch:
     """Return the changes of requests that the user may see, and the number of pending ones among those."""
-    mine = requests_for(visitor.user).filter(public_id__in=[change.id for change in found.changes])
+    mine = requests_for(user.user).filter(public_id__in=[change.id for change in batch.changes])
     ids = set(mine.values_list("public_id", flat=True))
-    return ChangeBatch([change for change in found.changes if change.id in ids], waiting_count(visitor.user))
-
-
-def _message(change: Change, waiting: int) -> dict[str, Any]:
-    return {"type": change.type, "id": change.id, "status": change.status, "waiting": waiting}
+    return ChangeBatch([change for change in batch.changes if change.id in ids], waiting_count(user.user))
 
 
 def plan_ref_of(scope: Any) -> str:
@@ -76,9 +73,9 @@ def plan_ref_of(scope: Any) -> str:
 def authorize_plan(scope: Any, token_scope: str | None) -> SocketUser:
     """Authenticate a user who may see the plan in the path. Raises SocketRefused."""
     sockets.parse_after(scope["query_string"])
-    visitor = sockets.authenticate_socket(scope["headers"], token_scope)
+    user = sockets.authenticate_socket(scope["headers"], token_scope)
     try:
-        plan_for(visitor.user, visitor.token, plan_ref_of(scope))
+        plan_for(user.user, user.token, plan_ref_of(scope))
     except Plan.DoesNotExist:
         raise SocketRefused(sockets.NOT_FOUND, "There is no such plan, or you may not see it.") from None
-    return visitor
+    return user

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from django.db import close_old_connections
@@ -61,20 +60,20 @@ def event_json(event: Event) -> dict[str, object]:
 class Subscription:
     """An endless iterator of batches of events. `offer` adds new events; missing ones are read from the database."""
 
-    def __init__(self, read: Callable[[int], Awaitable[list[SerializedEvent]]], after: int) -> None:
-        self._read = read
+    def __init__(self, read_events: Callable[[int], Awaitable[list[SerializedEvent]]], after: int) -> None:
+        self._read = read_events
         self.seq = after
         self._waiting: list[SerializedEvent] = []
         self._behind = True
         self._news = asyncio.Event()
 
-    def offer(self, lines: list[SerializedEvent]) -> None:
+    def offer(self, events: list[SerializedEvent]) -> None:
         """Buffer new events; if there are too many, drop all, to be read from the database later."""
-        if len(self._waiting) + len(lines) > MAX_BUFFERED_EVENTS:
+        if len(self._waiting) + len(events) > MAX_BUFFERED_EVENTS:
             self._waiting.clear()
             self._behind = True
         elif not self._behind:
-            self._waiting += lines
+            self._waiting += events
         self._news.set()
 
     def __aiter__(self) -> "Subscription":
@@ -83,29 +82,27 @@ class Subscription:
     async def __anext__(self) -> list[SerializedEvent]:
         """Return the next events, continuing from the last number without a gap."""
         while True:
-            fresh = await self._catch_up() if self._behind else await self._follow()
+            if self._behind:
+                self._behind = False  # events offered while the database is read are buffered
+                fresh = await self._read(self.seq)
+                self._behind = self._behind or len(fresh) == EVENTS_AT_ONCE
+            else:
+                await self._news.wait()
+                self._news.clear()
+                fresh = self._take_buffered()
             if fresh:
                 self.seq = fresh[-1].seq
                 return fresh
 
-    async def _catch_up(self) -> list[SerializedEvent]:
-        """Read events from the database; events offered in the meantime are buffered."""
-        self._behind = False
-        lines = await self._read(self.seq)
-        self._behind = self._behind or len(lines) == EVENTS_AT_ONCE
-        return lines
-
-    async def _follow(self) -> list[SerializedEvent]:
-        """Return the buffered events that come next; after a gap, continue with `_catch_up`."""
-        await self._news.wait()
-        self._news.clear()
-        lines, self._waiting = self._waiting, []
+    def _take_buffered(self) -> list[SerializedEvent]:
+        """Return the buffered events that come next; after a gap, the database is read."""
+        events, self._waiting = self._waiting, []
         fresh: list[SerializedEvent] = []
-        for line in lines:
+        for event in events:
             expected = self.seq + len(fresh) + 1
-            if line.seq == expected:
-                fresh.append(line)
-            elif line.seq > expected:
+            if event.seq == expected:
+                fresh.append(event)
+            elif event.seq > expected:
                 self._behind = True
                 break
         return fresh
@@ -124,35 +121,35 @@ class WatchedPlan:
     """One watched plan: the last number notified, the last number read, and its subscribers."""
 
     ref: str
-    heard: int = 0
+    notified: int = 0
     read: int = 0
-    bells: set[WaitEvent] = field(default_factory=set)
+    listeners: set[WaitEvent] = field(default_factory=set)
     subscriptions: set[Subscription] = field(default_factory=set)
     reading: "asyncio.Task[None] | None" = None
 
     def start(self) -> int:
         """Return the number to read from; subscriptions further behind catch up by themselves."""
-        return max([self.read, *(each.seq for each in self.subscriptions if each.seq <= self.heard)])
+        return max([self.read, *(each.seq for each in self.subscriptions if each.seq <= self.notified)])
 
 
 class Feed:
-    """The subscriptions of one event loop. All methods except `poke` must be called on that loop."""
+    """The subscriptions of one event loop. All methods except `notify` must be called on that loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._bells: set[WaitEvent] = set()
+        self._listeners: set[WaitEvent] = set()
         self._plans: dict[str, WatchedPlan] = {}
         self._notified: Notifications = {}
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="toolgate-feed")
-        self._others: BroadcastChannel[int] = BroadcastChannel(self._hear)
+        self._others: BroadcastChannel[int] = BroadcastChannel(self._apply_notifications)
         self.model_output = ModelOutputStream()
-        self._looking = self.loop.create_task(self._poll_each_second())
+        self._polling = self.loop.create_task(self._poll_each_second())
 
     def stop(self) -> None:
         """Stop polling and receiving."""
         _feeds.pop(self.loop, None)
-        self._looking.cancel()
+        self._polling.cancel()
         self._others.stop()
         self.model_output.stop()
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -160,11 +157,19 @@ class Feed:
     async def close(self) -> None:
         """Stop, and wait for the tasks to end, at most CLOSE_SECONDS if Redis does not respond."""
         self.stop()
-        await asyncio.wait([self._looking, *self._others.tasks, *self.model_output.tasks], timeout=CLOSE_SECONDS)
+        await asyncio.wait([self._polling, *self._others.tasks, *self.model_output.tasks], timeout=CLOSE_SECONDS)
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a function that uses the database in one of the feed's threads."""
-        return await self.loop.run_in_executor(self._readers, _with_fresh_connection, partial(function, *arguments))
+
+        def run() -> ResultT:
+            close_old_connections()
+            try:
+                return function(*arguments)
+            finally:
+                close_old_connections()  # a thread may be idle for long
+
+        return await self.loop.run_in_executor(self._readers, run)
 
     @contextmanager
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
@@ -180,68 +185,67 @@ class Feed:
     @contextmanager
     def listen(self, plan_ref: str) -> Iterator[WaitEvent]:
         """Yield an asyncio event that is set whenever the plan has new events."""
-        with self._watched(plan_ref) as watched, _registered_event(watched.bells) as bell:
-            yield bell
+        with self._watched(plan_ref) as watched, _registered_event(watched.listeners) as news:
+            yield news
 
     @contextmanager
     def listen_to_all(self) -> Iterator[WaitEvent]:
         """Yield an asyncio event that is set whenever any plan has new events, and once a second."""
-        with _registered_event(self._bells) as bell:
-            yield bell
+        with _registered_event(self._listeners) as news:
+            yield news
 
-    def poke(self, plan_ref: str, last_seq: int) -> None:
+    def notify(self, plan_ref: str, last_seq: int) -> None:
         """Notify the feed, from any thread, of a plan's events up to `last_seq`; wakes the loop once for many."""
-        if not self._bells and plan_ref not in self._plans and not self._others.is_enabled:
+        if not self._listeners and plan_ref not in self._plans and not self._others.is_enabled:
             return
         with self._lock:
             is_first = not self._notified
             self._notified[plan_ref] = last_seq
         if is_first:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(self._take_notifications)
+                self.loop.call_soon_threadsafe(self._pass_on_notifications)
 
-    def _take_notifications(self) -> None:
+    def _pass_on_notifications(self) -> None:
         with self._lock:
-            poked, self._notified = self._notified, {}
-        self._others.send(poked)
-        self._hear(poked)
+            notifications, self._notified = self._notified, {}
+        self._others.send(notifications)
+        self._apply_notifications(notifications)
 
-    def _hear(self, poked: Notifications) -> None:
-        """Process notifications of this or another process."""
-        for plan_ref, last_seq in poked.items():
-            watched = self._plans.get(plan_ref)
-            if watched is not None:
-                self._hear_of(watched, last_seq)
-        _set_all(self._bells)
+    def _apply_notifications(self, notifications: Notifications) -> None:
+        """Wake listeners and readers after notifications of this or another process."""
+        for plan_ref, last_seq in notifications.items():
+            plan = self._plans.get(plan_ref)
+            if plan is None:
+                continue
+            if last_seq > plan.notified:
+                plan.notified = last_seq
+                _set_all(plan.listeners)
+            if plan.notified > plan.read and plan.subscriptions and plan.reading is None:
+                plan.reading = self.loop.create_task(self._hand_out(plan))
+        _set_all(self._listeners)
 
-    def _hear_of(self, watched: WatchedPlan, last_seq: int) -> None:
-        if last_seq > watched.heard:
-            watched.heard = last_seq
-            _set_all(watched.bells)
-        if watched.heard > watched.read and watched.subscriptions and watched.reading is None:
-            watched.reading = self.loop.create_task(self._hand_out(watched))
-
-    async def _hand_out(self, watched: WatchedPlan) -> None:
+    async def _hand_out(self, plan: WatchedPlan) -> None:
         """Read new events once and offer them to every subscription."""
         try:
-            while lines := await self.run(serialized_events_after, watched.ref, watched.start()):
-                watched.read = lines[-1].seq
-                for subscription in watched.subscriptions:
-                    subscription.offer(lines)
-                if watched.read >= watched.heard:
+            while events := await self.run(serialized_events_after, plan.ref, plan.start()):
+                plan.read = events[-1].seq
+                for subscription in plan.subscriptions:
+                    subscription.offer(events)
+                if plan.read >= plan.notified:
                     break
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
             log.warning("the events of a plan could not be read; the next poll tries again")
             log_unexpected(error)
         finally:
-            watched.reading = None
+            plan.reading = None
 
     async def _poll_each_second(self) -> None:
         """Find events without a notification, which was lost or not sent by another process."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                self._hear(await self.run(_last_seqs, list(self._plans)))
+                watched = Plan.objects.filter(public_id__in=list(self._plans)).values_list("public_id", "last_seq")
+                self._apply_notifications(await self.run(dict, watched) if self._plans else {})
             except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
                 log.warning("the plans' counters could not be read")
                 log_unexpected(error)
@@ -252,36 +256,23 @@ class Feed:
         try:
             yield watched
         finally:
-            if not watched.bells and not watched.subscriptions:
+            if not watched.listeners and not watched.subscriptions:
                 self._plans.pop(plan_ref, None)
 
 
 @contextmanager
-def _registered_event(bells: set[WaitEvent]) -> Iterator[WaitEvent]:
-    bell = WaitEvent()
-    bells.add(bell)
+def _registered_event(listeners: set[WaitEvent]) -> Iterator[WaitEvent]:
+    news = WaitEvent()
+    listeners.add(news)
     try:
-        yield bell
+        yield news
     finally:
-        bells.discard(bell)
+        listeners.discard(news)
 
 
-def _set_all(bells: set[WaitEvent]) -> None:
-    for bell in bells:
-        bell.set()
-
-
-def _with_fresh_connection(function: Callable[[], ResultT]) -> ResultT:
-    """Run a function on a usable connection, and do not leave one open that may be idle for long."""
-    close_old_connections()
-    try:
-        return function()
-    finally:
-        close_old_connections()
-
-
-def _last_seqs(plan_refs: list[str]) -> Notifications:
-    return dict(Plan.objects.filter(public_id__in=plan_refs).values_list("public_id", "last_seq")) if plan_refs else {}
+def _set_all(listeners: set[WaitEvent]) -> None:
+    for news in listeners:
+        news.set()
 
 
 _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
@@ -304,7 +295,7 @@ def feeds() -> list[Feed]:
 
 def notify_feeds(plan_ref: str, last_seq: int) -> None:
     for feed in feeds():
-        feed.poke(plan_ref, last_seq)
+        feed.notify(plan_ref, last_seq)
 
 
 MAX_STREAMED_TEXT = 4_000
@@ -316,4 +307,4 @@ def publish_model_text(plan_ref: str, step_id: int, text: str) -> None:
     """Publish the text so far of an agent's model; an empty text ends its turn. Never blocks or raises."""
     excerpt = text if len(text) <= MAX_STREAMED_TEXT else OMITTED_TEXT_MARK + text[-MAX_STREAMED_TEXT:]
     for feed in feeds():
-        feed.model_output.say(plan_ref, step_id, excerpt)
+        feed.model_output.publish(plan_ref, step_id, excerpt)

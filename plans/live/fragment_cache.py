@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from catalog.core.transactions import log_unexpected
 from plans.live.feed import Feed, WaitEvent
 
-log = logging.getLogger("toolgate.boards")
+log = logging.getLogger("toolgate.renderings")
 REST_FACTOR = 3
 """Pause after rendering, as a multiple of the time that it took."""
 
@@ -46,29 +46,29 @@ class RenderSource:
 class SharedRendering:
     """The current rendering of a source, updated on each notification."""
 
-    def __init__(self, feed: Feed, subject: RenderSource) -> None:
+    def __init__(self, feed: Feed, source: RenderSource) -> None:
         self.drawn: Fragments | None = None
         self.viewers: set[WaitEvent] = set()
         self._feed = feed
-        self._subject = subject
+        self._source = source
         self.task = asyncio.ensure_future(self._keep_up())
 
     async def _keep_up(self) -> None:
         clock = asyncio.get_running_loop().time
-        with self._subject.listen(self._feed) as bell:
+        with self._source.listen(self._feed) as news:
             while True:
                 began = clock()
                 # No pause after a rendering without changes: `listen_to_all` notifies every second without news, and
                 # news right after that must not wait.
-                rest = self._subject.rest_seconds if await self._draw() else 0
+                rest = self._source.rest_seconds if await self._draw() else 0
                 await asyncio.sleep(max(rest, REST_FACTOR * (clock() - began)))
-                await bell.wait()
-                bell.clear()
+                await news.wait()
+                news.clear()
 
     async def _draw(self) -> bool:
         """Render the source; return whether the result has changed."""
         try:
-            drawn = await self._feed.run(self._subject.draw)
+            drawn = await self._feed.run(self._source.draw)
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
             log.warning("a page fragment could not be rendered; the next notification tries again")
             log_unexpected(error)
@@ -84,32 +84,33 @@ class SharedRendering:
 class ViewerState:
     """The fragments that one client has been sent of a rendering."""
 
-    def __init__(self, board: SharedRendering, after: int | None = None) -> None:
-        self._board = board
+    def __init__(self, rendering: SharedRendering, after: int | None = None) -> None:
+        self._rendering = rendering
         self._after = after
         self._sent: Fragments | None = None
 
     def news(self) -> dict[str, object] | None:
         """Return the message that brings the client up to date, or None if it is."""
-        drawn, sent = self._board.drawn, self._sent
+        drawn, sent = self._rendering.drawn, self._sent
         if drawn is None or drawn is sent:
             return None
         self._sent = drawn
         if sent is None:
-            return self._first(drawn)
+            return self._first_message(drawn)
         fragments = [html for key, html in drawn.fragments.items() if sent.fragments.get(key) != html]
         announced = {"announce": drawn.says} if drawn.says != sent.says else {}
         return _message(drawn.seq, fragments) | announced if fragments else None
 
-    def _first(self, drawn: Fragments) -> dict[str, object] | None:
+    def _first_message(self, fragments: Fragments) -> dict[str, object] | None:
         """Return all fragments that may differ from the client's page, which was rendered at `after`."""
-        if drawn.seq is None or self._after is None:
-            return _message(drawn.seq, list(drawn.fragments.values()))
-        if drawn.exact and drawn.seq == self._after:
+        seq, after = fragments.seq, self._after
+        if seq is None or after is None:
+            return _message(seq, list(fragments.fragments.values()))
+        if fragments.exact and seq == after:
             return None
-        known = {key for key, number in drawn.numbers.items() if number <= self._after}
-        fragments = [html for key, html in drawn.fragments.items() if key not in known]
-        return _message(drawn.seq if drawn.seq > self._after else None, fragments)
+        known = {key for key, number in fragments.numbers.items() if number <= after}
+        newer = [html for key, html in fragments.fragments.items() if key not in known]
+        return _message(seq if seq > after else None, newer)
 
 
 def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
@@ -121,17 +122,17 @@ _renderings: WeakKeyDictionary[Feed, dict[Hashable, SharedRendering]] = WeakKeyD
 
 
 @contextmanager
-def shared_rendering(feed: Feed, subject: RenderSource, bell: WaitEvent) -> Iterator[SharedRendering]:
-    """Yield the rendering of a source shared with its other viewers; `bell` is set when it changes."""
-    boards = _renderings.setdefault(feed, {})
-    board = boards.get(subject.key) or boards.setdefault(subject.key, SharedRendering(feed, subject))
-    board.viewers.add(bell)
-    if board.drawn is not None:
-        bell.set()
+def shared_rendering(feed: Feed, source: RenderSource, changed: WaitEvent) -> Iterator[SharedRendering]:
+    """Yield the rendering of a source shared with its other viewers; `changed` is set when it changes."""
+    renderings = _renderings.setdefault(feed, {})
+    rendering = renderings.get(source.key) or renderings.setdefault(source.key, SharedRendering(feed, source))
+    rendering.viewers.add(changed)
+    if rendering.drawn is not None:
+        changed.set()
     try:
-        yield board
+        yield rendering
     finally:
-        board.viewers.discard(bell)
-        if not board.viewers:
-            boards.pop(subject.key, None)
-            board.task.cancel()
+        rendering.viewers.discard(changed)
+        if not rendering.viewers:
+            renderings.pop(source.key, None)
+            rendering.task.cancel()

@@ -50,16 +50,17 @@ class WaitForCall:
             return
         try:
             found = await self._wait(answer.wait, scope, receive)
-            later = (
-                found
-                if found is None or isinstance(found, HeldResponse)
-                else await self._read(answer.wait, found, scope)
-            )
+            later = await self._read(answer.wait, found, scope) if isinstance(found, str) else found
         except asyncio.CancelledError:  # the server's shutdown timeout has passed
             await answer.give(send, status=answer.status)
             raise
         if later is not None:
-            chosen = later if _is_final(answer.wait, later.status) else answer
+            # Any outcome of a draft is sent, unless the requester may not read it.
+            if answer.wait.what == DRAFT:
+                is_sent = later.status not in HIDDEN_STATUSES and later.status != DATABASE_UNAVAILABLE.status
+            else:
+                is_sent = later.status == 200 or later.status in REFUSED_STATUSES[CALL]
+            chosen = later if is_sent else answer
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
     async def _wait(self, wait: "RequestedWait", scope: Scope, receive: Receive) -> "str | HeldResponse | None":
@@ -101,19 +102,16 @@ class WaitForCall:
             "query_string": b"",
             "headers": headers,
         }
+        messages = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> Message:
+            if not messages:
+                await asyncio.Event().wait()  # the client stays connected
+            return messages.pop()
+
         answer = HeldResponse(None)
-        await self.app(inner, _empty_receive(), answer.take)
+        await self.app(inner, receive, answer.take)
         return answer
-
-
-def _is_final(wait: "RequestedWait", status: int) -> bool:
-    """Return whether to send the answer read after the wait instead of the held one.
-
-    For a draft any outcome is sent, unless the requester may not read it.
-    """
-    if wait.what == DRAFT:
-        return status not in HIDDEN_STATUSES and status != DATABASE_UNAVAILABLE.status
-    return status == 200 or status in REFUSED_STATUSES[CALL]
 
 
 class HeldResponse:
@@ -130,9 +128,13 @@ class HeldResponse:
         return int(self.messages[0]["status"]) if self.messages else 500
 
     async def take(self, message: Message) -> None:
-        """Process the next ASGI message of the response."""
+        """Process the next ASGI message of the response; the header that requests a wait is removed."""
         if message["type"] == "http.response.start":
-            self.wait = _take_requested_wait(message)
+            name = WAIT_HEADER.lower().encode()
+            for _, value in (each for each in message["headers"] if each[0].lower() == name):
+                call_id, seconds, *what = value.decode().split(";")
+                self.wait = RequestedWait(call_id, float(seconds), *what[:1])
+            message["headers"] = [each for each in message["headers"] if each[0].lower() != name]
         if self.send is not None and self.wait is None:
             await self.send(message)
         else:
@@ -151,27 +153,3 @@ class RequestedWait:
     call_id: str
     seconds: float
     what: str = CALL
-
-
-def _take_requested_wait(start: Message) -> RequestedWait | None:
-    """Remove the wait header from a response and return its content, or None."""
-    name = WAIT_HEADER.lower().encode()
-    found = [value for key, value in start["headers"] if key.lower() == name]
-    if not found:
-        return None
-    start["headers"] = [(key, value) for key, value in start["headers"] if key.lower() != name]
-    call_id, seconds, *what = found[0].decode().split(";")
-    return RequestedWait(call_id, float(seconds), *what[:1])
-
-
-def _empty_receive() -> Receive:
-    """Return the `receive` of a request without a body whose client stays connected."""
-    messages = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def receive() -> Message:
-        if messages:
-            return messages.pop()
-        await asyncio.Event().wait()
-        return {"type": "http.disconnect"}
-
-    return receive

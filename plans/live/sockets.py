@@ -63,13 +63,9 @@ def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
     """Return the user; `scope` is required of tokens, None if only sessions are accepted. Raises SocketRefused."""
     texts = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
     kind, _, secret = dict(texts).get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        return _authenticate_token(secret.strip(), scope)
-    return _authenticate_session(texts)
-
-
-def _authenticate_token(secret: str, scope: str | None) -> SocketUser:
-    token = authenticate_token(secret)
+    if kind.lower() != "bearer":
+        return _authenticate_session(texts)
+    token = authenticate_token(secret.strip())
     if token is None:
         raise SocketRefused(SIGNED_OUT, "This token is unknown, expired or revoked.")
     if scope is None:
@@ -145,8 +141,8 @@ class Socket(ABC):
         socket = cls(scope, send)
         try:
             with metrics.count_open_socket():
-                visitor = await socket.feed.run(socket.enter)
-                await until_one_ends(socket.tell(visitor), socket.recheck_access(visitor), until_disconnected(receive))
+                user = await socket.feed.run(socket.enter)
+                await until_one_ends(socket.tell(user), socket.recheck_access(user), until_disconnected(receive))
         except SocketRefused as refusal:
             await socket.close(refusal.code, str(refusal))
         except OSError:
@@ -161,10 +157,10 @@ class Socket(ABC):
         """Authenticate the user; called in a thread, at first and every RECHECK_SECONDS. Raises SocketRefused."""
 
     @abstractmethod
-    async def tell(self, visitor: SocketUser) -> None:
+    async def tell(self, user: SocketUser) -> None:
         """Accept the connection, then send messages forever."""
 
-    async def recheck_access(self, visitor: SocketUser) -> None:
+    async def recheck_access(self, user: SocketUser) -> None:
         """Raise SocketRefused once the user has signed out or lost rights."""
         gone = SocketRefused(NO_RIGHT, "You no longer have access.")
         while True:
@@ -173,7 +169,7 @@ class Socket(ABC):
                 now = await self.feed.run(self.enter)
             except SocketRefused as refusal:
                 raise (gone if refusal.code == NOT_FOUND else refusal) from None
-            if visitor.sees_all and not now.sees_all:
+            if user.sees_all and not now.sees_all:
                 raise gone
 
     async def say(self, message: dict[str, Any]) -> None:

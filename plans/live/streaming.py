@@ -24,30 +24,30 @@ class OutputSubscription:
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
-        self._bell = asyncio.Event()
+        self._has_texts = asyncio.Event()
 
     def receive(self, step_id: int, text: str) -> None:
         """Set the latest text of a step."""
         self._texts[step_id] = text
-        self._bell.set()
+        self._has_texts.set()
 
     async def news(self) -> Mapping[int, str]:
         """Wait for new texts and return them by step number."""
-        await self._bell.wait()
-        self._bell.clear()
+        await self._has_texts.wait()
+        self._has_texts.clear()
         texts, self._texts = self._texts, {}
         return texts
 
 
 class ModelOutputStream:
-    """The model output of one event loop. All methods except `say` must be called on that loop."""
+    """The model output of one event loop. All methods except `publish` must be called on that loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._output_subscriptions: dict[str, set[OutputSubscription]] = {}
         self._texts: StreamedTexts = {}
         self._lock = threading.Lock()
-        self._others: BroadcastChannel[str] = BroadcastChannel(self._hear, GROUP)
+        self._others: BroadcastChannel[str] = BroadcastChannel(self._deliver, GROUP)
 
     @property
     def tasks(self) -> "Sequence[asyncio.Future[None]]":
@@ -58,7 +58,7 @@ class ModelOutputStream:
         """Stop sending and receiving."""
         self._others.stop()
 
-    def say(self, plan_ref: str, step_id: int, text: str) -> None:
+    def publish(self, plan_ref: str, step_id: int, text: str) -> None:
         """Publish, from any thread, the text so far of a step's model; an empty text ends its turn."""
         place = f"{plan_ref} {step_id}"
         with self._lock:
@@ -74,24 +74,24 @@ class ModelOutputStream:
         with self._lock:
             texts, self._texts = self._texts, {}
         self._others.send(texts)
-        self._hear(texts)
+        self._deliver(texts)
 
-    def _hear(self, texts: StreamedTexts) -> None:
+    def _deliver(self, texts: StreamedTexts) -> None:
         """Deliver texts of this or another process to the subscriptions."""
         for place, text in texts.items():
             plan_ref, _, number = place.rpartition(" ")
-            for ear in self._output_subscriptions.get(plan_ref, ()):
-                ear.receive(int(number), text)
+            for subscription in self._output_subscriptions.get(plan_ref, ()):
+                subscription.receive(int(number), text)
 
     @contextmanager
     def listen(self, plan_ref: str) -> Iterator[OutputSubscription]:
         """Subscribe to the model output of a plan's steps."""
-        ear = OutputSubscription()
-        ears = self._output_subscriptions.setdefault(plan_ref, set())
-        ears.add(ear)
+        subscription = OutputSubscription()
+        subscriptions = self._output_subscriptions.setdefault(plan_ref, set())
+        subscriptions.add(subscription)
         try:
-            yield ear
+            yield subscription
         finally:
-            ears.discard(ear)
-            if not ears:
+            subscriptions.discard(subscription)
+            if not subscriptions:
                 self._output_subscriptions.pop(plan_ref, None)

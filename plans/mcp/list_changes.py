@@ -132,10 +132,7 @@ class ListChanges:
         checked = dict(self._by_token)
         if not checked:
             return
-        callers = [each.caller for each in checked.values()]
-        digests = await in_thread(
-            lambda: {pk: offered_list_digest(caller) for pk, caller in live_callers(callers).items()}
-        )
+        digests = await in_thread(current_digests, [each.caller for each in checked.values()])
         for pk, streams in checked.items():
             digest = digests.get(pk)
             if digest is None:
@@ -149,3 +146,8 @@ class ListChanges:
         self._is_closed = True
         for each in self._by_token.values():
             each.listen.close()
+
+
+def current_digests(callers: list[Caller]) -> dict[int, str]:
+    """Return the digests of the lists that valid tokens are offered, by token."""
+    return {pk: offered_list_digest(caller) for pk, caller in live_callers(callers).items()}

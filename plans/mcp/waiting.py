@@ -97,7 +97,7 @@ class Cancellations:
     """
 
     def __init__(self) -> None:
-        self._others: BroadcastChannel[int] = BroadcastChannel(self._hear, "cancellations")
+        self._others: BroadcastChannel[int] = BroadcastChannel(self._cancel_sent, "cancellations")
 
     def stop(self) -> None:
         """Stop sending and receiving."""
@@ -111,7 +111,7 @@ class Cancellations:
         if len(text) <= MAX_SHARED_KEY:
             self._others.send({text: 1})
 
-    def _hear(self, cancelled: dict[str, int]) -> None:
+    def _cancel_sent(self, cancelled: dict[str, int]) -> None:
         for text in cancelled:
             token_pk, user_agent, request_id = json.loads(text)
             _cancel((token_pk, user_agent, request_id))

@@ -64,7 +64,7 @@ async def test_watched_plan_is_read_once_for_all_subscribers(plan: Plan, monkeyp
 
 
 async def test_polling_finds_events_without_notification(plan: Plan, monkeypatch) -> None:
-    monkeypatch.setattr(feeds.Feed, "poke", lambda *told: None)
+    monkeypatch.setattr(feeds.Feed, "notify", lambda *told: None)
     with current_feed().watch(plan.public_id, after=1) as lines:
         await apart(happen, plan)
         assert await take(lines, 1) == [2]
@@ -137,7 +137,7 @@ async def test_unreachable_redis_is_logged_once(settings, caplog, monkeypatch) -
         tries += 1
         if tries < 4:
             raise ConnectionError
-        pokes._is_there()
+        pokes._log_return()
         await asyncio.Event().wait()
 
     with caplog.at_level("INFO", "toolgate"):

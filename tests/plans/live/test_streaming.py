@@ -117,10 +117,10 @@ async def test_slow_subscriber_gets_the_latest_text_of_each_step(settings) -> No
     voices = ModelOutputStream()
     with voices.listen(PLAN) as ear:
         for number, text in ((1, "a"), (1, "ab"), (2, "x"), (1, "abc")):
-            voices.say(PLAN, number, text)
-        voices.say(OTHER, 1, "never heard")
+            voices.publish(PLAN, number, text)
+        voices.publish(OTHER, 1, "never heard")
         assert await ear.news() == {1: "abc", 2: "x"}
-        await asyncio.to_thread(voices.say, PLAN, 1, "")
+        await asyncio.to_thread(voices.publish, PLAN, 1, "")
         assert await ear.news() == {1: ""}
 
 
@@ -133,7 +133,7 @@ async def test_output_reaches_other_processes() -> None:
             async with asyncio.timeout(30):
                 heard = asyncio.ensure_future(ear.news())
                 while not heard.done():
-                    speaker.say(PLAN, 7, "So far")
+                    speaker.publish(PLAN, 7, "So far")
                     await asyncio.sleep(0.05)
         assert heard.result() == {7: "So far"}
     finally:
@@ -148,7 +148,7 @@ async def test_output_is_encrypted_in_redis(settings) -> None:
         async with asyncio.timeout(30), watcher.pubsub() as published:
             await published.psubscribe("*")
             while True:
-                speaker.say(PLAN, 7, "A secret plan")
+                speaker.publish(PLAN, 7, "A secret plan")
                 message = await published.get_message(ignore_subscribe_messages=True, timeout=0.1)
                 if message and b"voices" in message["channel"]:
                     break

@@ -20,7 +20,7 @@ from plans.mcp.listing import list_tools
 
 def digest_of(token: ApiToken) -> str | None:
     """Return the digest of the list that a token is offered now; None if the token has ended."""
-    return list_changes._current_digests([Caller(token, token.user)]).get(token.pk)
+    return list_changes.current_digests([Caller(token, token.user)]).get(token.pk)
 
 
 def read_again() -> None:
@@ -82,7 +82,7 @@ def digests(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
     found: dict[int, str] = {1: "a", 2: "a"}
 
     async def in_thread(function: Any, *arguments: Any) -> Any:
-        return dict(found) if function is list_changes._current_digests else "a"
+        return dict(found) if function is list_changes.current_digests else "a"
 
     monkeypatch.setattr(list_changes, "in_thread", in_thread)
     return found
