@@ -56,7 +56,7 @@ def read_agent(body: object) -> AgentDocument:
     return document
 
 
-def read_agent_change(body: object, before: AgentDocument) -> AgentDocument:
+def read_agent_change(body: object, old_document: AgentDocument) -> AgentDocument:
     """Return an agent with the changes of a request body, which may name single fields of its tools and budget.
 
     Raises ParameterError. Names that the agent already had are not checked again.
@@ -64,8 +64,8 @@ def read_agent_change(body: object, before: AgentDocument) -> AgentDocument:
     change = _parse(AgentTerms, body)
     if not change.model_fields_set:
         raise_for_problems([ArgumentProblem("", "required", "Name at least one field to change.")])
-    changed = _merged(before, change)
-    raise_for_problems(list(_unusable_parts(changed, before)))
+    changed = _merged(old_document, change)
+    raise_for_problems(list(_unusable_parts(changed, old_document)))
     return changed
 
 
@@ -102,26 +102,26 @@ def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentP
     return ArgumentProblem(path, found.code, f"{message} {found.suggestion}" if found.suggestion else message)
 
 
-def _unusable_parts(document: AgentTerms, before: AgentTerms) -> Iterator[ArgumentProblem]:
+def _unusable_parts(terms: AgentTerms, old_terms: AgentTerms) -> Iterator[ArgumentProblem]:
     """Yield problems of new parts of the agent: unknown names, unusable models and secrets."""
-    provider, _, model = document.model.partition(":")
-    if document.model and not (provider and model and document.model.isascii() and document.model.isprintable()):
+    provider, _, model = terms.model.partition(":")
+    if terms.model and not (provider and model and terms.model.isascii() and terms.model.isprintable()):
         yield ArgumentProblem("model", "invalid", MODEL_RULE)
-    if isinstance(document, AgentDocument) and document.name == "new":
+    if isinstance(terms, AgentDocument) and terms.name == "new":
         yield ArgumentProblem("name", "reserved", "The name new is reserved for the page that creates agents.")
-    if find_secrets(document.instructions):
+    if find_secrets(terms.instructions):
         yield ArgumentProblem("instructions", "secret_in_instructions", NO_SECRETS)
     there = snapshot.callable_tools()
-    yield from _unknown("tools.names", document.tools.names, before.tools.names, list(there), "tool")
-    for place, name in enumerate(document.tools.names):
+    yield from _unknown("tools.names", terms.tools.names, old_terms.tools.names, list(there), "tool")
+    for place, name in enumerate(terms.tools.names):
         if name in there and name != ASK_USER and not EXCLUDED_CATEGORIES.isdisjoint(there[name].tool.categories):
             yield ArgumentProblem(f"tools.names.{place}", "not_for_agents", f"Agents may not call the tool {name}.")
-    if set(document.tools.categories) - set(before.tools.categories):
+    if set(terms.tools.categories) - set(old_terms.tools.categories):
         known = list(Category.objects.order_by("name").values_list("name", flat=True))
-        yield from _unknown("tools.categories", document.tools.categories, before.tools.categories, known, "category")
-    if set(document.groups) - set(before.groups):
+        yield from _unknown("tools.categories", terms.tools.categories, old_terms.tools.categories, known, "category")
+    if set(terms.groups) - set(old_terms.groups):
         known = list(Group.objects.order_by("name").values_list("name", flat=True))
-        yield from _unknown("groups", document.groups, before.groups, known, "group")
+        yield from _unknown("groups", terms.groups, old_terms.groups, known, "group")
 
 
 def _unknown(
@@ -237,20 +237,20 @@ def _lock_agent(agent: Agent) -> Agent:
     return row
 
 
-def _store(row: Agent, before: AgentDocument, after: AgentDocument, by: User) -> None:
-    changes = list(differences(before, after))
+def _store(agent: Agent, old_document: AgentDocument, new_document: AgentDocument, by: User) -> None:
+    changes = list(differences(old_document, new_document))
     if not changes:
         return
-    for name, value in agent_columns(after).items():
-        setattr(row, name, value)
-    row.updated_at = clock.now()
-    row.save()
-    record_fact("agent.changed", by=by, agent=row.name, changes=changes)
+    for name, value in agent_columns(new_document).items():
+        setattr(agent, name, value)
+    agent.updated_at = clock.now()
+    agent.save()
+    record_fact("agent.changed", by=by, agent=agent.name, changes=changes)
 
 
-def differences(before: AgentDocument, after: AgentDocument) -> Iterator[str]:
+def differences(old_document: AgentDocument, new_document: AgentDocument) -> Iterator[str]:
     """Yield the differences in words; for instructions only the fact that they changed."""
-    old, new = agent_columns(before), agent_columns(after)
+    old, new = agent_columns(old_document), agent_columns(new_document)
     for name in (each for each in new if old[each] != new[each]):
         if name == "enabled":
             yield "enabled" if new[name] else "disabled"

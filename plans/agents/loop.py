@@ -58,9 +58,9 @@ def is_out_of_time(run: AgentRun, budget: AgentBudget) -> bool:
     return budget.seconds is not None and run.seconds >= budget.seconds
 
 
-def limit_text(why: str, run: AgentRun, settings: AgentDocument) -> str:
+def limit_text(why: str, run: AgentRun, document: AgentDocument) -> str:
     """Return a sentence that says why the agent stopped."""
-    budget, name = settings.budget, settings.name
+    budget, name = document.budget, document.name
     turns = "1 model turn" if run.rounds == 1 else f"{run.rounds} model turns"
     reasons = {
         AgentRun.Stopped.ROUNDS: f"after {turns}. {TOO_MANY_ROUNDS}",
@@ -78,17 +78,17 @@ def reset_counters(run: AgentRun) -> None:
     run.cost, run.seconds = Decimal(0), 0.0
 
 
-def count_turn(run: AgentRun, turn: Step) -> None:
+def count_turn(run: AgentRun, turn_step: Step) -> None:
     """Add the tokens and cost of one model turn, including failed attempts."""
     read, written, cost = Sum("input_tokens"), Sum("output_tokens"), Sum("cost")
-    took = ModelUse.objects.filter(call=turn.call_id).aggregate(read=read, written=written, cost=cost)
+    took = ModelUse.objects.filter(call=turn_step.call_id).aggregate(read=read, written=written, cost=cost)
     run.tokens += (took["read"] or 0) + (took["written"] or 0)
     run.cost += took["cost"] or Decimal(0)
 
 
-def count_call_time(run: AgentRun, child: Step) -> None:
+def count_call_time(run: AgentRun, step: Step) -> None:
     """Add the run time of a child's call, if it ended."""
-    call = child.call
+    call = step.call
     if call is not None and call.started_at is not None and call.finished_at is not None:
         run.seconds += max(0.0, (call.finished_at - call.started_at).total_seconds())
 
@@ -123,12 +123,12 @@ class AgentStepContext:
         self.run.save()
 
 
-def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
+def begin(tx: PlanTransaction, snapshot: PlanSnapshot, step: ClaimedStep) -> None:
     """Begin a claimed agent step, or continue it after a retry. Raises ToolError if the agent may not be used.
 
     A retried step continues the same conversation with reset counters.
     """
-    plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
+    plan = Plan.objects.select_related("author", "token__user").get(pk=snapshot.pk)
     agent = Agent.objects.filter(name=step.agent).first()
     if agent is None or not definitions.may_use(plan.author, agent):
         raise ToolError(NO_AGENT.format(name=step.agent, who=plan.author.get_username()))
@@ -150,12 +150,12 @@ def begin(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
     _ask_next(context)
 
 
-def go_on(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
+def go_on(tx: PlanTransaction, snapshot: PlanSnapshot, step: ClaimedStep) -> bool:
     """Advance a claimed agent step that waited for its turn or its calls; return False if it has not begun."""
     run = AgentRun.objects.filter(step=step.pk, ended_at=None).first()
     if run is None:
         return False
-    plan = Plan.objects.select_related("author", "token__user").get(pk=facts.pk)
+    plan = Plan.objects.select_related("author", "token__user").get(pk=snapshot.pk)
     context = _open_step_context(tx, step, plan, run, AgentDocument.model_validate_json(run.settings))
     waited_for = _awaited_children(context)
     if any(child.status in (StepStatus.PENDING, StepStatus.IN_PROGRESS) for child in waited_for.values()):
@@ -169,9 +169,9 @@ def go_on(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
 
 
 def _open_step_context(
-    tx: PlanTransaction, step: ClaimedStep, plan: Plan, run: AgentRun, settings: AgentDocument
+    tx: PlanTransaction, step: ClaimedStep, plan: Plan, run: AgentRun, document: AgentDocument
 ) -> AgentStepContext:
-    context = AgentStepContext(tx, step, plan, run, settings, MESSAGES.validate_json(run.messages))
+    context = AgentStepContext(tx, step, plan, run, document, MESSAGES.validate_json(run.messages))
     context.awaited = AWAITED.validate_json(run.pending)
     return context
 
@@ -200,34 +200,34 @@ def _ask_next(context: AgentStepContext) -> None:
     _wait_for_children(context)
 
 
-def _process_turn(context: AgentStepContext, child: Step) -> None:
+def _process_turn(context: AgentStepContext, step: Step) -> None:
     """Process the model's response: finish the agent's work, or make the calls it requested."""
-    count_call_time(context.run, child)
-    count_turn(context.run, child)
-    if child.status != StepStatus.COMPLETED or child.skipped or child.call is None:
-        _stop_without_answer(context, child)
+    count_call_time(context.run, step)
+    count_turn(context.run, step)
+    if step.status != StepStatus.COMPLETED or step.skipped or step.call is None:
+        _stop_without_answer(context, step)
         return
-    turn = _turn_result(child.call)
+    turn = _turn_result(step.call)
     if turn is None:
         _stop(context, AgentRun.Stopped.FAILED, UNREADABLE)
         return
     context.messages.append(ModelTurn(text=turn.text, calls=secrets.redacted_calls(turn.calls)))
-    turn = secrets.restore_turn_secrets(turn, context.plan.public_id, child.step_id)
+    turn = secrets.restore_turn_secrets(turn, context.plan.public_id, step.step_id)
     if turn.calls and turn.cost is None and context.settings.budget.cost is not None:
         _stop(context, AgentRun.Stopped.COST, NO_PRICE.format(model=turn.model))
     elif turn.calls:
         _make_calls(context, turn)
     else:
-        _end(context, turn, child)
+        _end(context, turn, step)
 
 
-def _stop_without_answer(context: AgentStepContext, child: Step) -> None:
+def _stop_without_answer(context: AgentStepContext, step: Step) -> None:
     """Stop because the turn returned nothing: out of time, failed, skipped or cancelled."""
-    if child.status == StepStatus.FAILED and is_out_of_time(context.run, context.settings.budget):
+    if step.status == StepStatus.FAILED and is_out_of_time(context.run, context.settings.budget):
         why = AgentRun.Stopped.SECONDS
         _stop(context, why, limit_text(why, context.run, context.settings))
         return
-    reason = child.error or (TURN_SKIPPED if child.skipped else "Its turn was cancelled.")
+    reason = step.error or (TURN_SKIPPED if step.skipped else "Its turn was cancelled.")
     _stop(context, AgentRun.Stopped.FAILED, reason)
 
 
@@ -245,9 +245,9 @@ def _turn_result(call: Call) -> TurnResult | None:
         return None
 
 
-def _end(context: AgentStepContext, turn: TurnResult, child: Step) -> None:
+def _end(context: AgentStepContext, turn: TurnResult, step: Step) -> None:
     """Complete the agent's step with the model's final text."""
-    if not turn.text.strip() or child.call is None:
+    if not turn.text.strip() or step.call is None:
         _stop(context, AgentRun.Stopped.FAILED, EMPTY_ANSWER)
         return
     context.run.ended_at, context.run.stopped_for = context.tx.now, AgentRun.Stopped.DONE
@@ -255,7 +255,7 @@ def _end(context: AgentStepContext, turn: TurnResult, child: Step) -> None:
     context.store()
     took = {"rounds": context.run.rounds, "calls": context.run.calls, "tokens": context.run.tokens}
     response = format_success_response(None, {}, [turn.text], tool_name=context.settings.name, **took)
-    ready = finishing.complete(context.tx, context.step, response, call=child.call)
+    ready = finishing.complete(context.tx, context.step, response, call=step.call)
     tool_calls.hint_workers(context.tx, ready)
 
 
@@ -279,14 +279,14 @@ def _make_calls(context: AgentStepContext, turn: TurnResult) -> None:
     _ask_next(context)
 
 
-def _record_outcomes(context: AgentStepContext, ended: dict[int, Step]) -> None:
+def _record_outcomes(context: AgentStepContext, ended_steps: dict[int, Step]) -> None:
     """Append the results of the model's calls to the conversation, in the order of the requests."""
     results = [
         ToolOutcome(
             id=each.id,
             tool=each.tool,
-            text=each.refusal or _outcome_text(context, ended.get(each.step_id)),
-            images=agents_messages.images_of(ended[each.step_id]) if each.step_id in ended else [],
+            text=each.refusal or _outcome_text(context, ended_steps.get(each.step_id)),
+            images=agents_messages.images_of(ended_steps[each.step_id]) if each.step_id in ended_steps else [],
         )
         for each in context.awaited
         if each.id
@@ -296,11 +296,11 @@ def _record_outcomes(context: AgentStepContext, ended: dict[int, Step]) -> None:
     context.awaited = []
 
 
-def _outcome_text(context: AgentStepContext, child: Step | None) -> str:
-    if child is None:
+def _outcome_text(context: AgentStepContext, step: Step | None) -> str:
+    if step is None:
         return agents_messages.STEP_GONE
-    count_call_time(context.run, child)
-    return agents_messages.outcome_of(child, len(context.awaited))
+    count_call_time(context.run, step)
+    return agents_messages.outcome_of(step, len(context.awaited))
 
 
 def _wait_for_children(context: AgentStepContext) -> None:

@@ -135,12 +135,12 @@ class _AgentPromptValues:
     is_last: bool
 
 
-def _has_mindset(given: _AgentPromptValues | None) -> bool:
-    return given is not None and bool(given.mindset)
+def _has_mindset(values: _AgentPromptValues | None) -> bool:
+    return values is not None and bool(values.mindset)
 
 
-def _is_last(given: _AgentPromptValues | None) -> bool:
-    return given is not None and given.is_last
+def _is_last(values: _AgentPromptValues | None) -> bool:
+    return values is not None and values.is_last
 
 
 AGENT = Prompt(
@@ -188,15 +188,15 @@ def task_of(step: ClaimedStep) -> Task:
     return Task(text="\n\n".join(parts))
 
 
-def outcome_of(child: Step, among: int = 1) -> str:
+def outcome_of(step: Step, among: int = 1) -> str:
     """Return the text for the model about one ended call, one of `among` in its round."""
-    if child.skipped:
-        return _skipped(child)
-    if child.status == StepStatus.CANCELLED:
+    if step.skipped:
+        return _skipped(step)
+    if step.status == StepStatus.CANCELLED:
         return CANCELLED
-    if child.status == StepStatus.FAILED:
-        return prompts.data_block(prompts.truncate(child.error, LONGEST_MESSAGE), "This call failed")
-    call = child.call
+    if step.status == StepStatus.FAILED:
+        return prompts.data_block(prompts.truncate(step.error, LONGEST_MESSAGE), "This call failed")
+    call = step.call
     response = call.response_json if call is not None else None
     if call is None or not isinstance(response, dict):
         return NO_RESULT
@@ -205,10 +205,10 @@ def outcome_of(child: Step, among: int = 1) -> str:
     )
 
 
-def images_of(child: Step) -> list[ResultImage]:
+def images_of(step: Step) -> list[ResultImage]:
     """Return the first images of an ended call's result, unless the tool hides it from models."""
-    call = child.call
-    if call is None or child.status != StepStatus.COMPLETED or not call.content:
+    call = step.call
+    if call is None or step.status != StepStatus.COMPLETED or not call.content:
         return []
     text = model_texts.model_text(call.pk)
     if text is not None and text.is_left_out:
@@ -242,9 +242,9 @@ def _content_result(call: Call, response: Mapping[str, Any], most: int) -> str:
     return "\n\n".join(texts)
 
 
-def _skipped(child: Step) -> str:
+def _skipped(step: Step) -> str:
     """Return the text about a skipped call with the reason: skipped directly, or rejected with the plan continuing."""
-    notes = MemoryItem.objects.filter(plan=child.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=child.step_id)
+    notes = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=step.step_id)
     note = notes.order_by("-pk").first()
     reason = str(note.value_json.get("reason", "")) if note is not None else ""
     return f"{SKIPPED}\n\n{prompts.data_block(prompts.truncate(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED

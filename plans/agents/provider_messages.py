@@ -134,8 +134,8 @@ def _with_missing_outcomes(messages: Sequence[Message]) -> Iterator[Message]:
         yield Task(text=CONTINUE_PROMPT)
 
 
-def _not_made_outcome(call: ToolUse) -> ToolOutcome:
-    return ToolOutcome(id=call.id, tool=call.tool, text=call.problem or NOT_MADE)
+def _not_made_outcome(tool_use: ToolUse) -> ToolOutcome:
+    return ToolOutcome(id=tool_use.id, tool=tool_use.tool, text=tool_use.problem or NOT_MADE)
 
 
 def transcript_messages(
@@ -218,10 +218,10 @@ def tool_definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
     ]
 
 
-def _tool_description(target: CallableTool) -> str:
+def _tool_description(callable_tool: CallableTool) -> str:
     """Return a tool's description, with a note if its calls need approval."""
-    waits = f"\n\n{NEEDS_APPROVAL_NOTE}" if target.tool.safety_level == SafetyLevel.DANGEROUS else ""
-    text = without_secrets(target.tool.description)
+    waits = f"\n\n{NEEDS_APPROVAL_NOTE}" if callable_tool.tool.safety_level == SafetyLevel.DANGEROUS else ""
+    text = without_secrets(callable_tool.tool.description)
     room = OPENAI_DESCRIPTION - len(waits)
     return (text if len(text) <= room else f"{text[: room - 1]}…") + waits
 
@@ -235,9 +235,9 @@ def _provider_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
     return schema | {"properties": {name: each for name, each in schema["properties"].items() if name not in odd}}
 
 
-def parse_tool_calls(response: "ModelResponse", before: Iterable[Message]) -> list[ToolUse]:
+def parse_tool_calls(response: "ModelResponse", messages: Iterable[Message]) -> list[ToolUse]:
     """Return the calls that a response requests, in order, each with an id that is new to the conversation."""
-    taken = {call.id for each in before if isinstance(each, ModelTurn) for call in each.calls}
+    taken = {call.id for each in messages if isinstance(each, ModelTurn) for call in each.calls}
     calls = []
     for part in response.tool_calls:
         name = _unique_id(storable_text(part.tool_call_id), taken)

@@ -21,15 +21,15 @@ from plans.models import Plan
 SECRETS_GONE = "This call was not made: the secrets in its arguments are no longer stored. Send it again with them."
 
 
-def redacted_calls(calls: Sequence[ToolUse]) -> list[ToolUse]:
+def redacted_calls(tool_uses: Sequence[ToolUse]) -> list[ToolUse]:
     """Return calls without the secrets in their arguments, safe to store and to send to the model again."""
-    return [each.model_copy(update={"arguments": _redacted_call(each)}) for each in calls]
+    return [each.model_copy(update={"arguments": _redacted_call(each)}) for each in tool_uses]
 
 
-def _redacted_call(call: ToolUse) -> Any:
+def _redacted_call(tool_use: ToolUse) -> Any:
     """Return a call's arguments without secrets; empty for an unknown tool, whose secrets cannot be located."""
-    known = get_tool(call.tool)
-    return json.loads(without_macs(vault.redact_arguments(known, call.arguments).text)) if known is not None else {}
+    known = get_tool(tool_use.tool)
+    return json.loads(without_macs(vault.redact_arguments(known, tool_use.arguments).text)) if known is not None else {}
 
 
 @retry_on_deadlock
@@ -51,9 +51,14 @@ def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnRes
     return result
 
 
-def _arguments_secret(call: ToolUse) -> Secret:
+def _arguments_secret(tool_use: ToolUse) -> Secret:
     """Return all arguments of a call as one secret."""
-    return Secret("arguments", _vault_key(call.id), call.arguments, keyring().mac(_vault_key(call.id), call.arguments))
+    return Secret(
+        "arguments",
+        _vault_key(tool_use.id),
+        tool_use.arguments,
+        keyring().mac(_vault_key(tool_use.id), tool_use.arguments),
+    )
 
 
 def _vault_key(call_id: str) -> str:
@@ -72,9 +77,11 @@ def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnR
     return turn.model_copy(update={"calls": calls})
 
 
-def _with_secrets_restored(call: ToolUse, written: Any) -> ToolUse:
+def _with_secrets_restored(tool_use: ToolUse, written: Any) -> ToolUse:
     """Return a call with its stored arguments, if they match the redacted ones."""
-    found = call if written is None else call.model_copy(update={"arguments": written})
-    if _redacted_call(found) != call.arguments or (written is None and PLACEHOLDER_KEY in json.dumps(call.arguments)):
-        return call.model_copy(update={"problem": call.problem or SECRETS_GONE})
+    found = tool_use if written is None else tool_use.model_copy(update={"arguments": written})
+    if _redacted_call(found) != tool_use.arguments or (
+        written is None and PLACEHOLDER_KEY in json.dumps(tool_use.arguments)
+    ):
+        return tool_use.model_copy(update={"problem": tool_use.problem or SECRETS_GONE})
     return found

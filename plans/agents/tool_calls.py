@@ -49,8 +49,8 @@ def tools_allowed(tool_filter: ToolFilter, plan: Plan) -> Mapping[str, CallableT
     return dict(sorted(found.items()))
 
 
-def _is_allowed(tool_filter: ToolFilter, target: CallableTool) -> bool:
-    tool = target.tool
+def _is_allowed(tool_filter: ToolFilter, callable_tool: CallableTool) -> bool:
+    tool = callable_tool.tool
     if LEVELS.index(SafetyLevel(tool.safety_level)) > LEVELS.index(SafetyLevel(tool_filter.max_level)):
         return False
     is_any = not tool_filter.names and not tool_filter.categories
@@ -79,9 +79,9 @@ def turn_step(number: int, name: str) -> StepDocument:
     return StepDocument(step_id=1, description=f"Turn {number} of {name}", tool=TURN_TOOL)
 
 
-def sort_calls(plan: Plan, settings: AgentDocument, turn: TurnResult) -> SortedCalls:
+def sort_calls(plan: Plan, document: AgentDocument, turn: TurnResult) -> SortedCalls:
     """Return the steps for the allowed calls, and the reasons for refusing the others."""
-    offered = tools_allowed(settings.tools, plan)
+    offered = tools_allowed(document.tools, plan)
     room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that reads the results
     documents: list[StepDocument] = []
     refusals = []
@@ -103,33 +103,33 @@ def _not_offered_text(tool: str) -> str:
     return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool_error(tool[:64]))
 
 
-def _call_document(call: ToolUse, text: str) -> StepDocument:
+def _call_document(tool_use: ToolUse, text: str) -> StepDocument:
     """Return the step of a call, with escaped references and the model's text as description."""
     words = " ".join(text.replace("\0", " ").split())
     return StepDocument(
         step_id=1,
-        description=words[:LONGEST_DESCRIPTION] or CALL_WITHOUT_TEXT.format(tool=call.tool),
-        tool=call.tool,
-        parameters=references.escape_references(call.arguments),
+        description=words[:LONGEST_DESCRIPTION] or CALL_WITHOUT_TEXT.format(tool=tool_use.tool),
+        tool=tool_use.tool,
+        parameters=references.escape_references(tool_use.arguments),
     )
 
 
 def add_call_steps(
-    tx: PlanTransaction, plan: Plan, parent: ClaimedStep, documents: Sequence[StepDocument]
+    tx: PlanTransaction, plan: Plan, parent_step: ClaimedStep, documents: Sequence[StepDocument]
 ) -> list[int]:
     """Store child steps of an agent, ready to be claimed, and return their step ids. They inherit the requesters."""
     numbers = _free_numbers(plan, len(documents))
     numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]
     steps = Step.objects.bulk_create(
-        Step(plan=plan, parent_id=parent.pk, step_id=each.step_id, ready_at=tx.now, **step_columns(each))
+        Step(plan=plan, parent_id=parent_step.pk, step_id=each.step_id, ready_at=tx.now, **step_columns(each))
         for each in numbered
     )
     store_step_secrets(plan.public_id, numbered)
-    people = list(StepAsker.objects.filter(step=parent.pk).values_list("person_id", flat=True))
+    people = list(StepAsker.objects.filter(step=parent_step.pk).values_list("person_id", flat=True))
     StepAsker.objects.bulk_create(StepAsker(step=step, person_id=person) for step in steps for person in people)
     if numbers:
         turn = {"turn": True} if documents[0].tool == TURN_TOOL else {}
-        tx.record("plan.changed", parent.step_id, by=f"the agent {parent.agent}", added=numbers, **turn)
+        tx.record("plan.changed", parent_step.step_id, by=f"the agent {parent_step.agent}", added=numbers, **turn)
     hint_workers(tx, len(numbers))
     return numbers
 

@@ -150,11 +150,11 @@ class _StreamedText:
             self._publish(redact_text(storable_text(text)))
 
 
-def _turn(response: "ModelResponse", record: ModelUseRecord, before: Sequence[Message]) -> TurnResult:
+def _turn(response: "ModelResponse", record: ModelUseRecord, messages: Sequence[Message]) -> TurnResult:
     answer = record.answer
     return TurnResult(
         text=client.without_secrets(answer.text),
-        calls=provider_messages.parse_tool_calls(response, before),
+        calls=provider_messages.parse_tool_calls(response, messages),
         model=answer.model,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,

@@ -260,13 +260,13 @@ def _cost_of(response: "ModelResponse") -> Decimal | None:
         return None
 
 
-def _parse_data(given: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
-    if given.is_cut:
-        raise AnswerUnreadable(ANSWER_CUT_OFF, given.text, given.tokens)
+def _parse_data(answer: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
+    if answer.is_cut:
+        raise AnswerUnreadable(ANSWER_CUT_OFF, answer.text, answer.tokens)
     try:
-        return read_answer(given.text, shape) if shape else None
+        return read_answer(answer.text, shape) if shape else None
     except AnswerParseError as problem:
-        raise AnswerUnreadable(str(problem), given.text, given.tokens) from None
+        raise AnswerUnreadable(str(problem), answer.text, answer.tokens) from None
 
 
 def _store_use(record: ModelUseRecord) -> None:

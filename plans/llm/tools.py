@@ -68,9 +68,9 @@ def select_tools(request: str, *, by: Requester, most: int = MOST_CHARACTERS) ->
     return ToolOffer([entries[name] for name in sorted(chosen)], len(entries) - len(chosen))
 
 
-def tool_line(target: CallableTool) -> str:
+def tool_line(callable_tool: CallableTool) -> str:
     """Return a tool as one line of JSON; its description cannot imitate another tool's line."""
-    tool = target.tool
+    tool = callable_tool.tool
     entry: dict[str, Any] = {"name": tool.name, "level": str(tool.safety_level)}
     if tool.safety_level == SafetyLevel.DANGEROUS:
         entry["level"] += " (waits until a person approves)"
@@ -91,22 +91,22 @@ def short_schema(schema: Mapping[str, Any]) -> Any:
     return {"type": "object", "properties": {name[:64]: {} for name in names}, "required": schema.get("required", [])}
 
 
-def may_call(target: CallableTool, by: Requester) -> bool:
+def may_call(callable_tool: CallableTool, by: Requester) -> bool:
     """Return whether a tool is enabled, served and not held, and no policy refuses it to the requester."""
-    is_served = target.implementation_pk is not None or any(target.bounds)
-    is_ready = target.enabled and is_served and not target.drifted and not target.held
-    return is_ready and not refuses(facts_without_arguments(target, by))
+    is_served = callable_tool.implementation_pk is not None or any(callable_tool.bounds)
+    is_ready = callable_tool.enabled and is_served and not callable_tool.drifted and not callable_tool.held
+    return is_ready and not refuses(facts_without_arguments(callable_tool, by))
 
 
-def facts_without_arguments(target: CallableTool, by: Requester) -> CallFacts:
+def facts_without_arguments(callable_tool: CallableTool, by: Requester) -> CallFacts:
     """Return facts to evaluate policies for a tool without a call: the arguments are empty."""
     return CallFacts(
-        tool_name=target.tool.name,
-        safety_level=target.tool.safety_level,
-        categories=target.tool.categories,
+        tool_name=callable_tool.tool.name,
+        safety_level=callable_tool.tool.safety_level,
+        categories=callable_tool.tool.categories,
         arguments={},
         requested_by=by.user.pk,
-        source=target.source,
+        source=callable_tool.source,
     )
 
 
@@ -116,14 +116,14 @@ def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     return sorted(tools, key=lambda name: (-_similarity(query, name, tools[name]), name))
 
 
-def _similarity(query: Iterable[str], name: str, target: CallableTool) -> int:
-    in_name, in_all = _words(name), _words(_searchable_text(target))
+def _similarity(query: Iterable[str], name: str, callable_tool: CallableTool) -> int:
+    in_name, in_all = _words(name), _words(_searchable_text(callable_tool))
     return sum(NAME_COUNTS * _has_word(in_name, word) + _has_word(in_all, word) for word in query)
 
 
-def _searchable_text(target: CallableTool) -> str:
+def _searchable_text(callable_tool: CallableTool) -> str:
     """Return the tool's name, description and parameter names; the rest of a schema would match every request."""
-    tool = target.tool
+    tool = callable_tool.tool
     parameters = list(tool.input_schema.get("properties", {}))[:100]
     return " ".join([tool.name, tool.description[:LONGEST_DESCRIPTION], *(name[:64] for name in parameters)])
 

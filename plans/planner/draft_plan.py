@@ -125,12 +125,12 @@ class Drafting:
     def _judged(self, output: PlannerOutput) -> JudgedAnswer:
         return judge_answer(output, by=self.by)
 
-    def _as_result(self, last: DraftRound) -> dict[str, Any]:
+    def _as_result(self, draft_round: DraftRound) -> dict[str, Any]:
         return {
-            "output": last.output.model_dump(mode="json"),
-            "plan": last.judged.document,
-            "problems": [problem.as_json() for problem in last.judged.problems],
-            "model": last.answer.model,
+            "output": draft_round.output.model_dump(mode="json"),
+            "plan": draft_round.judged.document,
+            "problems": [problem.as_json() for problem in draft_round.judged.problems],
+            "model": draft_round.answer.model,
             "tokens": self.tokens,
             "rounds": self.rounds,
         }

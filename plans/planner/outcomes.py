@@ -59,7 +59,7 @@ def _objection_to_steps(plan: Plan, new_steps: Sequence[StepDocument]) -> str:
     return "" if is_free and is_whole and not keys.intersection(each.expected_key for each in new_steps) else CHANGED
 
 
-def _add_to_plan(plan: Plan, after: ClaimedStep, new_steps: Sequence[StepDocument]) -> None:
+def _add_to_plan(plan: Plan, step: ClaimedStep, new_steps: Sequence[StepDocument]) -> None:
     """Store the steps with their dependencies; the caller makes steps ready whose dependencies are completed.
 
     They are marked `after_answer`: their texts may contain a person's private answer.
@@ -82,7 +82,7 @@ def _add_to_plan(plan: Plan, after: ClaimedStep, new_steps: Sequence[StepDocumen
         for each in new_steps
         for needed in set(each.dependencies)
     )
-    askers = StepAsker.objects.filter(step=after.pk).values_list("person_id", flat=True)
+    askers = StepAsker.objects.filter(step=step.pk).values_list("person_id", flat=True)
     StepAsker.objects.bulk_create(
         StepAsker(step_id=pks[each.step_id], person_id=person) for person in askers for each in new_steps
     )

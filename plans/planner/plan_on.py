@@ -77,12 +77,12 @@ def load_planning_state(context: ToolContext) -> PlanningState:
     )
 
 
-def _new_continuation(context: ToolContext, standing: PlanningState) -> "PlanContinuation":
-    plan, draft = standing.plan, draft_behind(standing.plan)
+def _new_continuation(context: ToolContext, state: PlanningState) -> "PlanContinuation":
+    plan, draft = state.plan, draft_behind(state.plan)
     strategy_name = draft.arguments_json.get("strategy") if draft else None
     strategy = PlanningStrategy(strategy_name) if strategy_name else PlanningStrategy.REACT
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
-    return PlanContinuation(context, plan.request or plan.goal, strategy, by, standing=standing)
+    return PlanContinuation(context, plan.request or plan.goal, strategy, by, standing=state)
 
 
 @dataclass(slots=True)
@@ -109,26 +109,26 @@ class PlanContinuation(Drafting):
         )
         return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
 
-    def _as_result(self, last: DraftRound) -> dict[str, Any]:
+    def _as_result(self, draft_round: DraftRound) -> dict[str, Any]:
         """Return the steps to add. Raises ToolError if the answer has errors."""
-        errors, document = last.judged.errors, last.judged.document
+        errors, document = draft_round.judged.errors, draft_round.judged.document
         if errors or document is None:
             raise ToolError(UNUSABLE + " ".join(errors[:MAX_NAMED_KEYS]))
         return {
-            "output": last.output.model_dump(mode="json"),
+            "output": draft_round.output.model_dump(mode="json"),
             "steps": document["steps"][len(self.standing.documents) :],
-            "model": last.answer.model,
+            "model": draft_round.answer.model,
             "tokens": self.tokens,
             "rounds": self.rounds,
         }
 
 
-def conversation(standing: PlanningState) -> Iterator[ChatMessage]:
+def conversation(state: PlanningState) -> Iterator[ChatMessage]:
     """Yield the questions and answers so far as messages of the conversation."""
-    for each in standing.exchanges:
-        request = {"intent": standing.plan.goal, "needs_user_input": True, "input_request": each.question}
+    for each in state.exchanges:
+        request = {"intent": state.plan.goal, "needs_user_input": True, "input_request": each.question}
         yield ChatMessage("model", json.dumps(request, ensure_ascii=False))
-        key = str(standing.documents.get(each.step_id, {}).get("expected_key", ""))
+        key = str(state.documents.get(each.step_id, {}).get("expected_key", ""))
         yield ChatMessage("user", f"{_answer_text(each, key)}\n\n{NEXT_ANSWER_PROMPT}")
 
 

@@ -99,12 +99,12 @@ class _PlannerPromptValues:
     most_queries: int = MOST_QUERIES
 
 
-def _has_mindset(given: _PlannerPromptValues | None) -> bool:
-    return given is not None and bool(given.mindset)
+def _has_mindset(values: _PlannerPromptValues | None) -> bool:
+    return values is not None and bool(values.mindset)
 
 
-def _has_agents(given: _PlannerPromptValues | None) -> bool:
-    return given is not None and bool(given.agents)
+def _has_agents(values: _PlannerPromptValues | None) -> bool:
+    return values is not None and bool(values.agents)
 
 
 PLANNER_TEMPLATE = PromptTemplate(
@@ -156,5 +156,5 @@ def correction_messages(answered: str, problems: Sequence[str]) -> Sequence[Chat
     return [ChatMessage("model", truncate(answered, LONGEST_ANSWER) or "(nothing)"), ChatMessage("user", correction)]
 
 
-def _left_out_note(found: ToolOffer) -> str:
-    return _MORE.replace("${left_out}", f"{found.left_out:,}") if found.left_out else ""
+def _left_out_note(offer: ToolOffer) -> str:
+    return _MORE.replace("${left_out}", f"{offer.left_out:,}") if offer.left_out else ""

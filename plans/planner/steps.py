@@ -54,7 +54,7 @@ def has_plan(output: PlannerOutput) -> bool:
     return bool(output.plan) and not asks_first
 
 
-def steps_of_plan(plan: Mapping[str, Any], place: StepPlacement) -> list[Any]:
+def steps_of_plan(plan: Mapping[str, Any], placement: StepPlacement) -> list[Any]:
     """Return the steps of a complete plan, renumbered for their position, with a reply step at the end.
 
     Malformed parts stay unchanged; the validation of the whole plan reports them.
@@ -63,43 +63,43 @@ def steps_of_plan(plan: Mapping[str, Any], place: StepPlacement) -> list[Any]:
     steps = [deepcopy(each) for each in listed] if isinstance(listed, list) else []
     for step in steps:
         if isinstance(step, dict):
-            _renumber(step, place)
+            _renumber(step, placement)
     if any(isinstance(step, dict) and step.get("tool") == COMPOSE_REPLY for step in steps):
         return steps
-    return [*steps, reply_after(steps, place)]
+    return [*steps, reply_after(steps, placement)]
 
 
-def _renumber(step: StepDict, place: StepPlacement) -> None:
+def _renumber(step: StepDict, placement: StepPlacement) -> None:
     """Renumber a step; without dependencies of its own, it depends on the steps that the placement names."""
-    shift, number, needed = place.first - 1, step.get("step_id"), step.get("dependencies") or []
+    shift, number, needed = placement.first - 1, step.get("step_id"), step.get("dependencies") or []
     if type(number) is int:
         step["step_id"] = number + shift
     if isinstance(needed, list):
         moved = [each + shift if type(each) is int else each for each in needed]
-        if moved or place.needs:
-            step["dependencies"] = moved or list(place.needs)
+        if moved or placement.needs:
+            step["dependencies"] = moved or list(placement.needs)
 
 
-def steps_of_calls(output: PlannerOutput, place: StepPlacement) -> list[StepDict]:
+def steps_of_calls(output: PlannerOutput, placement: StepPlacement) -> list[StepDict]:
     """Return a step for each call, storing its result under the tool's name.
 
     A call depends only on earlier calls whose results it refers to, so that a failure does not stop unrelated calls.
     """
     steps: list[StepDict] = []
     made: dict[str, int] = {}
-    for number, call in enumerate(output.tool_calls, place.first):
+    for number, call in enumerate(output.tool_calls, placement.first):
         needs = sorted({made[key] for key in _referenced_keys(call.args) if key in made})
-        key = place.key(call.tool)
+        key = placement.key(call.tool)
         steps.append({
             "step_id": number,
             "description": _line(call.reason) or f"Call {_line(call.tool) or 'a tool'}",
             "tool": call.tool,
             "parameters": deepcopy(call.args),
-            "dependencies": needs or list(place.needs),
+            "dependencies": needs or list(placement.needs),
             "expected_key": key,
         })  # fmt: skip
         made[key] = number
-    return [*steps, reply_after(steps, place)]
+    return [*steps, reply_after(steps, placement)]
 
 
 def _referenced_keys(args: Mapping[str, Any]) -> set[str]:
@@ -110,29 +110,31 @@ def _referenced_keys(args: Mapping[str, Any]) -> set[str]:
         return set()
 
 
-def steps_of_question(output: PlannerOutput, place: StepPlacement) -> list[StepDict]:
+def steps_of_question(output: PlannerOutput, placement: StepPlacement) -> list[StepDict]:
     """Return the step that asks the user, and the one that continues planning after the answer."""
     question = (output.input_request or "").strip() or FOLLOW_UP_QUESTION
     asks = {
-        "step_id": place.first,
+        "step_id": placement.first,
         "description": "Ask for what is missing",
         "tool": ASK_USER,
         "parameters": {"question": references.escape_references(question)[:MAX_QUESTION]},
-        "dependencies": list(place.needs),
-        "expected_key": place.key("answer"),
+        "dependencies": list(placement.needs),
+        "expected_key": placement.key("answer"),
         "output_path": FIRST_RESULT,
     }
     plans_on = {
-        "step_id": place.first + 1,
+        "step_id": placement.first + 1,
         "description": "Continue planning with the answer",
         "tool": PLAN_ON,
         "parameters": {},
-        "dependencies": [place.first],
+        "dependencies": [placement.first],
     }
     return [asks, plans_on]
 
 
-def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], place: StepPlacement) -> list[StepDict]:
+def steps_of_queries(
+    queries: Iterable[str], tools: Sequence[tuple[str, str]], placement: StepPlacement
+) -> list[StepDict]:
     """Return a step for each of the first queries and each search tool, to run in parallel.
 
     `tools` are pairs of tool name and parameter.
@@ -145,26 +147,26 @@ def steps_of_queries(queries: Iterable[str], tools: Sequence[tuple[str, str]], p
             "description": _line(f"Search for {query}"),
             "tool": tool,
             "parameters": {parameter: references.escape_references(query)},
-            "dependencies": list(place.needs),
-            "expected_key": place.key(SEARCH),
+            "dependencies": list(placement.needs),
+            "expected_key": placement.key(SEARCH),
         }
-        for number, (query, tool, parameter) in enumerate(searches, place.first)
+        for number, (query, tool, parameter) in enumerate(searches, placement.first)
     ]
-    return [*steps, reply_after(steps, place)]
+    return [*steps, reply_after(steps, placement)]
 
 
-def reply_after(steps: Sequence[Any], place: StepPlacement) -> StepDict:
+def reply_after(steps: Sequence[Any], placement: StepPlacement) -> StepDict:
     """Return the step that composes the reply after all of these."""
     whole = [step for step in steps if isinstance(step, dict) and type(step.get("step_id")) is int]
     numbers = [step["step_id"] for step in whole]
     needed = {each for step in whole for each in _numbers(step.get("dependencies"))}
     last = [number for number in numbers if number not in needed]
     return {
-        "step_id": max(numbers, default=place.first - 1) + 1,
+        "step_id": max(numbers, default=placement.first - 1) + 1,
         "description": "Compose the reply",
         "tool": COMPOSE_REPLY,
         "parameters": {},
-        "dependencies": last or list(place.needs),
+        "dependencies": last or list(placement.needs),
     }
 
 
@@ -198,16 +200,16 @@ def plan_document(output: PlannerOutput, *, by: Requester) -> dict[str, Any]:
     return {"goal": goal_of(output), "steps": steps_for(output, by, StepPlacement())}
 
 
-def steps_for(output: PlannerOutput, by: Requester, place: StepPlacement) -> list[Any]:
+def steps_for(output: PlannerOutput, by: Requester, placement: StepPlacement) -> list[Any]:
     """Return the steps built from the planner's answer, at their position in a plan."""
     if has_plan(output):
-        return steps_of_plan(output.plan or {}, place)
+        return steps_of_plan(output.plan or {}, placement)
     route = should_execute_tools(output.model_dump())
     if route == "execute_tools":
-        return steps_of_calls(output, place)
+        return steps_of_calls(output, placement)
     if route == "generate_response":
-        return steps_of_question(output, place)
-    return steps_of_queries(output.queries, _search_tools(by) if output.queries else (), place)
+        return steps_of_question(output, placement)
+    return steps_of_queries(output.queries, _search_tools(by) if output.queries else (), placement)
 
 
 def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
