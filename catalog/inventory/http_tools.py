@@ -84,15 +84,15 @@ def create_http_tool(
             record_source(source)
         if name in get_all_tools() or Tool.objects.filter(name=name).exists():
             raise Conflict(f"There is already a tool called {name}.")
-        row = Tool(name=name, source=source)
-        _publish(row, definition)
-        signals.record_fact("tool.added", by=by, **version_facts(row))
+        tool_row = Tool(name=name, source=source)
+        _publish(tool_row, definition)
+        signals.record_fact("tool.added", by=by, **version_facts(tool_row))
     snapshot.drop_snapshot()
-    return row
+    return tool_row
 
 
 def update_http_tool(
-    row: Tool, values: Mapping[str, Any], *, by: User, reason: str = "", shown: str | None = None
+    tool_row: Tool, values: Mapping[str, Any], *, by: User, reason: str = "", shown: str | None = None
 ) -> bool:
     """Change an HTTP tool that was defined by hand; return whether anything changed.
 
@@ -104,76 +104,72 @@ def update_http_tool(
     if not can_override(by):
         raise NotAllowed("Only an administrator may change tools.")
     with catalog_write_lock():
-        row = Tool.objects.select_related("source", "current_version").get(pk=row.pk)
-        if not is_defined_by_hand(row):
-            raise field_error(min(values), "invalid", f"{row.name} is not an HTTP tool that was defined by hand.")
-        if shown is not None and shown != definition_digest(row):
+        tool_row = Tool.objects.select_related("source", "current_version").get(pk=tool_row.pk)
+        if not is_defined_by_hand(tool_row):
+            raise field_error(min(values), "invalid", f"{tool_row.name} is not an HTTP tool that was defined by hand.")
+        if shown is not None and shown != definition_digest(tool_row):
             raise Conflict("The request was changed meanwhile. Check it, then save again.")
-        old, version = Definition.from_json(row.definition or {}), row.current_version
+        old, version = Definition.from_json(tool_row.definition or {}), tool_row.current_version
         new = old
         if "specification" in values:
-            _, description, schema = _read_specification(values["specification"], row.name)
+            _, description, schema = _read_specification(values["specification"], tool_row.name)
             new = replace(old, description=description, input_schema=schema)
-        new = _with_request(new, {**(shown_request(row, by) or {}), **values.get("http", {})})
+        new = _with_request(new, {**(shown_request(tool_row, by) or {}), **values.get("http", {})})
         if new == old:
             return False
-        _publish(row, new)
-        why: dict[str, Any] = {"reason": reason} if reason else {}
-        signals.record_fact("tool.changed", by=by, **version_facts(row), **why, **_changes(old, new))
-        drift = drift_fact(row) if row.current_version != version else None
+        _publish(tool_row, new)
+        facts: dict[str, Any] = {**version_facts(tool_row), **({"reason": reason} if reason else {})}
+        before, after = _fields(old), _fields(new)
+        fields = [name for name in before if before[name] != after[name]]
+        changes = {name: [before[name], after[name]] for name in fields if name in AUDITED}
+        signals.record_fact("tool.changed", by=by, **facts, fields=fields, changes=changes)
+        drift = drift_fact(tool_row) if tool_row.current_version != version else None
         if drift is not None:
             signals.record_fact(drift.kind, **drift.data)
     snapshot.drop_snapshot()
     return True
 
 
-def is_defined_by_hand(row: Tool) -> bool:
+def is_defined_by_hand(tool_row: Tool) -> bool:
     """Return whether a tool is an HTTP tool that `update_http_tool` can change."""
-    return row.source.kind == Source.Kind.HTTP and row.definition is not None
+    return tool_row.source.kind == Source.Kind.HTTP and tool_row.definition is not None
 
 
-def definition_digest(row: Tool) -> str:
+def definition_digest(tool_row: Tool) -> str:
     """Return the SHA-256 of the stored definition of a tool."""
-    return digest(canonical_text(row.definition))
+    return digest(canonical_text(tool_row.definition))
 
 
-def operation_of(row: Tool) -> Operation | None:
+def operation_of(tool_row: Tool) -> Operation | None:
     """Return the request that calls of an HTTP tool become, whether defined by hand or imported; None for others."""
-    http = (row.definition or {}).get("http")
+    http = (tool_row.definition or {}).get("http")
     return None if http is None else Operation.from_json(http)
 
 
-def shown_request(row: Tool, viewer: User) -> dict[str, Any] | None:
+def shown_request(tool_row: Tool, viewer: User) -> dict[str, Any] | None:
     """Return method, URL, headers and timeout of an HTTP tool; None for other tools.
 
     The headers are the tool's own, masked; they are None for someone who may not change tools.
     """
-    operation = operation_of(row)
+    operation = operation_of(tool_row)
     if operation is None:
         return None
     return {
         "method": operation.method,
         "url": operation.url,
         "headers": masked(operation.own_headers()) if can_override(viewer) else None,
-        "timeout": int((row.definition or {})["timeout"]),
+        "timeout": int((tool_row.definition or {})["timeout"]),
     }
 
 
-def _publish(row: Tool, definition: Definition) -> None:
+def _publish(tool_row: Tool, definition: Definition) -> None:
     """Make a definition the one that is called, and let processes read the catalog again. Raises ParameterError."""
-    problem = judge_definition(row.name, definition, settings_of(row.source))
+    problem = judge_definition(tool_row.name, definition, settings_of(tool_row.source))
     if problem:
         raise field_error("specification", "invalid", problem)
-    take_up_definition(row, definition)
+    take_up_definition(tool_row, definition)
     search.index_changed_tools()
     bump_revision()
-
-
-def _changes(old: Definition, new: Definition) -> dict[str, Any]:
-    """Return what the audit log keeps of a change: the names of changed fields, and the values of AUDITED ones."""
-    before, after = _fields(old), _fields(new)
-    fields = [name for name in before if before[name] != after[name]]
-    return {"fields": fields, "changes": {name: [before[name], after[name]] for name in fields if name in AUDITED}}
 
 
 def _fields(definition: Definition) -> dict[str, Any]:
@@ -213,19 +209,14 @@ def _check_name(name: object, kept_name: str) -> None:
             raise field_error("specification.name", "invalid", f"The name {kept_name} cannot be changed.")
         return
     if not isinstance(name, str) or not SNAKE_CASE.fullmatch(name):
-        proposal = _snake_case(name) if isinstance(name, str) else ""
+        plain = unicodedata.normalize("NFKD", name if isinstance(name, str) else "").encode("ascii", "ignore").decode()
+        spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)  # sayHello: say_hello
+        proposal = re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")[:64]
         remedy = f" Use {proposal}." if SNAKE_CASE.fullmatch(proposal) and not is_reserved(proposal) else ""
         message = f"A name is 1 to 64 of a-z, 0-9 and '_', and begins with a letter.{remedy}"
         raise field_error("specification.name", "invalid", message)
     if is_reserved(name):
         raise field_error("specification.name", "invalid", f"The name {name} is reserved. Choose another one.")
-
-
-def _snake_case(name: str) -> str:
-    """Return a name in snake_case: `sayHello` becomes `say_hello`."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
-    return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")[:64]
 
 
 def _object_schema(schema: object) -> dict[str, Any]:
@@ -237,43 +228,33 @@ def _object_schema(schema: object) -> dict[str, Any]:
 
 
 def _with_request(definition: Definition, http: Mapping[str, Any]) -> Definition:
-    """Return the definition with this request in place of its own. Raises ParameterError."""
+    """Return the definition with this request in place of its own, which has the values of masked headers.
+
+    Raises ParameterError.
+    """
     stored = Operation.from_json(definition.http) if definition.http else None
-    return replace(
-        definition,
-        timeout=float(http.get("timeout", DEFAULT_TIMEOUT)),
-        retry_safe=http["method"] in READING_METHODS,
-        http=_operation(definition.input_schema, http, stored).as_json(),
-    )
-
-
-def _operation(schema: Mapping[str, Any], http: Mapping[str, Any], stored: Operation | None) -> Operation:
-    """Return the operation of an HTTP tool; `stored` has the values of masked headers. Raises ParameterError."""
-    method, url = http["method"], http["url"]
+    method, url, schema = http["method"], http["url"], definition.input_schema
     if method not in METHODS:
         raise field_error("http.method", "invalid", f"A method is one of {', '.join(METHODS)}.")
     placeholders = _check_url(url, schema)
-    secrets = _header_secrets(http.get("headers") or {}, url, stored)
-    others = [name for name in schema.get("properties", {}) if name not in placeholders]
-    names = {name: name for name in others}
-    if method in BODYLESS:
-        return Operation(method=method, url=url, query=names, secrets=secrets)
-    return Operation(method=method, url=url, body="json" if names else "", body_fields=names, secrets=secrets)
-
-
-def _header_secrets(given: Mapping[str, str], url: str, stored: Operation | None) -> str:
-    """Return headers as ciphertext: the stored one if they are the same, since approvals bind it.
-
-    Raises ParameterError, also if masked headers would be sent to another server than the one they were entered for.
-    """
-    known = stored.own_headers() if stored else {}
+    given, known = http.get("headers") or {}, stored.own_headers() if stored else {}
     headers = unmasked("http.headers", given, known)
     check_values("http.headers", headers, HEADER_NAME)
     if stored and MASK in given.values() and origin_of(url) != origin_of(stored.url):
         raise field_error("http.headers", "other_origin", OTHER_ORIGIN)
     if stored and headers == known:
-        return stored.secrets
-    return keyring().encrypt(json.dumps(headers)) if headers else ""
+        secrets = stored.secrets  # not encrypted again: approvals bind the ciphertext
+    else:
+        secrets = keyring().encrypt(json.dumps(headers)) if headers else ""
+    others = [name for name in schema.get("properties", {}) if name not in placeholders]
+    names = {name: name for name in others}
+    if method in BODYLESS:
+        operation = Operation(method=method, url=url, query=names, secrets=secrets)
+    else:
+        body = "json" if names else ""
+        operation = Operation(method=method, url=url, body=body, body_fields=names, secrets=secrets)
+    timeout = float(http.get("timeout", DEFAULT_TIMEOUT))
+    return replace(definition, timeout=timeout, retry_safe=method in READING_METHODS, http=operation.as_json())
 
 
 def _check_url(url: str, schema: Mapping[str, Any]) -> set[str]:

@@ -70,11 +70,21 @@ def apply_overrides(name: str, values: Mapping[str, Any], *, by: User, reason: s
         raise NotAllowed("Only an administrator may change tools.")
     _validate_text("reason", reason, MAX_REASON)
     with catalog_write_lock():
-        row = _load_tool_row(name)
-        changes = [change for key, value in values.items() for change in SETTERS[key](row, value, reason)]
-        drift = _publish_overrides(row) if changes else None
+        related = Tool.objects.select_related("current_version").prefetch_related("implementations", "categories")
+        tool_row = related.get(name=name, current_version__isnull=False)
+        changes = [change for key, value in values.items() for change in SETTERS[key](tool_row, value, reason)]
+        drift: signals.Fact | None = None
+        if changes:
+            tool_row.save(update_fields=OVERRIDE_COLUMNS)
+            if publish_version(tool_row, effective_columns(tool_row)):
+                search.index_changed_tools()
+                drift = drift_fact(tool_row)
+            bump_revision()
         for change in changes:  # last: an audit entry locks the head of the log, which blocks other writers
-            signals.record_fact(change.kind, by=by, **_fact_data(row, change, reason))
+            about = {"implementation": change.about} if change.about else {}
+            why = {"reason": reason} if reason else {}
+            facts: dict[str, Any] = {**version_facts(tool_row), **about, **why}
+            signals.record_fact(change.kind, by=by, **facts, before=change.before, after=change.after)
         if drift is not None:
             signals.record_fact(drift.kind, **drift.data)
     snapshot.drop_snapshot()
@@ -96,105 +106,76 @@ def _validate_text(field: str, text: str, most: int) -> None:
         raise InvalidOverride(field, "This contains an invisible character. Remove it.")
 
 
-def _load_tool_row(name: str) -> Tool:
-    related = Tool.objects.select_related("current_version").prefetch_related("implementations", "categories")
-    return related.get(name=name, current_version__isnull=False)
-
-
-def _publish_overrides(row: Tool) -> signals.Fact | None:
-    """Store the row and its version; return the drift fact if requests or grants refer to an earlier version."""
-    row.save(update_fields=OVERRIDE_COLUMNS)
-    is_new = publish_version(row, effective_columns(row))
-    if is_new:
-        search.index_changed_tools()
-    bump_revision()
-    return drift_fact(row) if is_new else None
-
-
-def _fact_data(row: Tool, change: OverrideChange, reason: str) -> dict[str, Any]:
-    about = {"implementation": change.about} if change.about else {}
-    why = {"reason": reason} if reason else {}
-    return {**version_facts(row), **about, **why, "before": change.before, "after": change.after}
-
-
-def _set_level(row: Tool, level: str, reason: str) -> list[OverrideChange]:
+def _set_level(tool_row: Tool, level: str, reason: str) -> list[OverrideChange]:
     """Set the level; lowering it needs a reason. An override equal to the author's level is removed."""
-    before = _effective_level(row)
+    version = tool_row.current_version
+    stored = tool_row.level_override or tool_row.declared_level or (version.safety_level if version else "dangerous")
+    before = SafetyLevel(stored)
     if SafetyLevel(level).rank < before.rank and not reason.strip():
-        raise InvalidOverride("reason", f"Enter a reason for lowering the level of {row.name} to {level}.")
-    row.level_override = "" if level == row.declared_level else level
+        raise InvalidOverride("reason", f"Enter a reason for lowering the level of {tool_row.name} to {level}.")
+    tool_row.level_override = "" if level == tool_row.declared_level else level
     return _change_if_different("tool.level_set", str(before), level)
 
 
-def _effective_level(row: Tool) -> SafetyLevel:
-    version = row.current_version
-    return SafetyLevel(row.level_override or row.declared_level or (version.safety_level if version else "dangerous"))
-
-
-def _set_categories(row: Tool, names: Sequence[str] | None, reason: str) -> list[OverrideChange]:
+def _set_categories(tool_row: Tool, names: Sequence[str] | None, reason: str) -> list[OverrideChange]:
     """Set the categories, overriding the code; None restores the author's."""
-    _validate_categories(names or ())
-    before, chosen_before = sorted(category.name for category in row.categories.all()), row.categories_override
-    row.categories_override = chosen = None if names is None else sorted(names)
-    loaded = get_tool(row.name)  # if the code is not loaded, the next sync restores its categories
+    if names is not None and (len(set(names)) != len(names) or len(names) > MAX_CATEGORIES):
+        raise InvalidOverride("categories", f"Enter at most {MAX_CATEGORIES} different categories.")
+    for index, name in enumerate(names or ()):  # a page edits them as a comma-separated list on one line
+        if not 0 < len(name) <= MAX_CATEGORY or name != name.strip() or not name.isprintable() or "," in name:
+            message = f"A category has 1 to {MAX_CATEGORY} visible characters, no commas, and no spaces around it."
+            raise InvalidOverride(f"categories.{index}", message)
+    before, chosen_before = (
+        sorted(category.name for category in tool_row.categories.all()),
+        tool_row.categories_override,
+    )
+    tool_row.categories_override = chosen = None if names is None else sorted(names)
+    loaded = get_tool(tool_row.name)  # if the code is not loaded, the next sync restores its categories
     wanted = chosen if chosen is not None else sorted(loaded.categories if loaded else before)
-    row.categories.set([Category.objects.get_or_create(name=name)[0] for name in wanted])
+    tool_row.categories.set([Category.objects.get_or_create(name=name)[0] for name in wanted])
     changed = (before, chosen_before) != (wanted, chosen)
     return [OverrideChange("tool.categories_set", before, wanted)] if changed else []
 
 
-def _validate_categories(names: Sequence[str]) -> None:
-    """Refuse names that could not be edited as a comma-separated list on one line."""
-    if len(set(names)) != len(names) or len(names) > MAX_CATEGORIES:
-        raise InvalidOverride("categories", f"Enter at most {MAX_CATEGORIES} different categories.")
-    for index, name in enumerate(names):
-        if not 0 < len(name) <= MAX_CATEGORY or name != name.strip() or not name.isprintable() or "," in name:
-            message = f"A category has 1 to {MAX_CATEGORY} visible characters, no commas, and no spaces around it."
-            raise InvalidOverride(f"categories.{index}", message)
-
-
-def _set_enabled(row: Tool, enabled: bool, reason: str) -> list[OverrideChange]:  # noqa: FBT001 - a setter takes its value
+def _set_enabled(tool_row: Tool, enabled: bool, reason: str) -> list[OverrideChange]:  # noqa: FBT001 - a setter takes its value
     """Enable or disable the tool."""
-    before, row.enabled = row.enabled, enabled
+    before, tool_row.enabled = tool_row.enabled, enabled
     return _change_if_different("tool.enabled" if enabled else "tool.disabled", before, enabled)
 
 
-def _set_description(row: Tool, text: str | None, reason: str) -> list[OverrideChange]:
+def _set_description(tool_row: Tool, text: str | None, reason: str) -> list[OverrideChange]:
     """Replace the description for models; None or the author's own text restores the author's."""
     wanted = (text or "").strip()
     _validate_text("description_override", wanted, MAX_DESCRIPTION_OVERRIDE)
-    if wanted and not row.accepts_overrides:
-        raise InvalidOverride("description_override", f"The author of {row.name} does not allow other descriptions.")
-    before = row.description_override
-    row.description_override = "" if wanted == row.declared_description else wanted
-    return _change_if_different("tool.description_set", before or None, row.description_override or None)
+    if wanted and not tool_row.accepts_overrides:
+        raise InvalidOverride(
+            "description_override", f"The author of {tool_row.name} does not allow other descriptions."
+        )
+    before = tool_row.description_override
+    tool_row.description_override = "" if wanted == tool_row.declared_description else wanted
+    return _change_if_different("tool.description_set", before or None, tool_row.description_override or None)
 
 
-def _set_implementations(row: Tool, wanted: Sequence[Mapping[str, Any]], reason: str) -> list[OverrideChange]:
+def _set_implementations(tool_row: Tool, wanted: Sequence[Mapping[str, Any]], reason: str) -> list[OverrideChange]:
     """Set weights and switches of implementations; this may change the implementation of running plans."""
-    known = {each.pk: each for each in row.implementations.all()}
+    known = {each.pk: each for each in tool_row.implementations.all()}
     changes: list[OverrideChange] = []
     for index, values in enumerate(wanted):
         implementation = known.pop(values["id"], None)
         if implementation is None:
-            message = f"{row.name} has no implementation with this id, or it is listed twice."
+            message = f"{tool_row.name} has no implementation with this id, or it is listed twice."
             raise InvalidOverride(f"implementations.{index}.id", message)
         if not 0 <= values.get("weight", 0) <= MAX_WEIGHT:
             raise InvalidOverride(f"implementations.{index}.weight", f"A weight must be from 0 to {MAX_WEIGHT:,}.")
-        changes += _set_implementation(implementation, values)
+        before = {"weight": implementation.weight, "enabled": implementation.enabled}
+        after = before | {name: value for name, value in values.items() if name in before}
+        if after != before:
+            Implementation.objects.filter(pk=implementation.pk).update(**after)
+            changes.append(OverrideChange("tool.implementation_set", before, after, implementation.reference))
     return changes
 
 
-def _set_implementation(implementation: Implementation, values: Mapping[str, Any]) -> list[OverrideChange]:
-    before = {"weight": implementation.weight, "enabled": implementation.enabled}
-    after = before | {name: value for name, value in values.items() if name in before}
-    if after == before:
-        return []
-    Implementation.objects.filter(pk=implementation.pk).update(**after)
-    return [OverrideChange("tool.implementation_set", before, after, implementation.reference)]
-
-
-def _set_grantable(row: Tool, limits: Mapping[str, Any] | None, reason: str) -> list[OverrideChange]:
+def _set_grantable(tool_row: Tool, limits: Mapping[str, Any] | None, reason: str) -> list[OverrideChange]:
     """Allow grants for the tool within these limits; None restores the level's default (dangerous: no grants)."""
     wanted = (
         None if limits is None else {"max_hours": DEFAULT_GRANT_HOURS, "max_uses": DEFAULT_GRANT_USES} | dict(limits)
@@ -202,7 +183,7 @@ def _set_grantable(row: Tool, limits: Mapping[str, Any] | None, reason: str) -> 
     field, message = ("", "") if wanted is None else grant_limits_error(wanted)
     if field:
         raise InvalidOverride(f"grantable.{field}", message)
-    before, row.grantable = row.grantable, wanted
+    before, tool_row.grantable = tool_row.grantable, wanted
     return _change_if_different("tool.grantable_set", before, wanted)
 
 

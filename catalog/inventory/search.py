@@ -5,7 +5,6 @@ with it, and any part of a name.
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator
 
 from django.db.models import Case, F, IntegerField, Q, Value, When
 from django.db.models.expressions import RawSQL
@@ -80,39 +79,25 @@ def index_changed_tools() -> None:
     """
     stale = Q(text=None) | ~Q(text__version=F("current_version"))
     tools = Tool.objects.filter(stale, current_version__isnull=False).select_related("current_version")
+    texts = []
+    for tool in tools:
+        words = search_words(tool.name)
+        whole = "".join(words)
+        # Suffixes of the name and of each of its words, so that a prefix search finds any part of the name.
+        fragments = [whole, *(word[start:] for word in words for start in range(len(word)))]
+        name_words = " ".join(dict.fromkeys(fragments))
+        others = []
+        if (version := tool.current_version) is not None:
+            others.append(version.description)
+            for table in parameter_tables(version.input_schema, version.query_types):
+                others += [table.query_type, table.description]
+                others += [text for row in table.rows for text in (row.name, row.description)]
+        other_words = " ".join(search_words(" ".join(others)[:MAX_INDEXED_TEXT]))
+        texts.append(ToolText(tool=tool, version=tool.current_version, name_words=name_words, other_words=other_words))
     ToolText.objects.bulk_create(
-        (_tool_text(tool) for tool in tools),
+        texts,
         batch_size=INDEX_BATCH_SIZE,
         update_conflicts=True,
         unique_fields=["tool"],
         update_fields=["version", "name_words", "other_words"],
     )
-
-
-def _tool_text(tool: Tool) -> ToolText:
-    other = " ".join(_schema_texts(tool))[:MAX_INDEXED_TEXT]
-    return ToolText(
-        tool=tool,
-        version=tool.current_version,
-        name_words=" ".join(dict.fromkeys(_name_fragments(search_words(tool.name)))),
-        other_words=" ".join(search_words(other)),
-    )
-
-
-def _name_fragments(words: Iterable[str]) -> Iterator[str]:
-    """Yield the suffixes of the name and of each of its words, so that a prefix search finds any part of the name."""
-    words = list(words)
-    yield "".join(words)
-    for word in words:
-        yield from (word[start:] for start in range(len(word)))
-
-
-def _schema_texts(tool: Tool) -> Iterator[str]:
-    version = tool.current_version
-    if version is None:
-        return
-    yield version.description
-    for table in parameter_tables(version.input_schema, version.query_types):
-        yield from (table.query_type, table.description)
-        for row in table.rows:
-            yield from (row.name, row.description)

@@ -81,13 +81,14 @@ def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
     rows = offered_tools().filter(condition).only("pk", "name")
     match sort.lstrip("-"):
         case "level":
-            return rows.annotate(level_rank=_level_rank())
+            ranks = [When(current_version__safety_level=level, then=Value(rank)) for rank, level in enumerate(LEVELS)]
+            return rows.annotate(level_rank=Case(*ranks, default=Value(0), output_field=IntegerField()))
         case "calls":
             return rows.annotate(call_count=_recent_call_count())
     return rows
 
 
-def with_list_details(rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
+def with_list_details(tool_rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
     """Return the tools of a page with version, source, categories and the time of the last call.
 
     With `counted`, also with the numbers of calls and failures in the last days.
@@ -98,13 +99,8 @@ def with_list_details(rows: Sequence[Tool], *, counted: bool = False) -> list[To
     full = full.annotate(last_call_at=Subquery(_calls_of_outer_tool().order_by("-created_at").values("created_at")[:1]))
     if counted:
         full = full.annotate(call_count=_recent_call_count(), failed_count=_recent_call_count(status=CallStatus.FAILED))
-    by_pk = full.in_bulk([row.pk for row in rows])
-    return [by_pk[row.pk] for row in rows if row.pk in by_pk]
-
-
-def _level_rank() -> Case:
-    ranks = [When(current_version__safety_level=level, then=Value(rank)) for rank, level in enumerate(LEVELS)]
-    return Case(*ranks, default=Value(0), output_field=IntegerField())
+    by_pk = full.in_bulk([row.pk for row in tool_rows])
+    return [by_pk[row.pk] for row in tool_rows if row.pk in by_pk]
 
 
 def _calls_of_outer_tool(**terms: object) -> "QuerySet[Call]":

@@ -13,13 +13,13 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any, cast
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from catalog.definitions.levels import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem, ToolError, ToolRemoved
 from catalog.inventory.versions import with_overrides
-from catalog.models import CatalogState, Implementation, Tool, ToolVersion
+from catalog.models import CatalogState, Tool, ToolVersion
 from catalog.sources.loading import load_imported_tools
 from catalog.tools.registry import get_all_tools, get_tool, loaded_variants, set_imported_tools, unknown_tool_error
 
@@ -117,8 +117,8 @@ def loaded_tool(name: str) -> LoadedTool | None:
 def missing_tool_error(name: str) -> ToolError:
     """Return the error for a tool that `callable_tool` does not know: its source removed it, or there is none."""
     removed = Tool.objects.filter(registered=False).select_related("source").only("name", "source__name")
-    row = removed.filter(name=name).first() if "\0" not in name else None  # PostgreSQL cannot compare it
-    return unknown_tool_error(name) if row is None else ToolRemoved(row.name, row.source.name)
+    tool_row = removed.filter(name=name).first() if "\0" not in name else None  # PostgreSQL cannot compare it
+    return unknown_tool_error(name) if tool_row is None else ToolRemoved(tool_row.name, tool_row.source.name)
 
 
 def callable_tools() -> Mapping[str, CallableTool]:
@@ -155,87 +155,78 @@ def _refresh() -> _Snapshot:
         _refresh_lock.release()
 
 
-def _load_snapshot(old: _Snapshot) -> _Snapshot:
+def _load_snapshot(old_snapshot: _Snapshot) -> _Snapshot:
     now = monotonic()
     revision = CatalogState.objects.values_list("revision", flat=True).get(pk=1)
-    if revision == old.revision:
-        return _Snapshot(revision, now, old.tools)
-    rows = list(_callable_rows().filter(Q(name__in=get_all_tools()) | Q(definition__isnull=False)))
-    imported = load_imported_tools(row for row in rows if row.definition is not None)
-    set_imported_tools(imported)
-    loaded = get_all_tools() | imported
-    rows = [row for row in rows if row.name in loaded]
-    return _Snapshot(revision, now, {row.name: _join_tool(loaded[row.name], row) for row in rows})
-
-
-def _callable_rows() -> QuerySet[Tool]:
-    return (
+    if revision == old_snapshot.revision:
+        return _Snapshot(revision, now, old_snapshot.tools)
+    callable_rows = (
         Tool.objects.filter(registered=True, current_version__isnull=False)
         .select_related("current_version", "source")
         .defer("source__document", "source__tool_settings")  # up to 20 MB, which each tool of the source would load
         .prefetch_related("implementations", "categories")
     )
+    rows = list(callable_rows.filter(Q(name__in=get_all_tools()) | Q(definition__isnull=False)))
+    imported = load_imported_tools(tool_row for tool_row in rows if tool_row.definition is not None)
+    set_imported_tools(imported)
+    loaded = get_all_tools() | imported
+    rows = [tool_row for tool_row in rows if tool_row.name in loaded]
+    return _Snapshot(revision, now, {tool_row.name: _join_tool(loaded[tool_row.name], tool_row) for tool_row in rows})
 
 
-def _join_tool(tool: LoadedTool, row: Tool) -> CallableTool:
+def _join_tool(tool: LoadedTool, tool_row: Tool) -> CallableTool:
     """Join a loaded tool with its rows: once for each active implementation if there are several."""
-    whole = _without_implementation(with_overrides(tool, row), row)
-    in_use = sorted((each for each in row.implementations.all() if each.registered and each.enabled), key=_by_pk)
-    codes = {reference: with_overrides(code, row) for reference, code in loaded_variants(tool).items()}
-    options = tuple(_with_implementation(each, whole, codes.get(each.reference)) for each in in_use)
-    if len(options) == 1 and in_use[0].weight:
-        return options[0]
-    return replace(
-        whole,
-        drifted=whole.drifted or any(option.drifted for option in options),
-        options=options,
-        bounds=tuple(accumulate(each.weight for each in in_use)),
-    )
-
-
-_by_pk = attrgetter("pk")
-
-
-def _without_implementation(tool: LoadedTool, row: Tool) -> CallableTool:
-    version = cast("ToolVersion", row.current_version)
-    drifted = version.fingerprint != tool.fingerprint
-    return CallableTool(
-        tool=tool,
-        tool_pk=row.pk,
+    loaded = with_overrides(tool, tool_row)
+    version = cast("ToolVersion", tool_row.current_version)
+    drifted = version.fingerprint != loaded.fingerprint
+    whole = CallableTool(
+        tool=loaded,
+        tool_pk=tool_row.pk,
         version_pk=version.pk,
         version_number=version.number,
         fingerprint=version.fingerprint,
         implementation_pk=None,
         implementation_digest="",
-        enabled=row.enabled and row.source.enabled,
-        held=row.held_version_id is not None,
-        categories=frozenset(category.name for category in row.categories.all()),
-        source=row.source.name,
+        enabled=tool_row.enabled and tool_row.source.enabled,
+        held=tool_row.held_version_id is not None,
+        categories=frozenset(category.name for category in tool_row.categories.all()),
+        source=tool_row.source.name,
         drifted=drifted,
-        grant_limits=row.grant_limits,
-        later=_newer_tool(tool, row, version) if drifted else None,
+        grant_limits=tool_row.grant_limits,
+        later=_newer_tool(loaded, tool_row, version) if drifted else None,
+    )
+    in_use = [each for each in tool_row.implementations.all() if each.registered and each.enabled]
+    in_use.sort(key=attrgetter("pk"))
+    codes = {reference: with_overrides(code, tool_row) for reference, code in loaded_variants(tool).items()}
+    options = tuple(
+        replace(
+            whole,
+            tool=codes.get(each.reference, loaded),
+            implementation_pk=each.pk,
+            implementation_digest=each.digest,
+            # Also if this process has different code for the implementation, or none.
+            drifted=drifted or each.reference not in codes or codes[each.reference].digest != each.digest,
+        )
+        for each in in_use
+    )
+    if len(options) == 1 and in_use[0].weight:
+        return options[0]
+    return replace(
+        whole,
+        drifted=drifted or any(option.drifted for option in options),
+        options=options,
+        bounds=tuple(accumulate(each.weight for each in in_use)),
     )
 
 
-def _newer_tool(tool: LoadedTool, row: Tool, version: ToolVersion) -> LoadedTool | None:
+def _newer_tool(tool: LoadedTool, tool_row: Tool, version: ToolVersion) -> LoadedTool | None:
     """Return the tool under the current version; None if the loaded contract is not an earlier version."""
-    if not row.versions.filter(fingerprint=tool.fingerprint).exists():
+    if not tool_row.versions.filter(fingerprint=tool.fingerprint).exists():
         return None
     contract = {name: getattr(version, name) for name in ("description", "input_schema", "safety_level")}
     try:
         later = tool.with_contract(contract, query_types=version.query_types)
     except SchemaProblem:  # this older code accepts fewer schemas
         return None
-    later.categories = tuple(sorted(category.name for category in row.categories.all()))
+    later.categories = tuple(sorted(category.name for category in tool_row.categories.all()))
     return later
-
-
-def _with_implementation(row: Implementation, whole: CallableTool, code: LoadedTool | None) -> CallableTool:
-    """Return the tool with one implementation; drifted if this process has different code for it, or none."""
-    return replace(
-        whole,
-        tool=code or whole.tool,
-        implementation_pk=row.pk,
-        implementation_digest=row.digest,
-        drifted=whole.drifted or code is None or code.digest != row.digest,
-    )

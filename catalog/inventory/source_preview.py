@@ -10,8 +10,7 @@ from catalog.errors import SourceProblem, UpstreamError, UpstreamUnavailable
 from catalog.inventory.imported_tools import names_for, offer_digest, rows_by_upstream
 from catalog.inventory.source_sync import check_origin, judged_definitions, read_upstream
 from catalog.inventory.sources import ADDRESS, built_source, check_administrator, imported_sources, named_origin
-from catalog.models import Source, Tool
-from catalog.sources.definitions import Definition
+from catalog.models import Source
 from catalog.sources.settings import settings_of
 
 
@@ -63,19 +62,20 @@ def preview_source(
     rows = rows_by_upstream(source) if source.pk else {}
     accepted, problems = judged_definitions(listing, reached)
     names = names_for(source, accepted, rows)
-    tools = [_offered(names[each.upstream], each, rows.get(each.upstream), source) for each in accepted]
+    tools = []
+    for each in accepted:
+        tool_row, setting = rows.get(each.upstream), source.tool_settings.get(each.upstream, {})
+        level = setting.get("safety_level") or (tool_row.level_override if tool_row else "") or each.safety_level
+        why = each.why if level == each.safety_level else f"set by an administrator ({each.why})"
+        change = "new" if tool_row is None else "same" if tool_row.definition == each.as_json() else "changed"
+        name = names[each.upstream]
+        tools.append(OfferedTool(name, each.description, level, why, change, each.upstream, offer_digest(each)))
     offered = {each.upstream for each in accepted}
     tools += [
-        OfferedTool(row.name, row.declared_description, row.declared_level, "no longer offered", "removed")
-        for upstream, row in rows.items()
-        if upstream not in offered and row.registered
+        OfferedTool(
+            tool_row.name, tool_row.declared_description, tool_row.declared_level, "no longer offered", "removed"
+        )
+        for upstream, tool_row in rows.items()
+        if upstream not in offered and tool_row.registered
     ]
     return SourcePreview(tuple(tools), tuple(problems))
-
-
-def _offered(name: str, definition: Definition, row: Tool | None, source: Source) -> OfferedTool:
-    setting = source.tool_settings.get(definition.upstream, {})
-    level = setting.get("safety_level") or (row.level_override if row else "") or definition.safety_level
-    why = definition.why if level == definition.safety_level else f"set by an administrator ({definition.why})"
-    change = "new" if row is None else "same" if row.definition == definition.as_json() else "changed"
-    return OfferedTool(name, definition.description, level, why, change, definition.upstream, offer_digest(definition))

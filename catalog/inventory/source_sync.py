@@ -5,10 +5,9 @@ source only changed words; the tool cannot be called meanwhile. What an upstream
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 from django.db import connection
 from django.db.models import Case, F, Q, When
@@ -88,7 +87,7 @@ def sync_source(source: Source) -> SyncResult:
     What was read is dropped and read again if the source was changed, or another process synchronised it, meanwhile.
     Raises SourceProblem, UpstreamUnavailable or UpstreamError; the source is then `failing` with the same words.
     """
-    changes = SyncResult()
+    result = SyncResult()
     for _ in range(MAX_READINGS):
         source = Source.objects.get(pk=source.pk)
         try:
@@ -97,8 +96,8 @@ def sync_source(source: Source) -> SyncResult:
         except (SourceProblem, UpstreamUnavailable, UpstreamError) as error:
             _finish_sync(source, error=error.message[:1000])
             raise
-        if _write_listing(source, listing, changes):
-            return changes
+        if _write_listing(source, listing, result):
+            return result
     raise SourceProblem(f"{source.name} was changed several times meanwhile. Synchronise it again.")
 
 
@@ -118,55 +117,49 @@ def _listed_origin(listing: Listing) -> str:
     return next((origin_of(each.http["url"]) for each in listing.definitions if each.http), "")
 
 
-def _write_listing(source: Source, listing: Listing, changes: SyncResult) -> bool:
+def _write_listing(source: Source, listing: Listing, result: SyncResult) -> bool:
     """Write what an upstream offers; return whether the source stayed as it was when it was read.
 
     Each part is a transaction of its own: others can write in between, and what a killed process began is continued by
     the next synchronisation.
     """
     accepted, problems = judged_definitions(listing, settings_of(source))
-    if not _write_origin(source, _listed_origin(listing)):
-        return False
-    parts = [accepted[start : start + TOOLS_AT_ONCE] for start in range(0, len(accepted), TOOLS_AT_ONCE)]
-    for part in parts:
-        if not _write_part(source, part, changes):
+    origin = _listed_origin(listing)
+    with _unchanged(source) as is_unchanged:
+        if not is_unchanged:
             return False
+        if origin not in ("", source.api_origin):
+            source.api_origin = origin
+            source.save(update_fields=["api_origin"])
+            bump_revision()
+    for start in range(0, len(accepted), TOOLS_AT_ONCE):
+        part = accepted[start : start + TOOLS_AT_ONCE]
+        with _unchanged(source) as is_unchanged:
+            if not is_unchanged:
+                return False
+            before = result.count()
+            rows = rows_by_upstream(source, [each.upstream for each in part])
+            names = names_for(source, part, rows)
+            facts: list[signals.Fact] = []
+            for each in part:
+                facts += _sync_tool(source, names[each.upstream], each, rows.get(each.upstream), result)
+            publish_changes(facts, is_changed=result.count() != before)
     with _unchanged(source) as is_unchanged:
         if not is_unchanged:
             return False
         offered = {each.upstream for each in accepted}
         rows = rows_by_upstream(source)
-        gone = [row for upstream, row in rows.items() if upstream not in offered and row.registered]
-        told = list(_remove_tools(gone, changes))
+        gone = [tool_row for upstream, tool_row in rows.items() if upstream not in offered and tool_row.registered]
+        facts = []
+        for tool_row in gone:
+            tool_row.registered, tool_row.held_version, tool_row.held_definition = False, None, None
+            tool_row.save(update_fields=["registered", "held_version", "held_definition", "updated_at"])
+            result.removed.append(tool_row.name)
+            facts.append(signals.Fact("tool.removed", data=version_facts(tool_row)))
         _finish_sync(source)
-        publish_changes(told, is_changed=bool(gone))
+        publish_changes(facts, is_changed=bool(gone))
     snapshot.drop_snapshot()
-    changes.problems.extend(problems)
-    return True
-
-
-def _write_origin(source: Source, origin: str) -> bool:
-    """Store the origin of a source's operations; return whether the source stayed as it was."""
-    with _unchanged(source) as is_unchanged:
-        if is_unchanged and origin not in ("", source.api_origin):
-            source.api_origin = origin
-            source.save(update_fields=["api_origin"])
-            bump_revision()
-    return is_unchanged
-
-
-def _write_part(source: Source, part: Sequence[Definition], changes: SyncResult) -> bool:
-    """Write some of the tools; return whether the source stayed as it was."""
-    with _unchanged(source) as is_unchanged:
-        if not is_unchanged:
-            return False
-        before = changes.count()
-        rows = rows_by_upstream(source, [each.upstream for each in part])
-        names = names_for(source, part, rows)
-        told: list[signals.Fact] = []
-        for definition in part:
-            told += _sync_tool(source, names[definition.upstream], definition, rows.get(definition.upstream), changes)
-        publish_changes(told, is_changed=changes.count() != before)
+    result.problems.extend(problems)
     return True
 
 
@@ -271,12 +264,12 @@ class SyncThread:
             connection.close()
 
 
-def judged_definitions(listing: Listing, reached: UpstreamSettings) -> tuple[list[Definition], list[str]]:
+def judged_definitions(listing: Listing, settings: UpstreamSettings) -> tuple[list[Definition], list[str]]:
     """Return the definitions that can be imported, and the problems of the others."""
     accepted: list[Definition] = []
     problems = list(listing.problems)
     for definition in listing.definitions:
-        problem = judge_definition("imported", definition, reached)
+        problem = judge_definition("imported", definition, settings)
         if problem:
             problems.append(problem)
         else:
@@ -285,44 +278,48 @@ def judged_definitions(listing: Listing, reached: UpstreamSettings) -> tuple[lis
 
 
 def _sync_tool(
-    source: Source, name: str, definition: Definition, row: Tool | None, changes: SyncResult
+    source: Source, name: str, definition: Definition, tool_row: Tool | None, result: SyncResult
 ) -> Iterator[signals.Fact]:
     """Write one tool that the upstream offers; yield what the audit log keeps of it."""
-    if row is None:
-        row = _add_tool(source, name, definition, changes)
-        changes.added.append(name)
-        yield signals.Fact("tool.added", data=version_facts(row))
-        if row.level_override:
+    if tool_row is None:
+        tool_row = _add_tool(source, name, definition, result)
+        result.added.append(name)
+        yield signals.Fact("tool.added", data=version_facts(tool_row))
+        if tool_row.level_override:
             setting = source.tool_settings[definition.upstream]
-            levels = {"before": row.declared_level, "after": row.level_override, "reason": setting.get("reason", "")}
-            yield signals.Fact("tool.level_set", data={**version_facts(row), **levels})
+            levels = {
+                "before": tool_row.declared_level,
+                "after": tool_row.level_override,
+                "reason": setting.get("reason", ""),
+            }
+            yield signals.Fact("tool.level_set", data={**version_facts(tool_row), **levels})
         return
-    known = Definition.from_json(row.definition or {})
-    came_back = not row.registered
+    known = Definition.from_json(tool_row.definition or {})
+    came_back = not tool_row.registered
     if came_back:
-        row.registered = True
-        row.save(update_fields=["registered", "updated_at"])
+        tool_row.registered = True
+        tool_row.save(update_fields=["registered", "updated_at"])
     if is_same_offer(known, definition):
-        is_taken_up = row.held_version_id is not None or known != definition
+        is_taken_up = tool_row.held_version_id is not None or known != definition
         if is_taken_up:
-            yield from take_up_definition(row, definition)
+            yield from take_up_definition(tool_row, definition)
         if is_taken_up or came_back:
-            changes.changed.append(name)
-            yield signals.Fact("tool.changed", data={**level_facts(row), "source": source.name})
+            result.changed.append(name)
+            yield signals.Fact("tool.changed", data={**level_facts(tool_row), "source": source.name})
     elif source.trusted and differ_in_words_only(known, definition):
-        yield from take_up_definition(row, definition)
-        changes.changed.append(name)
-        yield signals.Fact("tool.changed", data=version_facts(row))
-    elif name in changes.drifted:
+        yield from take_up_definition(tool_row, definition)
+        result.changed.append(name)
+        yield signals.Fact("tool.changed", data=version_facts(tool_row))
+    elif name in result.drifted:
         return  # it was written before the source was read again
-    elif row.held_definition != definition.as_json():
-        changes.drifted.append(name)
-        yield hold_definition(row, definition)
+    elif tool_row.held_definition != definition.as_json():
+        result.drifted.append(name)
+        yield hold_definition(tool_row, definition)
     else:
-        changes.drifted.append(name)
+        result.drifted.append(name)
 
 
-def _add_tool(source: Source, name: str, definition: Definition, changes: SyncResult) -> Tool:
+def _add_tool(source: Source, name: str, definition: Definition, result: SyncResult) -> Tool:
     """Add a tool with what was chosen for it; a lower level without a reason, or for another tool, is not taken."""
     setting = source.tool_settings.get(definition.upstream, {})
     level = setting.get("safety_level") or definition.safety_level
@@ -331,23 +328,14 @@ def _add_tool(source: Source, name: str, definition: Definition, changes: SyncRe
         if setting.get("digest", "") not in ("", offer_digest(definition)):  # an upstream can change after a preview
             problem = f"it is not the tool whose level was lowered to {level}."
         if problem:
-            changes.problems.append(f"{name} stays {definition.safety_level}: {problem}")
+            result.problems.append(f"{name} stays {definition.safety_level}: {problem}")
             level = definition.safety_level
-    row = Tool.objects.create(
+    tool_row = Tool.objects.create(
         name=name,
         source=source,
         enabled=bool(setting.get("enabled", True)),
         level_override="" if level == definition.safety_level else level,
         definition=definition.as_json(),
     )
-    take_up_definition(row, definition)
-    return row
-
-
-def _remove_tools(rows: Any, changes: SyncResult) -> Iterator[signals.Fact]:
-    for row in rows:
-        if row.registered:
-            row.registered, row.held_version, row.held_definition = False, None, None
-            row.save(update_fields=["registered", "held_version", "held_definition", "updated_at"])
-            changes.removed.append(row.name)
-            yield signals.Fact("tool.removed", data=version_facts(row))
+    take_up_definition(tool_row, definition)
+    return tool_row

@@ -4,11 +4,10 @@ Runs under one lock. Nothing is deleted: tools that no loaded module offers are 
 overrides stay. If code lowers a level, the old level stays until an administrator agrees.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from catalog import signals
 from catalog.core import clock
@@ -48,9 +47,9 @@ class SyncResult:
         """Return the four lists of names."""
         return {name: names for name, names in asdict(self).items() if name != "problems"}
 
-    def merged(self, other: "SyncResult") -> "SyncResult":
+    def merged(self, other_result: "SyncResult") -> "SyncResult":
         """Return the changes of both."""
-        mine, others = asdict(self), asdict(other)
+        mine, others = asdict(self), asdict(other_result)
         return SyncResult(**{name: [*mine[name], *others[name]] for name in mine})
 
     def count(self) -> int:
@@ -76,55 +75,53 @@ def sync_registered_tools() -> SyncResult:
 
     Raises ToolDefinitionError if a module has the name of an imported source: they would share its row.
     """
-    changes, told = SyncResult(), list[Fact]()
+    result, facts = SyncResult(), list[Fact]()
     with catalog_write_lock():
         imported = Source.objects.exclude(kind=Source.Kind.PYTHON).filter(name__in=loaded_modules()).first()
         if imported is not None:
             raise ToolDefinitionError(f"There is an imported source called {imported.name}: rename the Python module.")
         known = set(Source.objects.values_list("pk", flat=True))
-        _record_broken_modules()
-        rows = {row.name: row for row in _synced_rows()}
+        # Why a module could not be loaded is shown on the tools page until it loads.
+        broken = {name[:MAX_SOURCE_NAME]: why for name, why in broken_modules().items()}
+        for name, why in broken.items():
+            Source.objects.update_or_create(
+                name=name, defaults={"error": why}, create_defaults=_python_source_defaults(error=why)
+            )
+        Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
+        tool_rows = Tool.objects.select_related("source", "current_version")
+        rows = {tool_row.name: tool_row for tool_row in tool_rows.prefetch_related("implementations", "categories")}
         _give_up_imported_names(rows)
         enabled = list(_enable_named_sets())
-        told += enabled
+        facts += enabled
         for tool in get_all_tools().values():
-            told += _sync_tool(tool, rows.pop(tool.name, None), changes)
-        told += _remove_missing_tools(rows.values(), changes)
+            facts += _sync_tool(tool, rows.pop(tool.name, None), result)
+        for tool_row in rows.values():  # no loaded module offers it
+            if tool_row.registered and tool_row.source.kind == Source.Kind.PYTHON:
+                tool_row.registered = False
+                tool_row.save(update_fields=["registered", "updated_at"])
+                result.removed.append(tool_row.name)
+                facts.append(Fact("tool.removed", data=version_facts(tool_row)))
         search.index_changed_tools()
-        if changes or enabled:
+        if result or enabled:
             bump_revision()
         # Last: each locks the head of the audit log, and calls then wait for this transaction.
         for source in Source.objects.exclude(pk__in=known).order_by("pk"):
             record_source(source)
-        for fact in told:
+        for fact in facts:
             signals.record_fact(fact.kind, **fact.data)
     snapshot.drop_snapshot()
-    return changes
+    return result
 
 
-def _synced_rows() -> QuerySet[Tool]:
-    return Tool.objects.select_related("source", "current_version").prefetch_related("implementations", "categories")
-
-
-def _record_broken_modules() -> None:
-    """Store why a module could not be loaded, for the tools page; clear it once the module loads."""
-    broken = {name[:MAX_SOURCE_NAME]: why for name, why in broken_modules().items()}
-    for name, why in broken.items():
-        Source.objects.update_or_create(
-            name=name, defaults={"error": why}, create_defaults=_python_source_defaults(error=why)
-        )
-    Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
-
-
-def _give_up_imported_names(rows: Mapping[str, Tool]) -> None:
+def _give_up_imported_names(tool_rows: Mapping[str, Tool]) -> None:
     """Let Python code have a name that an imported tool had; its source gives that tool another at the next sync."""
-    for name in get_all_tools().keys() & rows.keys():
-        row = rows[name]
-        if row.definition is not None:
-            row.definition = row.held_definition = row.held_version = None
-            row.save(update_fields=["definition", "held_definition", "held_version", "updated_at"])
-            row.implementations.update(registered=False)
-            Source.objects.filter(pk=row.source_id).update(sync_requested_at=clock.now())
+    for name in get_all_tools().keys() & tool_rows.keys():
+        tool_row = tool_rows[name]
+        if tool_row.definition is not None:
+            tool_row.definition = tool_row.held_definition = tool_row.held_version = None
+            tool_row.save(update_fields=["definition", "held_definition", "held_version", "updated_at"])
+            tool_row.implementations.update(registered=False)
+            Source.objects.filter(pk=tool_row.source_id).update(sync_requested_at=clock.now())
 
 
 def _python_source_defaults(error: str = "") -> dict[str, object]:
@@ -146,46 +143,37 @@ def is_shipped_set(name: str) -> bool:
     return name.rpartition(".")[0] == SHIPPED_PACKAGE
 
 
-def _sync_tool(tool: LoadedTool, row: Tool | None, changes: SyncResult) -> Iterator[Fact]:
+def _sync_tool(tool: LoadedTool, tool_row: Tool | None, result: SyncResult) -> Iterator[Fact]:
     """Synchronise one tool; yield the facts to record about it."""
-    if row is None:
-        changes.added.append(tool.name)
-        yield Fact("tool.added", data=version_facts(_add_tool(tool)))
+    if tool_row is None:
+        result.added.append(tool.name)
+        tool_row = Tool.objects.create(name=tool.name, source=_get_or_create_source(tool))
+        for step in (_sync_implementations, _sync_categories, _sync_declaration, _sync_version):
+            step(tool_row, tool)
+        yield Fact("tool.added", data=version_facts(tool_row))
         return
-    before, level = row.current_version, row.level_override
+    before, level = tool_row.current_version, tool_row.level_override
+    is_moved = not tool_row.registered or tool_row.source.name != _module_name(tool)
+    if is_moved:
+        tool_row.registered, tool_row.source = True, _get_or_create_source(tool)
+        tool_row.save(update_fields=["registered", "source", "updated_at"])
     touched = [
-        _sync_source(row, tool),
-        _sync_implementations(row, tool),
-        _sync_categories(row, tool),
-        _sync_declaration(row, tool),
-        _sync_version(row, tool),
+        is_moved,
+        _sync_implementations(tool_row, tool),
+        _sync_categories(tool_row, tool),
+        _sync_declaration(tool_row, tool),
+        _sync_version(tool_row, tool),
     ]
-    if row.level_override != level:
-        yield level_change_fact(row, level)
+    if tool_row.level_override != level:
+        yield level_change_fact(tool_row, level)
     if not any(touched):
         return
-    changes.changed.append(tool.name)
-    yield Fact("tool.changed", data=version_facts(row))
-    drift = drift_fact(row) if before != row.current_version else None
+    result.changed.append(tool.name)
+    yield Fact("tool.changed", data=version_facts(tool_row))
+    drift = drift_fact(tool_row) if before != tool_row.current_version else None
     if drift is not None:
-        changes.drifted.append(tool.name)
+        result.drifted.append(tool.name)
         yield drift
-
-
-def _add_tool(tool: LoadedTool) -> Tool:
-    row = Tool.objects.create(name=tool.name, source=_get_or_create_source(tool))
-    for step in (_sync_implementations, _sync_categories, _sync_declaration, _sync_version):
-        step(row, tool)
-    return row
-
-
-def _sync_source(row: Tool, tool: LoadedTool) -> bool:
-    """Store the tool's source; return whether it changed."""
-    if row.registered and row.source.name == _module_name(tool):
-        return False
-    row.registered, row.source = True, _get_or_create_source(tool)
-    row.save(update_fields=["registered", "source", "updated_at"])
-    return True
 
 
 def _get_or_create_source(tool: LoadedTool) -> Source:
@@ -213,9 +201,9 @@ def _module_name(tool: LoadedTool) -> str:
     return tool.reference.partition(":")[0]
 
 
-def _sync_implementations(row: Tool, tool: LoadedTool) -> bool:
+def _sync_implementations(tool_row: Tool, tool: LoadedTool) -> bool:
     """Store the code that serves the tool; return whether it changed. Weights belong to the administrator."""
-    known = {each.reference: each for each in row.implementations.all() if each.kind == Implementation.Kind.PYTHON}
+    known = {each.reference: each for each in tool_row.implementations.all() if each.kind == Implementation.Kind.PYTHON}
     codes = loaded_variants(tool)
     now = {reference: (code.digest, True) for reference, code in codes.items()}
     now |= {reference: (each.digest, False) for reference, each in known.items() if reference not in codes}
@@ -223,22 +211,22 @@ def _sync_implementations(row: Tool, tool: LoadedTool) -> bool:
     for reference, (digest, registered) in now.items():
         if before.get(reference) != (digest, registered):
             values = {"digest": digest, "registered": registered}
-            row.implementations.update_or_create(reference=reference, defaults=values)
+            tool_row.implementations.update_or_create(reference=reference, defaults=values)
     return now != before
 
 
-def _sync_categories(row: Tool, tool: LoadedTool) -> bool:
+def _sync_categories(tool_row: Tool, tool: LoadedTool) -> bool:
     """Put the tool into its categories; return whether they changed."""
-    wanted = set(tool.categories if row.categories_override is None else row.categories_override)
-    if {category.name for category in row.categories.all()} == wanted:
+    wanted = set(tool.categories if tool_row.categories_override is None else tool_row.categories_override)
+    if {category.name for category in tool_row.categories.all()} == wanted:
         return False
-    row.categories.set([Category.objects.get_or_create(name=name)[0] for name in sorted(wanted)])
+    tool_row.categories.set([Category.objects.get_or_create(name=name)[0] for name in sorted(wanted)])
     return True
 
 
-def _sync_declaration(row: Tool, tool: LoadedTool) -> bool:
+def _sync_declaration(tool_row: Tool, tool: LoadedTool) -> bool:
     """Store the author's declaration; return whether it changed."""
-    level = _level_override(row, tool.safety_level)
+    level = _level_override(tool_row, tool.safety_level)
     declared = {
         "declared_description": tool.description,
         "declared_level": str(tool.safety_level),
@@ -247,52 +235,38 @@ def _sync_declaration(row: Tool, tool: LoadedTool) -> bool:
         "returns_private_data": tool.returns_private_data,
         "examples": serialize_examples(tool),
     }
-    before = {name: getattr(row, name) for name in declared}
+    before = {name: getattr(tool_row, name) for name in declared}
     if before == declared:
         return False
     for name, value in declared.items():
-        setattr(row, name, value)
-    row.save(update_fields=[*declared, "updated_at"])
+        setattr(tool_row, name, value)
+    tool_row.save(update_fields=[*declared, "updated_at"])
     return bool(before["declared_level"])
 
 
-def _level_override(row: Tool, declared: SafetyLevel) -> SafetyLevel | None:
+def _level_override(tool_row: Tool, declared_level: SafetyLevel) -> SafetyLevel | None:
     """Return the level override that applies, or None.
 
     A level raised by code applies at once and ends an override; a level lowered by code is overridden by the old one.
     """
-    was = _previous_declared_level(row) or declared
-    stands = SafetyLevel(row.level_override or was)
-    if declared == was:
-        return SafetyLevel(row.level_override) if row.level_override else None
-    if declared.rank > was.rank and stands.rank < declared.rank:
+    version = tool_row.current_version
+    was = SafetyLevel(tool_row.declared_level or (version.safety_level if version else declared_level))
+    stands = SafetyLevel(tool_row.level_override or was)
+    if declared_level == was:
+        return SafetyLevel(tool_row.level_override) if tool_row.level_override else None
+    if declared_level.rank > was.rank and stands.rank < declared_level.rank:
         return None
-    return stands if stands != declared else None
+    return stands if stands != declared_level else None
 
 
-def _previous_declared_level(row: Tool) -> SafetyLevel | None:
-    version = row.current_version
-    level = row.declared_level or (version.safety_level if version else "")
-    return SafetyLevel(level) if level else None
-
-
-def level_change_fact(row: Tool, before: str) -> Fact:
+def level_change_fact(tool_row: Tool, before: str) -> Fact:
     """Return the fact that the declared level changed: the old one was kept, or an administrator's override ended."""
-    kind = "tool.level_kept" if row.level_override else "tool.level_raised"
-    level = row.level_override or row.declared_level
-    data = {"tool": row.name, "declared": row.declared_level, "level": level, "before": before or None}
+    kind = "tool.level_kept" if tool_row.level_override else "tool.level_raised"
+    level = tool_row.level_override or tool_row.declared_level
+    data = {"tool": tool_row.name, "declared": tool_row.declared_level, "level": level, "before": before or None}
     return Fact(kind, data=data)
 
 
-def _sync_version(row: Tool, tool: LoadedTool) -> bool:
+def _sync_version(tool_row: Tool, tool: LoadedTool) -> bool:
     """Set the current version; return whether it changed."""
-    return publish_version(row, version_columns(with_overrides(tool, row)))
-
-
-def _remove_missing_tools(rows: Iterable[Tool], changes: SyncResult) -> Iterator[Fact]:
-    for row in rows:
-        if row.registered and row.source.kind == Source.Kind.PYTHON:
-            row.registered = False
-            row.save(update_fields=["registered", "updated_at"])
-            changes.removed.append(row.name)
-            yield Fact("tool.removed", data=version_facts(row))
+    return publish_version(tool_row, version_columns(with_overrides(tool, tool_row)))

@@ -13,7 +13,7 @@ from django.db.models import F, Max, Q
 from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.locks import LockSpace, lock_until_commit
-from catalog.definitions.levels import SafetyLevel, annotations_for, default_reversibility
+from catalog.definitions.levels import Reversibility, SafetyLevel, annotations_for, default_reversibility
 from catalog.definitions.tool import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.states import CallStatus
@@ -46,13 +46,13 @@ def bump_revision() -> None:
     CatalogState.objects.filter(pk=1).update(revision=F("revision") + 1)
 
 
-def with_overrides(tool: "LoadedTool[Any, Any]", row: Tool) -> "LoadedTool[Any, Any]":
+def with_overrides(tool: "LoadedTool[Any, Any]", tool_row: Tool) -> "LoadedTool[Any, Any]":
     """Return the loaded tool with the administrators' overrides applied."""
-    override = row.description_override if tool.accepts_overrides else ""
-    categories = tool.categories if row.categories_override is None else tuple(row.categories_override)
+    override = tool_row.description_override if tool.accepts_overrides else ""
+    categories = tool.categories if tool_row.categories_override is None else tuple(tool_row.categories_override)
     return tool.with_changes(
         description=override or tool.description,
-        safety_level=SafetyLevel(row.level_override or tool.safety_level),
+        safety_level=SafetyLevel(tool_row.level_override or tool.safety_level),
         categories=categories,
     )
 
@@ -66,33 +66,31 @@ def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
     }
 
 
-def effective_columns(row: Tool) -> dict[str, Any]:
+def effective_columns(tool_row: Tool) -> dict[str, Any]:
     """Return the columns of the current version with the tool's present overrides, whatever code is loaded here.
 
     Only the code knows whether its author declared the reversibility. If it is not loaded, a value other than the
     level's default counts as declared, and the next sync corrects it.
     """
-    version = row.current_version
+    version = tool_row.current_version
     if version is None:
-        raise ToolVersion.DoesNotExist(row.name)
-    override = row.description_override if row.accepts_overrides else ""
-    level = SafetyLevel(row.level_override or row.declared_level or version.safety_level)
-    declared = row.declared_description if row.declared_level else version.description
+        raise ToolVersion.DoesNotExist(tool_row.name)
+    override = tool_row.description_override if tool_row.accepts_overrides else ""
+    level = SafetyLevel(tool_row.level_override or tool_row.declared_level or version.safety_level)
+    declared = tool_row.declared_description if tool_row.declared_level else version.description
+    reversibility: Reversibility | str = version.reversibility
+    loaded = get_tool(tool_row.name)
+    if loaded is not None:
+        reversibility = loaded.reversibility_at(level)
+    elif version.reversibility == default_reversibility(SafetyLevel(version.safety_level)):
+        reversibility = default_reversibility(level)
     set_now = {
         "description": override or declared,
         "safety_level": str(level),
         "annotations": annotations_for(level, retry_safe=version.retry_safe),
-        "reversibility": _effective_reversibility(row.name, version, level),
+        "reversibility": str(reversibility),
     }
     return {name: getattr(version, name) for name in (*FINGERPRINT_COLUMNS, *UNFINGERPRINTED_COLUMNS)} | set_now
-
-
-def _effective_reversibility(name: str, version: ToolVersion, level: SafetyLevel) -> str:
-    loaded = get_tool(name)
-    if loaded is not None:
-        return str(loaded.reversibility_at(level))
-    was_usual = version.reversibility == default_reversibility(SafetyLevel(version.safety_level))
-    return str(default_reversibility(level)) if was_usual else version.reversibility
 
 
 def columns_fingerprint(name: str, columns: Mapping[str, Any]) -> str:
@@ -100,37 +98,37 @@ def columns_fingerprint(name: str, columns: Mapping[str, Any]) -> str:
     return digest(canonical_text({"name": name} | {column: columns[column] for column in FINGERPRINT_COLUMNS}))
 
 
-def publish_version(row: Tool, columns: Mapping[str, Any]) -> bool:
+def publish_version(tool_row: Tool, columns: Mapping[str, Any]) -> bool:
     """Set the tool's version to one with these columns, creating it if it is new; return whether it changed."""
-    fingerprint = columns_fingerprint(row.name, columns)
-    if row.current_version is not None and row.current_version.fingerprint == fingerprint:
+    fingerprint = columns_fingerprint(tool_row.name, columns)
+    if tool_row.current_version is not None and tool_row.current_version.fingerprint == fingerprint:
         return False
-    row.current_version = row.versions.filter(fingerprint=fingerprint).first() or create_version(
-        row, fingerprint, columns
+    tool_row.current_version = tool_row.versions.filter(fingerprint=fingerprint).first() or create_version(
+        tool_row, fingerprint, columns
     )
-    row.save(update_fields=["current_version", "updated_at"])
+    tool_row.save(update_fields=["current_version", "updated_at"])
     return True
 
 
-def create_version(row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
+def create_version(tool_row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
     """Store the next version of a tool, without pointing the tool at it."""
-    last = row.versions.aggregate(last=Max("number"))["last"] or 0
-    return ToolVersion.objects.create(tool=row, number=last + 1, fingerprint=fingerprint, **columns)
+    last = tool_row.versions.aggregate(last=Max("number"))["last"] or 0
+    return ToolVersion.objects.create(tool=tool_row, number=last + 1, fingerprint=fingerprint, **columns)
 
 
-def drift_fact(row: Tool) -> signals.Fact | None:
+def drift_fact(tool_row: Tool) -> signals.Fact | None:
     """Return the fact that open requests or grants refer to an earlier version, or None."""
     undecided = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
-    stale = Call.objects.filter(undecided, version__tool=row).exclude(version=row.current_version)
+    stale = Call.objects.filter(undecided, version__tool=tool_row).exclude(version=tool_row.current_version)
     numbers = sorted(set(stale.values_list("version__number", flat=True)))
-    return signals.Fact("tool.drifted", data={**version_facts(row), "stale": numbers}) if numbers else None
+    return signals.Fact("tool.drifted", data={**version_facts(tool_row), "stale": numbers}) if numbers else None
 
 
-def version_facts(row: Tool) -> dict[str, Any]:
+def version_facts(tool_row: Tool) -> dict[str, Any]:
     """Return the properties of a tool that facts about it contain."""
-    version = row.current_version
+    version = tool_row.current_version
     return {
-        "tool": row.name,
+        "tool": tool_row.name,
         "version": version.number if version else None,
         "fingerprint": version.fingerprint if version else None,
     }

@@ -20,7 +20,7 @@ from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ParameterError, SourceProblem, UpstreamUnavailable
-from catalog.inventory import snapshot, source_preview, source_sync
+from catalog.inventory import imported_tools, snapshot, source_preview, source_sync
 from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.imported_tools import take_up_definition
 from catalog.inventory.source_preview import preview_source
@@ -351,18 +351,19 @@ def test_server_that_accepts_no_connection_was_sent_nothing(db, admin, settings,
 def test_killed_import_is_continued(shop, monkeypatch):
     """Each part of the tools is a transaction of its own."""
     monkeypatch.setattr(source_sync, "TOOLS_AT_ONCE", 1)
-    write = source_sync._write_part
+    publish = imported_tools.publish_changes
+    published = []
 
-    def die_after_one(source, part, changes):
-        if changes.added:
+    def die_after_one(facts, *, is_changed):
+        published.append(facts)
+        if len(published) == 2:
             raise SystemExit
-        return write(source, part, changes)
+        publish(facts, is_changed=is_changed)
 
-    monkeypatch.setattr(source_sync, "_write_part", die_after_one)
+    monkeypatch.setattr(source_sync, "publish_changes", die_after_one)
     with pytest.raises(SystemExit):
         sync_source(shop)
     assert Tool.objects.filter(source=shop).count() == 1
-    monkeypatch.setattr(source_sync, "_write_part", write)
     assert sync_source(shop).added == ["drop_orders"]
 
 
