@@ -74,7 +74,7 @@ class Source(models.Model):
     )
     enabled = models.BooleanField(default=True)
     switched_at = models.DateTimeField(
-        null=True, help_text="Time at which a shipped set was last enabled or disabled; null while its default applies."
+        null=True, help_text="Time at which the source was last enabled or disabled; null while the default applies."
     )
     url = models.TextField(blank=True, help_text="URL of the MCP server or the OpenAPI document.")
     command = models.JSONField(default=list, help_text="Program and arguments of a stdio MCP server.")

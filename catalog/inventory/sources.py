@@ -102,6 +102,8 @@ def update_source(
         source = Source.objects.select_for_update().get(pk=source.pk)
         built_source(source, values, origin, any_command=any_command)
         _check_tool_settings(source.tool_settings)
+        if source.enabled != before["enabled"]:
+            source.switched_at = clock.now()
         source.error = ""
         source.sync_requested_at = _next_sync(source, is_claimed=is_claimed)
         source.save()

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
             model_name="source",
             name="switched_at",
             field=models.DateTimeField(
-                help_text="Time at which a shipped set was last enabled or disabled; null while its default applies.",
+                help_text="Time at which the source was last enabled or disabled; null while the default applies.",
                 null=True,
             ),
         ),

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class UpstreamSettings:
     """Settings for reaching an upstream.
 
     `headers`, `query` and `env` are secret; the representation omits them. `query` has parameters that are sent with
-    each call of an operation.
+    each call of an operation. A connection made before the source was last enabled, at `switched_at`, is not used.
     """
 
     pk: int
@@ -63,6 +64,7 @@ class UpstreamSettings:
     command: tuple[str, ...] = ()
     timeout: float = 30.0
     trusted: bool = False
+    switched_at: datetime | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -90,6 +92,7 @@ def settings_of(source: Source) -> UpstreamSettings:
         command=tuple(source.command),
         timeout=float(source.timeout),
         trusted=source.trusted,
+        switched_at=source.switched_at,
         headers=secrets["headers"],
         query=secrets["query"],
         env=secrets["env"],

@@ -288,6 +288,14 @@ def test_programs_end_with_their_source(program_source, admin, offer):
     eventually(lambda: not children())
 
 
+def test_program_is_started_again_when_its_source_was_switched_off_and_on(program_source, admin):
+    """Also between two rounds of the thread, which would end it."""
+    before = children()
+    update_source(program_source, {"enabled": False}, by=admin)
+    sync_source(update_source(program_source, {"enabled": True}, by=admin))
+    eventually(lambda: len(children()) == 1 and children() != before)
+
+
 def test_programs_end_with_the_process(program_source):
     assert children()
     source_sync.SyncThread().stop()
