@@ -167,11 +167,9 @@ def _parse_float(text: str) -> float:
 
 
 def _parse_integer(text: str) -> int:
-    # Python's int() refuses very long digit strings with an error of its own.
-    number = int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
-    if abs(number) > MAX_SAFE_INTEGER:
-        raise _inexact_error()
-    return number
+    # Python's int() refuses very long digit strings with an error of its own. `check_json` refuses the replacement, and
+    # knows the path.
+    return int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
 
 
 _decoder = json.JSONDecoder(
@@ -193,7 +191,8 @@ def _validate(value: object, depth: int) -> None:
         _validate_items(value, depth)  # type: ignore[arg-type]
     elif kind is int:
         if abs(value) > MAX_SAFE_INTEGER:  # type: ignore[arg-type]
-            raise _inexact_error()
+            message = f"An integer is beyond ±{MAX_SAFE_INTEGER}. Send it as a string."
+            raise MalformedJSON(message, code="integer_range")
     elif kind is float:
         if not isfinite(value):  # type: ignore[arg-type]
             raise MalformedJSON("A number must be finite.", code="not_finite")
@@ -237,8 +236,3 @@ def _validate_text(text: str) -> None:
 
 def _too_deep_error(limit: int) -> MalformedJSON:
     return MalformedJSON(f"The document is nested deeper than {limit} levels.", code="too_deep")
-
-
-def _inexact_error() -> MalformedJSON:
-    message = f"An integer is beyond ±{MAX_SAFE_INTEGER}. Send it as a string."
-    return MalformedJSON(message, code="integer_range")

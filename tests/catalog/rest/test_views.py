@@ -89,6 +89,14 @@ def test_malformed_json_is_400(ada, body, code):
     assert problem["errors"][0]["code"] == code
 
 
+@pytest.mark.parametrize("integer", [2**53, 10**400])
+def test_too_large_integer_is_named(ada, integer):
+    body = f'{{"arguments": {{"value": [1, {integer}]}}}}'
+    [error] = assert_problem(Rest(ada).post(VALIDATE, body), 400)["errors"]
+
+    assert (error["path"], error["code"]) == ("arguments.value.1", "integer_range")
+
+
 @pytest.mark.parametrize("path", [VALIDATE, "plans/", "plans/check/"])
 def test_more_than_a_mebibyte_is_413(ada, path):
     problem = assert_problem(Rest(ada).post(path, " " * (1024 * 1024 + 1)), 413)
