@@ -1,4 +1,4 @@
-"""One request to a language model: its timeout, its stored record, and parsing of the answer.
+"""One request to a language model: its timeout and its stored record.
 
 No transaction and no database connection is held while waiting for the model. Every request is stored as a ModelUse
 row, also if it failed. Prompts and answers are never logged.
@@ -7,24 +7,22 @@ row, also if it failed. Prompts and answers are never logged.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from django.db import connection
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from catalog.context import ToolContext
 from catalog.core import clock
-from catalog.core.canonical_json import Json, parse_json
 from catalog.dispatch.serialization import storable_text
-from catalog.errors import ToolgateError
 from catalog.models import Call
 from catalog.secrets.placeholders import redact_text, without_macs
 from plans.llm import failures, provider
@@ -36,64 +34,20 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
-MOST_BYTES = 512 * 1024
-MOST_NAMED = 20
-FENCE = "```"
-
-
-class AnswerParseError(ValueError):
-    """The answer does not match the requested shape. The message says why and is fit to be sent to the model."""
-
-
-def read_answer(text: str, shape: type[ModelT]) -> ModelT:
-    """Return the answer parsed as `shape`. Raises AnswerParseError."""
-    try:
-        return shape.model_validate(_json_in(text))
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[:MOST_NAMED]
-        problems = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
-        raise AnswerParseError(f"The answer does not match the requested format: {'; '.join(problems)}.") from None
-
-
-def _json_in(text: str) -> Json:
-    """Return the first JSON object in a text."""
-    problem = "The answer is not a JSON object."
-    for each in dict.fromkeys(_objects_in(text.strip())):
-        try:
-            return parse_json(each, max_bytes=MOST_BYTES)
-        except ToolgateError as error:
-            problem = f"The answer is not valid JSON: {error.message}"
-    raise AnswerParseError(problem)
-
-
-def _objects_in(text: str) -> Iterator[str]:
-    """Yield candidates for an object: the whole text, fenced blocks, and the text between the outermost braces."""
-    fenced = text.split(FENCE)[1::2]
-    for each in (text, *(inner[inner.find("{") :].strip() for inner in fenced if "{" in inner)):
-        if each.startswith("{"):
-            yield each
-    if "{" in text:
-        yield text[text.find("{") : text.rfind("}") + 1]
-
-
 ResultT = TypeVar("ResultT")
 DATABASE_THREADS = 2
 
 
 async def in_database(work: Callable[..., ResultT], *given: Any) -> ResultT:
     """Run `work` in a thread with its own database connection; return its result or raise its exception."""
-    done = asyncio.get_running_loop().run_in_executor(
-        _threads(), copy_context().run, _with_own_connection, work, *given
-    )
-    return await done
 
+    def run() -> ResultT:
+        try:
+            return work(*given)
+        finally:
+            connection.close()
 
-def _with_own_connection(work: Callable[..., ResultT], *given: Any) -> ResultT:
-    try:
-        return work(*given)
-    finally:
-        connection.close()
+    return await asyncio.get_running_loop().run_in_executor(_threads(), copy_context().run, run)
 
 
 @cache
@@ -181,10 +135,11 @@ async def ask_model(
     context: ToolContext,
     instructions: str,
     messages: Sequence[ChatMessage],
-    answer: type[BaseModel] | None = None,
+    read: Callable[[Answer], BaseModel] | None = None,
 ) -> Answer:
     """Send one request to the model within the call's deadline and store its record, also if it fails.
 
+    `read` returns the `data` of the answer, or raises AnswerUnreadable.
     Raises NotConfigured, ModelUnavailable, ModelRefused, ModelTooSlow and AnswerUnreadable.
     """
     sanitized = [replace(each, text=without_secrets(each.text)) for each in messages]
@@ -194,8 +149,20 @@ async def ask_model(
         *({"by": each.by, "text": each.text} for each in sanitized),
     ]
     async with record_model_use(ModelPrompt(purpose, context, transcript)) as record:
-        record.answer = await _request_answer(record.prompt, partial(_library_messages, instructions, sanitized))
-        return replace(record.answer, data=_parse_data(record.answer, answer))
+        # In a thread: loading the library and creating the model may take seconds and would block the event loop.
+        model = await asyncio.to_thread(provider.load_model, record.prompt.model)
+        from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
+
+        try:
+            async with asyncio.timeout(record.prompt.seconds):
+                sent = _library_messages(instructions, sanitized)
+                response = await model_request(model, sent, model_settings=ONE_TRY)
+        except Exception as error:  # noqa: BLE001 - the library's message may contain the prompt or a key
+            raise failures.failure_from_error(error) from None
+        record.answer = answer = answer_from_response(response, model.model_name)
+        if answer.is_cut:
+            raise AnswerUnreadable(ANSWER_CUT_OFF, answer.text, answer.tokens)
+        return replace(answer, data=read(answer)) if read else answer
 
 
 @asynccontextmanager
@@ -217,19 +184,6 @@ async def record_model_use(prompt: ModelPrompt) -> AsyncIterator[ModelUseRecord]
 def without_secrets(text: str) -> str:
     """Return the text with secrets and their HMACs removed, fit to be sent to a provider and stored."""
     return storable_text(without_macs(redact_text(text)))
-
-
-async def _request_answer(prompt: ModelPrompt, sent: "Callable[[], list[ModelMessage]]") -> Answer:
-    # In a thread: loading the library and creating the model may take seconds and would block the event loop.
-    model = await asyncio.to_thread(provider.load_model, prompt.model)
-    from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
-
-    try:
-        async with asyncio.timeout(prompt.seconds):
-            response = await model_request(model, sent(), model_settings=ONE_TRY)
-    except Exception as error:  # noqa: BLE001 - the library's message may contain the prompt or a key
-        raise failures.failure_from_error(error) from None
-    return answer_from_response(response, model.model_name)
 
 
 def answer_from_response(response: "ModelResponse", name: str) -> Answer:
@@ -258,15 +212,6 @@ def _cost_of(response: "ModelResponse") -> Decimal | None:
         return round(response.cost().total_price, 6)
     except Exception:  # noqa: BLE001 - an unknown price must not discard the answer
         return None
-
-
-def _parse_data(answer: Answer, shape: type[BaseModel] | None) -> BaseModel | None:
-    if answer.is_cut:
-        raise AnswerUnreadable(ANSWER_CUT_OFF, answer.text, answer.tokens)
-    try:
-        return read_answer(answer.text, shape) if shape else None
-    except AnswerParseError as problem:
-        raise AnswerUnreadable(str(problem), answer.text, answer.tokens) from None
 
 
 def _store_use(record: ModelUseRecord) -> None:

@@ -21,7 +21,7 @@ from plans.llm.tools import CATEGORY
 from plans.models import Plan
 from plans.planner import prompt
 from plans.planner.drafts import LONGEST_REQUEST
-from plans.planner.output import PlannerOutput
+from plans.planner.output import PlannerOutput, read_output
 from plans.planner.validation import JudgedAnswer, judge_answer, without_reply
 from plans.states import DRAFT_TOOL
 from plans.store.requesters import Requester
@@ -107,7 +107,7 @@ class Drafting:
         purpose = self.purpose if self.rounds == 1 else "repair"
         try:
             answer = await client.ask_model(
-                purpose, context=self.context, instructions=instructions, messages=messages, answer=PlannerOutput
+                purpose, context=self.context, instructions=instructions, messages=messages, read=read_output
             )
         except AnswerUnreadable as problem:
             self.tokens += problem.tokens

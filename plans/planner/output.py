@@ -1,9 +1,18 @@
-"""The planner's answer in the shape of contract C, and its routing."""
+"""The planner's answer in the shape of contract C: reading it from the model's text, and its routing."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from catalog.core.canonical_json import parse_json
+from catalog.errors import ToolgateError
+from plans.llm.client import Answer
+from plans.llm.failures import AnswerUnreadable
+
+MOST_BYTES = 512 * 1024
+MOST_NAMED = 20
+FENCE = "```"
 
 
 class PlannedCall(BaseModel):
@@ -37,6 +46,31 @@ class PlannerOutput(BaseModel):
     def _take_null(cls, value: Any) -> Any:
         """Accept null as an empty list, as contract C's state uses it."""
         return [] if value is None else value
+
+
+def read_output(answer: Answer) -> PlannerOutput:
+    """Return the planner's answer in a model's text: the first JSON object in it.
+
+    Raises AnswerUnreadable with a reason that is fit to be sent to the model.
+    """
+    text = answer.text.strip()
+    # Candidates are the whole text, fenced blocks, and the text between the outermost braces.
+    fenced = (block[block.find("{") :].strip() for block in text.split(FENCE)[1::2] if "{" in block)
+    candidates = [each for each in (text, *fenced) if each.startswith("{")]
+    if "{" in text:
+        candidates.append(text[text.find("{") : text.rfind("}") + 1])
+    reason = "The answer is not a JSON object."
+    for each in dict.fromkeys(candidates):
+        try:
+            return PlannerOutput.model_validate(parse_json(each, max_bytes=MOST_BYTES))
+        except ToolgateError as error:
+            reason = f"The answer is not valid JSON: {error.message}"
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)[:MOST_NAMED]
+            problems = (f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found)
+            reason = f"The answer does not match the requested format: {'; '.join(problems)}."
+            break
+    raise AnswerUnreadable(reason, answer.text, answer.tokens)
 
 
 Route = Literal["execute_tools", "generate_response", "execute_queries"]

@@ -14,7 +14,7 @@ from catalog.context import Deadline, ToolContext
 from catalog.core import clock
 from catalog.models import Call
 from plans.llm import client
-from plans.llm.client import ChatMessage
+from plans.llm.client import Answer, ChatMessage
 from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelTooSlow, ModelUnavailable
 from plans.llm.provider import NotConfigured
 from plans.models import ModelUse
@@ -26,10 +26,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 
 
-class Colour(BaseModel):
-    """The shape requested from the model."""
-
-    name: str
+def refuse(answer: Answer) -> BaseModel:
+    """Find every answer unreadable."""
+    raise AnswerUnreadable("There is no colour.", answer.text, answer.tokens)
 
 
 @pytest.fixture
@@ -87,45 +86,19 @@ def test_the_cost_is_known_for_models_of_the_price_list(server, context, setting
     assert client._cost_of(known) == Decimal("2.500000")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"name": "blue"}',
-        '```json\n{"name": "blue"}\n```',
-        'Here you are:\n```\n{"name": "blue"}\n```\nAnything else?',
-        'I choose {"name": "blue"}.',
-    ],
-)
-def test_json_is_read_alone_between_fences_and_after_words(server, context, text):
-    server.says(text)
-    assert ask(context, answer=Colour).data == Colour(name="blue")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Blue.", "JSON object"),
-        ('{"name": "blue"', "not valid JSON"),
-        ('{"name": "blue", "name": "red"}', "not valid JSON"),
-        ('{"colour": "blue"}', "name: Field required"),
-        ("[1]", "JSON object"),
-        ("", "JSON object"),
-    ],
-)
-def test_unreadable_answer_has_a_reason_and_is_stored(server, context, text, words):
-    server.says(text or " ")
-    with pytest.raises(AnswerUnreadable, match=words) as caught:
-        ask(context, answer=Colour)
-    assert caught.value.text.strip() == text
+def test_unreadable_answer_is_stored_with_the_reason(server, context):
+    server.says("Blue.")
+    with pytest.raises(AnswerUnreadable, match="no colour"):
+        ask(context, read=refuse)
     use = ModelUse.objects.get()
-    assert words in use.error
+    assert use.error == "There is no colour."
     assert use.output_tokens >= 1
 
 
 def test_an_answer_that_was_cut_off_says_so(server, context):
     server.says(Reply('{"name": "bl', finish="length"))
     with pytest.raises(AnswerUnreadable, match="cut off"):
-        ask(context, answer=Colour)
+        ask(context, read=refuse)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +201,11 @@ def test_no_request_without_a_model(context, settings):
     assert ModelUse.objects.get().error.startswith("No language model is configured")
 
 
-@pytest.mark.parametrize("shape", [Colour, None])
-def test_cost_of_an_answer_that_was_cut_off_is_stored(server, context, shape):
+@pytest.mark.parametrize("read", [refuse, None])
+def test_cost_of_an_answer_that_was_cut_off_is_stored(server, context, read):
     server.says(Reply('{"name": "bl', finish="length"))
     with pytest.raises(AnswerUnreadable) as caught:
-        ask(context, answer=shape)
+        ask(context, read=read)
     use = ModelUse.objects.get()
     assert json.loads(use.answer) == [{"by": "model", "text": '{"name": "bl'}]
     assert use.output_tokens >= 1
@@ -242,7 +215,7 @@ def test_cost_of_an_answer_that_was_cut_off_is_stored(server, context, shape):
 def test_unstorable_characters_are_removed(scripted, context):
     scripted.says('{"name": "blue\ud800\0"}')
     with pytest.raises(AnswerUnreadable):
-        ask(context, "Which colour\0 is \ud800?", instructions="Answer\0.", answer=Colour)
+        ask(context, "Which colour\0 is \ud800?", instructions="Answer\0.", read=refuse)
     use = ModelUse.objects.get()
     told = use.prompt + use.answer + use.error + "".join(each["text"] for each in json.loads(use.prompt + ""))
     assert "\0" not in told
