@@ -198,8 +198,14 @@ def change_agent(agent: Agent, body: object, *, by: User, seen: datetime | None 
         row = _lock_agent(agent)
         if seen not in (None, row.updated_at):
             raise Conflict(CHANGED_MEANWHILE)
-        before = agent_document(row)
-        _store(row, before, read_agent_change(body, before), by)
+        old_document = agent_document(row)
+        new_document = read_agent_change(body, old_document)
+        if changes := list(differences(old_document, new_document)):
+            for name, value in agent_columns(new_document).items():
+                setattr(row, name, value)
+            row.updated_at = clock.now()
+            row.save()
+            record_fact("agent.changed", by=by, agent=row.name, changes=changes)
         record_done(row.name)
     return row
 
@@ -235,17 +241,6 @@ def _lock_agent(agent: Agent) -> Agent:
     if row is None:
         raise Conflict("This agent was deleted.")
     return row
-
-
-def _store(agent: Agent, old_document: AgentDocument, new_document: AgentDocument, by: User) -> None:
-    changes = list(differences(old_document, new_document))
-    if not changes:
-        return
-    for name, value in agent_columns(new_document).items():
-        setattr(agent, name, value)
-    agent.updated_at = clock.now()
-    agent.save()
-    record_fact("agent.changed", by=by, agent=agent.name, changes=changes)
 
 
 def differences(old_document: AgentDocument, new_document: AgentDocument) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Definition of an agent: the document that the API and the page accept, and access to the agent."""
 
 import json
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -114,13 +113,9 @@ def agent_columns(document: AgentDocument) -> dict[str, Any]:
         "tools": document.tools.model_dump_json(),
         "strategy": document.strategy.value,
         "budget": document.budget.model_dump_json(),
-        "groups": _as_text(document.groups),
+        "groups": json.dumps(sorted(set(document.groups)), ensure_ascii=False),
         "enabled": document.enabled,
     }
-
-
-def _as_text(names: Sequence[str]) -> str:
-    return json.dumps(sorted(set(names)), ensure_ascii=False)
 
 
 def may_use(user: User, agent: Agent) -> bool:

@@ -205,7 +205,12 @@ def _process_turn(context: AgentStepContext, step: Step) -> None:
     count_call_time(context.run, step)
     count_turn(context.run, step)
     if step.status != StepStatus.COMPLETED or step.skipped or step.call is None:
-        _stop_without_answer(context, step)
+        why = AgentRun.Stopped.FAILED
+        reason = step.error or (TURN_SKIPPED if step.skipped else "Its turn was cancelled.")
+        if step.status == StepStatus.FAILED and is_out_of_time(context.run, context.settings.budget):
+            why = AgentRun.Stopped.SECONDS
+            reason = limit_text(why, context.run, context.settings)
+        _stop(context, why, reason)
         return
     turn = _turn_result(step.call)
     if turn is None:
@@ -219,16 +224,6 @@ def _process_turn(context: AgentStepContext, step: Step) -> None:
         _make_calls(context, turn)
     else:
         _end(context, turn, step)
-
-
-def _stop_without_answer(context: AgentStepContext, step: Step) -> None:
-    """Stop because the turn returned nothing: out of time, failed, skipped or cancelled."""
-    if step.status == StepStatus.FAILED and is_out_of_time(context.run, context.settings.budget):
-        why = AgentRun.Stopped.SECONDS
-        _stop(context, why, limit_text(why, context.run, context.settings))
-        return
-    reason = step.error or (TURN_SKIPPED if step.skipped else "Its turn was cancelled.")
-    _stop(context, AgentRun.Stopped.FAILED, reason)
 
 
 def _turn_result(call: Call) -> TurnResult | None:
@@ -281,26 +276,18 @@ def _make_calls(context: AgentStepContext, turn: TurnResult) -> None:
 
 def _record_outcomes(context: AgentStepContext, ended_steps: dict[int, Step]) -> None:
     """Append the results of the model's calls to the conversation, in the order of the requests."""
-    results = [
-        ToolOutcome(
-            id=each.id,
-            tool=each.tool,
-            text=each.refusal or _outcome_text(context, ended_steps.get(each.step_id)),
-            images=agents_messages.images_of(ended_steps[each.step_id]) if each.step_id in ended_steps else [],
-        )
-        for each in context.awaited
-        if each.id
-    ]
+    results = []
+    for each in (one for one in context.awaited if one.id):
+        step = ended_steps.get(each.step_id)
+        text = each.refusal or agents_messages.STEP_GONE
+        if step is not None and not each.refusal:
+            count_call_time(context.run, step)
+            text = agents_messages.outcome_of(step, len(context.awaited))
+        images = agents_messages.images_of(step) if step is not None else []
+        results.append(ToolOutcome(id=each.id, tool=each.tool, text=text, images=images))
     if results:
         context.messages.append(ToolOutcomes(results=results))
     context.awaited = []
-
-
-def _outcome_text(context: AgentStepContext, step: Step | None) -> str:
-    if step is None:
-        return agents_messages.STEP_GONE
-    count_call_time(context.run, step)
-    return agents_messages.outcome_of(step, len(context.awaited))
 
 
 def _wait_for_children(context: AgentStepContext) -> None:

@@ -135,14 +135,6 @@ class _AgentPromptValues:
     is_last: bool
 
 
-def _has_mindset(values: _AgentPromptValues | None) -> bool:
-    return values is not None and bool(values.mindset)
-
-
-def _is_last(values: _AgentPromptValues | None) -> bool:
-    return values is not None and values.is_last
-
-
 AGENT = Prompt(
     PromptTemplate(
         "toolgate",
@@ -150,11 +142,13 @@ AGENT = Prompt(
         (
             MarkdownSection("Task", "task", _TASK),
             MarkdownSection("What you are to do", "instructions", "${instructions}"),
-            MarkdownSection("How to work", "strategy", "${mindset}", enabled=_has_mindset),
+            MarkdownSection(
+                "How to work", "strategy", "${mindset}", enabled=lambda values: bool(values and values.mindset)
+            ),
             MarkdownSection("What is data", "data", _DATA),
             MarkdownSection("Calls that wait for people", "people", _PEOPLE),
             MarkdownSection("Rules", "rules", _RULES),
-            MarkdownSection("The end", "last", _LAST, enabled=_is_last),
+            MarkdownSection("The end", "last", _LAST, enabled=lambda values: bool(values and values.is_last)),
         ),
     )
 )
@@ -191,7 +185,12 @@ def task_of(step: ClaimedStep) -> Task:
 def outcome_of(step: Step, among: int = 1) -> str:
     """Return the text for the model about one ended call, one of `among` in its round."""
     if step.skipped:
-        return _skipped(step)
+        notes = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=step.step_id)
+        note = notes.order_by("-pk").first()
+        reason = str(note.value_json.get("reason", "")) if note is not None else ""
+        # Skipped directly, or rejected with the plan continuing.
+        why = prompts.data_block(prompts.truncate(reason, LONGEST_MESSAGE), "Why") if reason else ""
+        return f"{SKIPPED}\n\n{why}" if reason else SKIPPED
     if step.status == StepStatus.CANCELLED:
         return CANCELLED
     if step.status == StepStatus.FAILED:
@@ -200,9 +199,8 @@ def outcome_of(step: Step, among: int = 1) -> str:
     response = call.response_json if call is not None else None
     if call is None or not isinstance(response, dict):
         return NO_RESULT
-    return "\n\n".join(
-        [*_outcome_notes(call, response), _result(call, response, min(LONGEST_RESULT, ALL_RESULTS // among))]
-    )
+    most = min(LONGEST_RESULT, ALL_RESULTS // among)
+    return "\n\n".join([*_outcome_notes(call, response), *_result(call, response, most)])
 
 
 def images_of(step: Step) -> list[ResultImage]:
@@ -217,37 +215,21 @@ def images_of(step: Step) -> list[ResultImage]:
     return [ResultImage(call=call.pk, number=number, media_type=kind) for number, kind in pictures]
 
 
-def _result(call: Call, response: Mapping[str, Any], most: int) -> str:
+def _result(call: Call, response: Mapping[str, Any], most: int) -> Iterator[str]:
+    """Yield the result of a call in at most `most` characters; of content blocks also the value, unless they say it."""
     text = model_texts.model_text(call.pk)
-    if text is None and call.content:
-        return _content_result(call, response, most)
-    if text is None:
-        return prompts.data_block(format_for_model(response.get("results"), most), "Its result", kind="json")
-    return (
-        model_texts.VALUE_HIDDEN
-        if text.is_left_out
-        else prompts.data_block(format_for_model(text.text, most), "Its result")
-    )
-
-
-def _content_result(call: Call, response: Mapping[str, Any], most: int) -> str:
-    """Return the text of a result with content blocks, and its value unless the blocks say it."""
-    blocks, results = call.content_json, response.get("results") or []
-    value = results[0] if len(results) == 1 else results
-    is_said = not results or says(blocks, value)
-    told = format_for_model(text_of_content(blocks) if blocks else "nil", most if is_said else most // 2)
-    texts = [prompts.data_block(told, "Its result")]
-    if not is_said:
-        texts.append(prompts.data_block(format_for_model(results, most // 2), "Its value", kind="json"))
-    return "\n\n".join(texts)
-
-
-def _skipped(step: Step) -> str:
-    """Return the text about a skipped call with the reason: skipped directly, or rejected with the plan continuing."""
-    notes = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=step.step_id)
-    note = notes.order_by("-pk").first()
-    reason = str(note.value_json.get("reason", "")) if note is not None else ""
-    return f"{SKIPPED}\n\n{prompts.data_block(prompts.truncate(reason, LONGEST_MESSAGE), 'Why')}" if reason else SKIPPED
+    if text is not None:
+        shown = prompts.data_block(format_for_model(text.text, most), "Its result")
+        yield model_texts.VALUE_HIDDEN if text.is_left_out else shown
+    elif not call.content:
+        yield prompts.data_block(format_for_model(response.get("results"), most), "Its result", kind="json")
+    else:
+        blocks, results = call.content_json, response.get("results") or []
+        is_said = not results or says(blocks, results[0] if len(results) == 1 else results)
+        words = format_for_model(text_of_content(blocks) if blocks else "nil", most if is_said else most // 2)
+        yield prompts.data_block(words, "Its result")
+        if not is_said:
+            yield prompts.data_block(format_for_model(results, most // 2), "Its value", kind="json")
 
 
 def _outcome_notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:

@@ -85,18 +85,14 @@ def _trim_to_fit(messages: list[Message]) -> list[Message]:
         if over <= 0:
             break
         if isinstance(each, ToolOutcomes):
-            less = ToolOutcomes(results=[_omitted_outcome(one) for one in each.results])
+            omitted = {"text": OUTCOME_OMITTED, "images": []}
+            results = [
+                one.model_copy(update=omitted) if len(one.text) > len(OUTCOME_OMITTED) else one for one in each.results
+            ]
+            less = ToolOutcomes(results=results)
             over -= len(message_text(each)) - len(message_text(less))
             messages[index] = less
     return messages
-
-
-def _omitted_outcome(outcome: ToolOutcome) -> ToolOutcome:
-    return (
-        outcome
-        if len(outcome.text) <= len(OUTCOME_OMITTED)
-        else outcome.model_copy(update={"text": OUTCOME_OMITTED, "images": []})
-    )
 
 
 def _without_secrets(message: Message) -> Message:
@@ -129,13 +125,13 @@ def _with_missing_outcomes(messages: Sequence[Message]) -> Iterator[Message]:
         if isinstance(each, ModelTurn) and each.calls:
             follows = messages[index + 1] if index + 1 < len(messages) else None
             by_id = {one.id: one for one in follows.results} if isinstance(follows, ToolOutcomes) else {}
-            yield ToolOutcomes(results=[by_id.get(call.id) or _not_made_outcome(call) for call in each.calls])
+            results = [
+                by_id.get(call.id) or ToolOutcome(id=call.id, tool=call.tool, text=call.problem or NOT_MADE)
+                for call in each.calls
+            ]
+            yield ToolOutcomes(results=results)
     if messages and isinstance(messages[-1], ModelTurn) and not messages[-1].calls:
         yield Task(text=CONTINUE_PROMPT)
-
-
-def _not_made_outcome(tool_use: ToolUse) -> ToolOutcome:
-    return ToolOutcome(id=tool_use.id, tool=tool_use.tool, text=tool_use.problem or NOT_MADE)
 
 
 def transcript_messages(
@@ -211,28 +207,18 @@ def tool_definitions(tools: Iterable[CallableTool]) -> "list[ToolDefinition]":
     """Return the tools as library definitions, without tools that require arguments whose names providers reject."""
     from pydantic_ai.tools import ToolDefinition  # noqa: PLC0415 (as above)
 
-    return [
-        ToolDefinition(name=each.tool.name, description=_tool_description(each), parameters_json_schema=schema)
-        for each in tools
-        if (schema := _provider_schema(each.tool.input_schema)) is not None
-    ]
-
-
-def _tool_description(callable_tool: CallableTool) -> str:
-    """Return a tool's description, with a note if its calls need approval."""
-    waits = f"\n\n{NEEDS_APPROVAL_NOTE}" if callable_tool.tool.safety_level == SafetyLevel.DANGEROUS else ""
-    text = without_secrets(callable_tool.tool.description)
-    room = OPENAI_DESCRIPTION - len(waits)
-    return (text if len(text) <= room else f"{text[: room - 1]}…") + waits
-
-
-def _provider_schema(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return an argument schema that every provider accepts; None if a required name is not accepted."""
-    schema: dict[str, Any] = without_secrets_in(flatten_to_object(short_schema(given)))
-    odd = {name for name in schema["properties"] if not _KEY.fullmatch(name)}
-    if odd & {*schema.get("required", ())}:
-        return None
-    return schema | {"properties": {name: each for name, each in schema["properties"].items() if name not in odd}}
+    definitions = []
+    for tool in (each.tool for each in tools):
+        schema: dict[str, Any] = without_secrets_in(flatten_to_object(short_schema(tool.input_schema)))
+        odd = {name for name in schema["properties"] if not _KEY.fullmatch(name)}
+        if odd & {*schema.get("required", ())}:
+            continue
+        schema["properties"] = {name: each for name, each in schema["properties"].items() if name not in odd}
+        note = f"\n\n{NEEDS_APPROVAL_NOTE}" if tool.safety_level == SafetyLevel.DANGEROUS else ""
+        text, room = without_secrets(tool.description), OPENAI_DESCRIPTION - len(note)
+        description = (text if len(text) <= room else f"{text[: room - 1]}…") + note
+        definitions.append(ToolDefinition(name=tool.name, description=description, parameters_json_schema=schema))
+    return definitions
 
 
 def parse_tool_calls(response: "ModelResponse", messages: Iterable[Message]) -> list[ToolUse]:
@@ -240,39 +226,27 @@ def parse_tool_calls(response: "ModelResponse", messages: Iterable[Message]) -> 
     taken = {call.id for each in messages if isinstance(each, ModelTurn) for call in each.calls}
     calls = []
     for part in response.tool_calls:
-        name = _unique_id(storable_text(part.tool_call_id), taken)
-        taken.add(name)
-        calls.append(_parse_tool_use(name, storable_text(part.tool_name)[:64], part.args))
+        # The provider's own id, if every provider accepts it.
+        call_id, number = storable_text(part.tool_call_id), len(taken) + 1
+        while call_id in taken or not _ID.fullmatch(call_id):
+            call_id, number = f"call_{number}", number + 1
+        taken.add(call_id)
+        calls.append(_parse_tool_use(call_id, storable_text(part.tool_name)[:64], part.args))
     return calls
 
 
-def _unique_id(preferred: str, taken: set[str]) -> str:
-    """Return an unused id: the wanted one if every provider accepts it."""
-    if _ID.fullmatch(preferred) and preferred not in taken:
-        return preferred
-    number = len(taken) + 1
-    while f"call_{number}" in taken:
-        number += 1
-    return f"call_{number}"
-
-
-def _parse_tool_use(name: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
+def _parse_tool_use(call_id: str, tool: str, written: str | dict[str, Any] | None) -> ToolUse:
     """Return a call with strictly parsed arguments, or with the problem that prevented it."""
     try:
         text = written if isinstance(written, str) else json.dumps(written or {})
         arguments = parse_json(text.strip() or "{}", max_bytes=MOST_ARGUMENT_BYTES)
         if isinstance(arguments, dict):
-            return ToolUse(id=name, tool=tool, arguments=without_secrets_in(arguments))
+            return ToolUse(id=call_id, tool=tool, arguments=without_secrets_in(arguments))
         why = "Lists, strings and numbers are not accepted."
     except ToolgateError as error:
         why = error.message
-    held = (
-        {} if _takes_secrets(tool) else {RAW_ARGUMENTS_KEY: truncate(without_secrets(str(written)), MAX_RAW_ARGUMENTS)}
-    )
-    return ToolUse(id=name, tool=tool, arguments=held, problem=UNREADABLE.format(why=without_secrets(why)[:300]))
-
-
-def _takes_secrets(tool: str) -> bool:
-    """Return whether secrets in the tool's arguments can be located only after parsing them."""
     known = get_tool(tool)
-    return known is None or known.secret_locations is not None
+    raw: dict[str, Any] = {}
+    if known is not None and known.secret_locations is None:  # else secrets are located only in parsed arguments
+        raw = {RAW_ARGUMENTS_KEY: truncate(without_secrets(str(written)), MAX_RAW_ARGUMENTS)}
+    return ToolUse(id=call_id, tool=tool, arguments=raw, problem=UNREADABLE.format(why=without_secrets(why)[:300]))

@@ -40,7 +40,9 @@ def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnRes
     """
     result = turn.model_copy(update={"calls": redacted_calls(turn.calls)})
     pairs = zip(turn.calls, result.calls, strict=True)
-    secrets = [_arguments_secret(each) for each, seen in pairs if each.arguments != seen.arguments]
+    # All arguments of a call are one secret.
+    keys = [(_vault_key(each.id), each.arguments) for each, seen in pairs if each.arguments != seen.arguments]
+    secrets = [Secret("arguments", key, arguments, keyring().mac(key, arguments)) for key, arguments in keys]
     place = SecretScope(plan_ref, str(step_id))
     with transaction.atomic():
         # Ending the plan deletes its secrets, so lock it: they are either not stored or deleted afterwards.
@@ -49,16 +51,6 @@ def store_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnRes
         if goes_on:
             vault.store_secrets(place, secrets)
     return result
-
-
-def _arguments_secret(tool_use: ToolUse) -> Secret:
-    """Return all arguments of a call as one secret."""
-    return Secret(
-        "arguments",
-        _vault_key(tool_use.id),
-        tool_use.arguments,
-        keyring().mac(_vault_key(tool_use.id), tool_use.arguments),
-    )
 
 
 def _vault_key(call_id: str) -> str:
@@ -72,16 +64,13 @@ def restore_turn_secrets(turn: TurnResult, plan_ref: str, step_id: int) -> TurnR
     """
     place = SecretScope(plan_ref, str(step_id))
     kept = vault.secret_values_in(place)
-    calls = [_with_secrets_restored(each, kept.get(_vault_key(each.id))) for each in turn.calls]
+    calls = []
+    for each in turn.calls:
+        arguments = kept.get(_vault_key(each.id))
+        restored = each if arguments is None else each.model_copy(update={"arguments": arguments})
+        is_gone = arguments is None and PLACEHOLDER_KEY in json.dumps(each.arguments)
+        if is_gone or _redacted_call(restored) != each.arguments:
+            restored = each.model_copy(update={"problem": each.problem or SECRETS_GONE})
+        calls.append(restored)
     vault.delete_secrets(place)
     return turn.model_copy(update={"calls": calls})
-
-
-def _with_secrets_restored(tool_use: ToolUse, written: Any) -> ToolUse:
-    """Return a call with its stored arguments, if they match the redacted ones."""
-    found = tool_use if written is None else tool_use.model_copy(update={"arguments": written})
-    if _redacted_call(found) != tool_use.arguments or (
-        written is None and PLACEHOLDER_KEY in json.dumps(tool_use.arguments)
-    ):
-        return tool_use.model_copy(update={"problem": tool_use.problem or SECRETS_GONE})
-    return found

@@ -11,7 +11,7 @@ from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import get_tool, unknown_tool_error
 from plans.agents.definitions import AgentDocument, ToolFilter
-from plans.agents.messages import ToolUse, TurnResult
+from plans.agents.messages import TurnResult
 from plans.documents import references
 from plans.engine import hints
 from plans.engine.extensions import CALL_WITHOUT_TEXT
@@ -85,40 +85,38 @@ def sort_calls(plan: Plan, document: AgentDocument, turn: TurnResult) -> SortedC
     room = min(MOST_AT_ONCE, MAX_STEPS - plan.steps.count() - 1)  # one for the turn that reads the results
     documents: list[StepDocument] = []
     refusals = []
+    words = " ".join(turn.text.replace("\0", " ").split())
     for call in turn.calls:
-        refusal = call.problem if call.tool in offered else _not_offered_text(call.tool)
+        refusal = call.problem
+        if call.tool not in offered:
+            is_known = get_tool(call.tool) is not None
+            refusal = NOT_OFFERED.format(tool=call.tool) if is_known else str(unknown_tool_error(call.tool[:64]))
         if not refusal and len(documents) >= room:
             refusal = TOO_MANY.format(most=MOST_AT_ONCE) if room == MOST_AT_ONCE else FULL
         if not refusal:
             try:
-                documents.append(_call_document(call, turn.text))
+                documents.append(
+                    StepDocument(
+                        step_id=1,
+                        description=words[:LONGEST_DESCRIPTION] or CALL_WITHOUT_TEXT.format(tool=call.tool),
+                        tool=call.tool,
+                        parameters=references.escape_references(call.arguments),
+                    )
+                )
             except ValidationError as problem:
                 refusal = NOT_STORED.format(why=problem.errors()[0]["msg"][:200])
         refusals.append(refusal)
     return SortedCalls(documents, refusals)
 
 
-def _not_offered_text(tool: str) -> str:
-    """Return that a tool may not be called, or does not exist, with the nearest names."""
-    return NOT_OFFERED.format(tool=tool) if get_tool(tool) else str(unknown_tool_error(tool[:64]))
-
-
-def _call_document(tool_use: ToolUse, text: str) -> StepDocument:
-    """Return the step of a call, with escaped references and the model's text as description."""
-    words = " ".join(text.replace("\0", " ").split())
-    return StepDocument(
-        step_id=1,
-        description=words[:LONGEST_DESCRIPTION] or CALL_WITHOUT_TEXT.format(tool=tool_use.tool),
-        tool=tool_use.tool,
-        parameters=references.escape_references(tool_use.arguments),
-    )
-
-
 def add_call_steps(
     tx: PlanTransaction, plan: Plan, parent_step: ClaimedStep, documents: Sequence[StepDocument]
 ) -> list[int]:
     """Store child steps of an agent, ready to be claimed, and return their step ids. They inherit the requesters."""
-    numbers = _free_numbers(plan, len(documents))
+    # Step ids that the plan never used: the next ones, or the lowest free ones near the maximum.
+    taken = set(plan.steps.values_list("step_id", flat=True)) | removed_step_numbers(plan)
+    first = max(taken) + 1 if max(taken) + 1 <= MAX_STEP_ID - MAX_STEPS else 1
+    numbers = list(islice((number for number in count(first) if number not in taken), len(documents)))
     numbered = [each.model_copy(update={"step_id": number}) for number, each in zip(numbers, documents, strict=True)]
     steps = Step.objects.bulk_create(
         Step(plan=plan, parent_id=parent_step.pk, step_id=each.step_id, ready_at=tx.now, **step_columns(each))
@@ -132,14 +130,6 @@ def add_call_steps(
         tx.record("plan.changed", parent_step.step_id, by=f"the agent {parent_step.agent}", added=numbers, **turn)
     hint_workers(tx, len(numbers))
     return numbers
-
-
-def _free_numbers(plan: Plan, amount: int) -> list[int]:
-    """Return step ids never used in the plan: the next ones, or the lowest free ones near the maximum."""
-    taken = set(plan.steps.values_list("step_id", flat=True)) | removed_step_numbers(plan)
-    first = max(taken) + 1
-    first = 1 if first > MAX_STEP_ID - MAX_STEPS else first
-    return list(islice((number for number in count(first) if number not in taken), amount))
 
 
 def hint_workers(tx: PlanTransaction, ready: int) -> None:

@@ -72,7 +72,15 @@ async def run_conversation(conversation: ModelConversation, publish: Callable[[s
         response = await _response(sanitized, record, publish)
         if record.answer.is_cut:
             raise AnswerUnreadable(client.ANSWER_CUT_OFF, record.answer.text, record.answer.tokens)
-        return _turn(response, record, messages)
+        answer = record.answer
+        return TurnResult(
+            text=client.without_secrets(answer.text),
+            calls=provider_messages.parse_tool_calls(response, messages),
+            model=answer.model,
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+            cost=None if answer.cost is None else str(answer.cost),
+        )
 
 
 async def _response(
@@ -148,18 +156,6 @@ class _StreamedText:
         if text != self._published:
             self._published = text
             self._publish(redact_text(storable_text(text)))
-
-
-def _turn(response: "ModelResponse", record: ModelUseRecord, messages: Sequence[Message]) -> TurnResult:
-    answer = record.answer
-    return TurnResult(
-        text=client.without_secrets(answer.text),
-        calls=provider_messages.parse_tool_calls(response, messages),
-        model=answer.model,
-        input_tokens=answer.input_tokens,
-        output_tokens=answer.output_tokens,
-        cost=None if answer.cost is None else str(answer.cost),
-    )
 
 
 SECONDS = 300.0

@@ -67,23 +67,18 @@ def load_model(name: str = "") -> "Model":
 def _build_model(name: str) -> "Model":
     from pydantic_ai.models import infer_model  # noqa: PLC0415 (see the module's docstring)
 
+    provider, _, rest = name.partition(":")
+    elsewhere = os.environ.get("OPENAI_BASE_URL", "")
+    # OpenAI-compatible servers other than OpenAI's know chat completions only.
+    is_compatible = provider == "openai" and elsewhere and "api.openai.com" not in elsewhere
     try:
-        return infer_model(_with_dialect(name))
+        return infer_model(f"openai-chat:{rest}" if is_compatible else name)
     except ImportError:
         why = f"The provider of {name!r} needs a package that is not installed: install Toolgate's extra 'models'."
     except Exception as error:  # noqa: BLE001 - providers raise arbitrary errors; the message must name the setting
         missing = _NAME.search(str(error))
         why = f"{name!r} needs {missing[0]} to be set." if missing else f"{name!r} is not a usable model."
     raise NotConfigured(why)
-
-
-def _with_dialect(name: str) -> str:
-    """Return the name with the API to use: OpenAI-compatible servers other than OpenAI's know chat completions only."""
-    provider, _, rest = name.partition(":")
-    elsewhere = os.environ.get("OPENAI_BASE_URL", "")
-    if provider == "openai" and elsewhere and "api.openai.com" not in elsewhere:
-        return f"openai-chat:{rest}"
-    return name
 
 
 @register()

@@ -1,7 +1,7 @@
 """Selection of tools offered to a planner: those the requester may call, the most relevant as far as they fit."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -113,12 +113,12 @@ def facts_without_arguments(callable_tool: CallableTool, by: Requester) -> CallF
 def rank_tools(tools: Mapping[str, CallableTool], request: str) -> list[str]:
     """Return the names of the tools, those that share the most words with the request first."""
     query = [word for word in search_words(request[:LONGEST_REQUEST]) if len(word) >= SHORTEST_WORD]
-    return sorted(tools, key=lambda name: (-_similarity(query, name, tools[name]), name))
 
+    def similarity(name: str) -> int:
+        in_name, in_all = _words(name), _words(_searchable_text(tools[name]))
+        return sum(NAME_COUNTS * _has_word(in_name, word) + _has_word(in_all, word) for word in query)
 
-def _similarity(query: Iterable[str], name: str, callable_tool: CallableTool) -> int:
-    in_name, in_all = _words(name), _words(_searchable_text(callable_tool))
-    return sum(NAME_COUNTS * _has_word(in_name, word) + _has_word(in_all, word) for word in query)
+    return sorted(tools, key=lambda name: (-similarity(name), name))
 
 
 def _searchable_text(callable_tool: CallableTool) -> str:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils.translation import gettext, ngettext
@@ -138,15 +137,6 @@ def _messages(text: str, by: str) -> Iterator[Message]:
         yield Message(SPEAKERS[by], text)
         return
     for each in stored if isinstance(stored, list) else [stored]:
-        yield _message(each, by)
-
-
-def _message(stored: Any, by: str) -> Message:
-    if not isinstance(stored, dict):
-        return Message(SPEAKERS[by], _as_text(stored))
-    speaker = str(stored.get("by", by))
-    return Message(SPEAKERS.get(speaker, speaker), _as_text(stored.get("text", stored)))
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        speaker, value = (str(each.get("by", by)), each.get("text", each)) if isinstance(each, dict) else (by, each)
+        shown = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        yield Message(SPEAKERS.get(speaker, speaker), shown)

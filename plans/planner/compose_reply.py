@@ -6,9 +6,7 @@ private data is shown only to the model that wrote it. The reply is stored on th
 the step.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from catalog.context import ToolContext
 from catalog.errors import ToolError
@@ -102,95 +100,58 @@ def _result_texts(plan: Plan) -> Iterator[str]:
             f"The results of {len(left_out)} more steps, from {left_out[0].step_id} to {left_out[-1].step_id}, are "
             "omitted here. Say that they were done, but not what they returned."
         )
-    private = _private_steps(plan)
-    share = min(LONGEST_RESULT, ALL_RESULTS // (len(recent) or 1))
-    for step in recent:
-        yield _result_text(step, share, is_private=step.step_id in private)
-
-
-def _private_steps(plan: Plan) -> Set[int]:
-    """Return the steps whose results the model may not read. Users' own answers are not private.
-
-    An agent's step is included if its model is another one and it called tools that return private data or was given
-    such data.
-    """
+    # The results that the model may not read. Users' own answers are not private. The step of an agent is private if
+    # its model is another one, and it called tools that return private data or was given such data.
     calls = plan.steps.filter(CALLS_PRIVATE).exclude(tool__in=(AGENT_TURN, *OWN_TOOLS))
     own = set(calls.filter(parent=None).values_list("step_id", flat=True))
     runs = AgentRun.objects.filter(step__plan=plan).values_list("step__step_id", "settings")
     models = {number: AgentDocument.model_validate_json(settings).model for number, settings in runs}
     same = {number for number, model in models.items() if model in ("", provider.configured_model())}
     met = set(calls.filter(parent__isnull=False).values_list("parent__step_id", flat=True))
-    return private_parts_from(plan, own | met - same).steps.keys() - same
+    private = private_parts_from(plan, own | met - same).steps.keys() - same
+    share = min(LONGEST_RESULT, ALL_RESULTS // (len(recent) or 1))
+    for step in recent:
+        yield "\n\n".join(_result_parts(step, share, is_private=step.step_id in private))
 
 
-def _result_text(step: Step, share: int, *, is_private: bool) -> str:
+def _result_parts(step: Step, share: int, *, is_private: bool) -> Iterator[str]:
+    """Yield the purpose of a step and its result for the model."""
+
+    def block(text: object, title: str, most: int = share) -> str:
+        return prompts.data_block(prompts.truncate(str(text), most), title)
+
     done_by = step.tool or (f"the agent {step.agent}" if step.agent else "a note")
-    title = f"Step {step.step_id}, {done_by}"
-    about = prompts.data_block(prompts.truncate(step.description, LONGEST_DESCRIPTION), f"{title}. Purpose")
+    yield block(step.description, f"Step {step.step_id}, {done_by}. Purpose", LONGEST_DESCRIPTION)
     if step.skipped:
-        return f"{about}\n\nIt was skipped; its tool was not called."
-    if step.agent:
-        wrote = prompts.data_block(prompts.truncate(_text_of_agent(step), share), "The agent's final text")
-        return f"{about}\n\n{DONE_BY_AGENT if is_private else wrote}"
-    if step.call_id is None:
-        return about
-    response = _response_of(step)
-    if is_private:
-        message = response.get("user_message") or response.get("warning")
-        message = (
-            prompts.data_block(prompts.truncate(str(message), share), "The result is private. Its message")
-            if message
-            else DONE
-        )
-        return f"{about}\n\n{message}"
-    warning = response.get("warning")
-    found = (
-        [prompts.data_block(prompts.truncate(str(warning), share), "It found nothing. Its message")] if warning else []
-    )
-    return "\n\n".join([about, *found, *_value_text(step, response, share)])
-
-
-def _value_text(step: Step, response: Mapping[str, Any], share: int) -> Iterator[str]:
-    """Yield a value for the model, or the call's message if the tool hides the value from models."""
-    text = model_texts.model_text(step.call_id or 0)
-    value = _value_of(step, response)
-    if text is not None and text.is_left_out:
-        yield model_texts.VALUE_HIDDEN
-        message = response.get("user_message") or ("" if "edited" in response else _message_of(step))
-        if message:
-            yield prompts.data_block(prompts.truncate(str(message), share), "Its message")
-    elif text is not None and _is_whole(value, response):
-        yield prompts.data_block(format_for_model(text.text, share), "Its result")
-    else:
-        yield prompts.data_block(format_for_model(value, share), "Its result", kind="json")
-
-
-def _is_whole(value: object, response: Mapping[str, Any]) -> bool:
-    """Return whether the stored value is everything that the tool returned."""
-    results = response["results"]
-    return value in (response, results) or [value] == results
-
-
-def _message_of(step: Step) -> str:
-    message = Call.objects.values_list("message", flat=True).get(pk=step.call_id or 0)
-    return "" if message == "OK" else message
-
-
-def _text_of_agent(step: Step) -> str:
-    """Return the final text of a step's agent, which was written for the user."""
-    run = AgentRun.objects.filter(step=step).first()
-    turns = [each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ModelTurn)] if run else []
-    return turns[-1].text if turns else ""
-
-
-def _response_of(step: Step) -> Mapping[str, Any]:
-    """Return the response of a step's call. Loaded one at a time, because responses may be large."""
-    text = Call.objects.values_list("response", flat=True).get(pk=step.call_id or 0)
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
-
-
-def _value_of(step: Step, response: Mapping[str, Any]) -> object:
-    """Return the value that the plan stores of a result, or the whole result."""
-    kept = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.VALUE, step_id=step.step_id).last()
-    return kept.value_json if kept else extract_value(response, ["results"])
+        yield "It was skipped; its tool was not called."
+    elif step.agent and is_private:
+        yield DONE_BY_AGENT
+    elif step.agent:
+        run = AgentRun.objects.filter(step=step).first()
+        turns = [each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ModelTurn)] if run else []
+        yield block(turns[-1].text if turns else "", "The agent's final text")
+    elif step.call_id is not None:
+        # Loaded one at a time, because responses may be large.
+        call = Call.objects.only("response", "message").get(pk=step.call_id)
+        stored = call.response_json if call.response else {}
+        response = stored if isinstance(stored, dict) else {}
+        warning = response.get("warning")
+        if is_private:
+            message = response.get("user_message") or warning
+            yield block(message, "The result is private. Its message") if message else DONE
+            return
+        if warning:
+            yield block(warning, "It found nothing. Its message")
+        text = model_texts.model_text(step.call_id)
+        kept = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.VALUE, step_id=step.step_id).last()
+        value = kept.value_json if kept else extract_value(response, ["results"])
+        results = response.get("results")
+        if text is not None and text.is_left_out:  # the tool hides the value from models
+            yield model_texts.VALUE_HIDDEN
+            has_no_message = "edited" in response or call.message == "OK"
+            if message := response.get("user_message") or ("" if has_no_message else call.message):
+                yield block(message, "Its message")
+        elif text is not None and (value in (response, results) or [value] == results):
+            yield prompts.data_block(format_for_model(text.text, share), "Its result")
+        else:
+            yield prompts.data_block(format_for_model(value, share), "Its result", kind="json")

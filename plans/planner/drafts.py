@@ -109,11 +109,13 @@ def started_plan(call: Call) -> Plan | None:
     return started_plans([call]).get(call.pk)
 
 
-def started_plans(calls: Iterable[Call], among: QuerySet[Plan] | None = None) -> Mapping[int, Plan]:
-    """Return the plans started from these drafts by primary key of the draft, in two queries."""
+def started_plans(calls: Iterable[Call], visible_plans: QuerySet[Plan] | None = None) -> Mapping[int, Plan]:
+    """Return the plans started from these drafts, among `visible_plans`, by primary key of the draft; two queries."""
     moved = ModelUse.objects.filter(call__in=list(calls)).exclude(plan__public_id=F("call__plan_ref"))
     started = dict(moved.values_list("call_id", "plan_id"))
-    plans = (Plan.objects.all() if among is None else among).in_bulk(started.values()) if started else {}
+    plans = (
+        (Plan.objects.all() if visible_plans is None else visible_plans).in_bulk(started.values()) if started else {}
+    )
     return {call: plans[plan] for call, plan in started.items() if plan in plans}
 
 
@@ -129,7 +131,10 @@ def start_draft(call: Call, *, by: Requester, document: Mapping[str, Any] | None
     Raises NotAllowed for another requester's draft, Conflict if there is no plan yet or it was already started, and
     PlanProblems.
     """
-    if not _is_own(call, by):
+    is_own = call.requested_by_id == by.user.pk
+    if by.token is not None and by.token.kind == ApiToken.Kind.AGENT:
+        is_own = call.token_id == by.token.pk
+    if not is_own:
         raise NotAllowed("Only the requester of a draft may start its plan.")
     found = finished_draft(call)
     if found is None:
@@ -143,12 +148,6 @@ def _check_start(document: Mapping[str, Any], by: Requester | None = None) -> Pl
         return PlanDocument.model_validate(document)
     except ValidationError:
         raise PlanProblems(create.check_document(dict(document), by=by)) from None
-
-
-def _is_own(call: Call, by: Requester) -> bool:
-    if by.token is not None and by.token.kind == ApiToken.Kind.AGENT:
-        return call.token_id == by.token.pk
-    return call.requested_by_id == by.user.pk
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
         if state.get("requester") is not None:
             by = await in_database(_requester_of_state, state)
             order = CallOrder(name, dict(args), reason=str(fields.get("reason") or ""), caller_ids=_context(state))
-            return await _through_the_gate(order, by)
+            return await _call_through_gate(order, by)
         if tool.safety_level != SafetyLevel.SAFE:
             raise ToolError(REQUESTER_MISSING)
         return _tool_result(name, new_call_id(), await safe_execute(tool, dict(args), _context(state)))
@@ -105,7 +105,7 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-async def _through_the_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
+async def _call_through_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
     """Create a call and return its result, or that it waits or still runs. Raises what `create_call` raises."""
     call = await in_database(lambda: create_call(order, by=by))
     tool = get_tool(order.tool)

@@ -100,14 +100,10 @@ class PlanContinuation(Drafting):
         if asks and len(self.standing.exchanges) >= MOST_QUESTIONS:
             return JudgedAnswer(None, (Problem("needs_user_input", "too_many_questions", "error", NO_MORE_QUESTIONS),))
         steps = steps_for(output, self.by, self.standing.place())
-        return judge_steps(output, len(steps), self._whole(steps), by=self.by)
-
-    def _whole(self, steps: Sequence[Any]) -> dict[str, Any]:
-        """Return the resulting plan document."""
-        memory = dict.fromkeys(
-            self.standing.plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True)
-        )
-        return {"goal": self.standing.plan.goal, "steps": [*self.standing.documents.values(), *steps], "memory": memory}
+        plan, all_steps = self.standing.plan, [*self.standing.documents.values(), *steps]
+        memory = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
+        document = {"goal": plan.goal, "steps": all_steps, "memory": memory}
+        return judge_steps(output, len(steps), document, by=self.by)
 
     def _as_result(self, draft_round: DraftRound) -> dict[str, Any]:
         """Return the steps to add. Raises ToolError if the answer has errors."""
@@ -129,11 +125,8 @@ def conversation(state: PlanningState) -> Iterator[ChatMessage]:
         request = {"intent": state.plan.goal, "needs_user_input": True, "input_request": each.question}
         yield ChatMessage("model", json.dumps(request, ensure_ascii=False))
         key = str(state.documents.get(each.step_id, {}).get("expected_key", ""))
-        yield ChatMessage("user", f"{_answer_text(each, key)}\n\n{NEXT_ANSWER_PROMPT}")
-
-
-def _answer_text(exchange: Exchange, key: str) -> str:
-    if exchange.answer is None:
-        return NO_ANSWER
-    text = prompts.data_block(exchange.answer, "The user's answer")
-    return f"{text}\n\n{ANSWER_KEY_NOTE.format(key=key)}" if key else text
+        text = NO_ANSWER
+        if each.answer is not None:
+            text = prompts.data_block(each.answer, "The user's answer")
+            text += f"\n\n{ANSWER_KEY_NOTE.format(key=key)}" if key else ""
+        yield ChatMessage("user", f"{text}\n\n{NEXT_ANSWER_PROMPT}")

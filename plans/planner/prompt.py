@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from plans.agents.definitions import usable_by
 from plans.llm.client import ChatMessage
-from plans.llm.tools import ToolOffer, select_tools
+from plans.llm.tools import select_tools
 from plans.planner.steps import MOST_QUERIES
 from plans.prompts import MarkdownSection, Prompt, PromptTemplate, data_block, truncate
 from plans.store.requesters import Requester
@@ -99,23 +99,17 @@ class _PlannerPromptValues:
     most_queries: int = MOST_QUERIES
 
 
-def _has_mindset(values: _PlannerPromptValues | None) -> bool:
-    return values is not None and bool(values.mindset)
-
-
-def _has_agents(values: _PlannerPromptValues | None) -> bool:
-    return values is not None and bool(values.agents)
-
-
 PLANNER_TEMPLATE = PromptTemplate(
     "toolgate",
     "planner",
     (
         MarkdownSection("Task", "task", _TASK),
-        MarkdownSection("How to work", "strategy", "${mindset}", enabled=_has_mindset),
+        MarkdownSection(
+            "How to work", "strategy", "${mindset}", enabled=lambda values: bool(values and values.mindset)
+        ),
         MarkdownSection("What is data", "data", _DATA),
         MarkdownSection("Tools", "tools", _TOOLS),
-        MarkdownSection("Agents", "agents", _AGENTS, enabled=_has_agents),
+        MarkdownSection("Agents", "agents", _AGENTS, enabled=lambda values: bool(values and values.agents)),
         MarkdownSection("Answer", "answer", _ANSWER, children=(MarkdownSection("Plan", "plan", _PLAN),)),
         MarkdownSection("Rules", "rules", _RULES),
     ),
@@ -124,18 +118,13 @@ PLANNER_TEMPLATE = PromptTemplate(
 
 def instructions_for(request: str, strategy: PlanningStrategy | str, *, by: Requester) -> str:
     """Return the planner's instructions for one request: strategy, available tools, format and rules."""
-    found = select_tools(request, by=by)
-    given = _PlannerPromptValues(
-        mindset(strategy), found.text or "There are none.", _left_out_note(found), _agents_of(by)
-    )
-    return Prompt(PLANNER_TEMPLATE).render(given).text
-
-
-def _agents_of(by: Requester) -> str:
-    """Return the agents that the requester may use, one line of JSON each: name and first line of instructions."""
+    offer = select_tools(request, by=by)
+    more = _MORE.replace("${left_out}", f"{offer.left_out:,}") if offer.left_out else ""
     usable = list(usable_by(by.user).values())[:MOST_AGENTS]
-    entries = ({"name": each.name, "for": each.instructions.strip().splitlines()[0][:LONGEST_LINE]} for each in usable)
-    return "\n".join(json.dumps(each, ensure_ascii=False) for each in entries)
+    agents = ({"name": each.name, "for": each.instructions.strip().splitlines()[0][:LONGEST_LINE]} for each in usable)
+    agent_lines = "\n".join(json.dumps(each, ensure_ascii=False) for each in agents)
+    values = _PlannerPromptValues(mindset(strategy), offer.text or "There are none.", more, agent_lines)
+    return Prompt(PLANNER_TEMPLATE).render(values).text
 
 
 def request_message(request: str) -> Sequence[ChatMessage]:
@@ -154,7 +143,3 @@ def correction_messages(answered: str, problems: Sequence[str]) -> Sequence[Chat
         "Answer again with the whole corrected JSON object and nothing else."
     )
     return [ChatMessage("model", truncate(answered, LONGEST_ANSWER) or "(nothing)"), ChatMessage("user", correction)]
-
-
-def _left_out_note(offer: ToolOffer) -> str:
-    return _MORE.replace("${left_out}", f"{offer.left_out:,}") if offer.left_out else ""

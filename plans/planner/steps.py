@@ -61,23 +61,18 @@ def steps_of_plan(plan: Mapping[str, Any], placement: StepPlacement) -> list[Any
     """
     listed = plan.get("steps")
     steps = [deepcopy(each) for each in listed] if isinstance(listed, list) else []
-    for step in steps:
-        if isinstance(step, dict):
-            _renumber(step, placement)
+    shift = placement.first - 1
+    for step in (each for each in steps if isinstance(each, dict)):
+        number, needed = step.get("step_id"), step.get("dependencies") or []
+        if type(number) is int:
+            step["step_id"] = number + shift
+        if isinstance(needed, list):  # without dependencies of its own, it depends on the steps of the placement
+            moved = [each + shift if type(each) is int else each for each in needed]
+            if moved or placement.needs:
+                step["dependencies"] = moved or list(placement.needs)
     if any(isinstance(step, dict) and step.get("tool") == COMPOSE_REPLY for step in steps):
         return steps
     return [*steps, reply_after(steps, placement)]
-
-
-def _renumber(step: StepDict, placement: StepPlacement) -> None:
-    """Renumber a step; without dependencies of its own, it depends on the steps that the placement names."""
-    shift, number, needed = placement.first - 1, step.get("step_id"), step.get("dependencies") or []
-    if type(number) is int:
-        step["step_id"] = number + shift
-    if isinstance(needed, list):
-        moved = [each + shift if type(each) is int else each for each in needed]
-        if moved or placement.needs:
-            step["dependencies"] = moved or list(placement.needs)
 
 
 def steps_of_calls(output: PlannerOutput, placement: StepPlacement) -> list[StepDict]:
@@ -88,7 +83,11 @@ def steps_of_calls(output: PlannerOutput, placement: StepPlacement) -> list[Step
     steps: list[StepDict] = []
     made: dict[str, int] = {}
     for number, call in enumerate(output.tool_calls, placement.first):
-        needs = sorted({made[key] for key in _referenced_keys(call.args) if key in made})
+        try:
+            referenced = {reference.key for reference in references.find(call.args)}
+        except ParameterError:  # a malformed reference, which validation reports
+            referenced = set()
+        needs = sorted({made[key] for key in referenced if key in made})
         key = placement.key(call.tool)
         steps.append({
             "step_id": number,
@@ -100,14 +99,6 @@ def steps_of_calls(output: PlannerOutput, placement: StepPlacement) -> list[Step
         })  # fmt: skip
         made[key] = number
     return [*steps, reply_after(steps, placement)]
-
-
-def _referenced_keys(args: Mapping[str, Any]) -> set[str]:
-    """Return the keys that arguments refer to; empty for malformed references, which validation reports."""
-    try:
-        return {reference.key for reference in references.find(args)}
-    except ParameterError:
-        return set()
 
 
 def steps_of_question(output: PlannerOutput, placement: StepPlacement) -> list[StepDict]:
@@ -159,7 +150,8 @@ def reply_after(steps: Sequence[Any], placement: StepPlacement) -> StepDict:
     """Return the step that composes the reply after all of these."""
     whole = [step for step in steps if isinstance(step, dict) and type(step.get("step_id")) is int]
     numbers = [step["step_id"] for step in whole]
-    needed = {each for step in whole for each in _numbers(step.get("dependencies"))}
+    listed = (step.get("dependencies") for step in whole)
+    needed = {each for needs in listed if isinstance(needs, list) for each in needs if type(each) is int}
     last = [number for number in numbers if number not in needed]
     return {
         "step_id": max(numbers, default=placement.first - 1) + 1,
@@ -168,10 +160,6 @@ def reply_after(steps: Sequence[Any], placement: StepPlacement) -> StepDict:
         "parameters": {},
         "dependencies": last or list(placement.needs),
     }
-
-
-def _numbers(needed: Any) -> list[int]:
-    return [each for each in needed if type(each) is int] if isinstance(needed, list) else []
 
 
 def search_parameter(tool: Tool[Any, Any]) -> str | None:
@@ -209,13 +197,10 @@ def steps_for(output: PlannerOutput, by: Requester, placement: StepPlacement) ->
         return steps_of_calls(output, placement)
     if route == "generate_response":
         return steps_of_question(output, placement)
-    return steps_of_queries(output.queries, _search_tools(by) if output.queries else (), placement)
-
-
-def _search_tools(by: Requester) -> Sequence[tuple[str, str]]:
-    """Return name and query parameter of the search tools that the requester may call."""
-    found = ((name, search_parameter(target.tool)) for name, target in sorted(tools_callable_by(by).items()))
-    return [(name, parameter) for name, parameter in found if parameter is not None]
+    callable_tools = sorted(tools_callable_by(by).items()) if output.queries else ()
+    parameters = ((name, search_parameter(each.tool)) for name, each in callable_tools)
+    search_tools = [(name, parameter) for name, parameter in parameters if parameter is not None]
+    return steps_of_queries(output.queries, search_tools, placement)
 
 
 def goal_of(output: PlannerOutput) -> str:

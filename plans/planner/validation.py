@@ -1,6 +1,6 @@
 """Validation of the planner's answer: the plan built from it is checked like any other, for its requester."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +29,14 @@ class JudgedAnswer:
     @property
     def errors(self) -> list[str]:
         """Errors as lines for the model, with paths into its answer."""
-        return [self._line(problem) for problem in self.problems if problem.severity == "error"]
+        lines = []
+        for problem in (each for each in self.problems if each.severity == "error"):
+            path = self._path_in_answer(problem.path)
+            hint = f" {problem.suggestion}" if problem.suggestion else ""
+            lines.append(f"{path}: {problem.message}{hint}" if path else f"{problem.message}{hint}")
+        return lines
 
-    def _line(self, problem: Problem) -> str:
-        path = self._written(problem.path)
-        hint = f" {problem.suggestion}" if problem.suggestion else ""
-        return f"{path}: {problem.message}{hint}" if path else f"{problem.message}{hint}"
-
-    def _written(self, path: str) -> str:
+    def _path_in_answer(self, path: str) -> str:
         """Return the path of a problem in the model's answer."""
         part, _, rest = path.partition(".")
         index, _, inner = rest.partition(".")
@@ -66,7 +66,14 @@ def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by
     """Return a continued plan with the problems of its last `new` steps, which the answer adds."""
     first = len(document["steps"]) - new
     found = [*_uncallable_tools(document, set(_tools_named_in(output)), by), *check_document(document, by=by)]
-    return JudgedAnswer(document, tuple(each for each in found if _is_new(each, first)), _steps_path(output), first)
+    kept = []
+    for problem in found:
+        part, _, rest = problem.path.partition(".")
+        index = rest.partition(".")[0]
+        # Of problems in steps, only those in new ones; others are of the plan as a whole.
+        if part != "steps" or not index.isdigit() or int(index) >= first:
+            kept.append(problem)
+    return JudgedAnswer(document, tuple(kept), _steps_path(output), first)
 
 
 def without_reply(output: PlannerOutput) -> PlannerOutput:
@@ -76,16 +83,13 @@ def without_reply(output: PlannerOutput) -> PlannerOutput:
     if plan is not None and isinstance(steps, list):
         replies = [step for step in steps if isinstance(step, Mapping) and step.get("tool") == COMPOSE_REPLY]
         numbers = [step.get("step_id") for step in replies]
-        plan = plan | {"steps": [_without_dependencies_on(step, numbers) for step in steps if step not in replies]}
+        kept = [step for step in steps if step not in replies]
+        for index, step in enumerate(kept):
+            needed = step.get("dependencies") if isinstance(step, Mapping) else None
+            if isinstance(needed, list):
+                kept[index] = {**step, "dependencies": [each for each in needed if each not in numbers]}
+        plan = plan | {"steps": kept}
     return output.model_copy(update={"tool_calls": calls, "plan": plan})
-
-
-def _without_dependencies_on(step: Any, numbers: Sequence[Any]) -> Any:
-    """Return a step without dependencies on these step ids."""
-    needed = step.get("dependencies") if isinstance(step, Mapping) else None
-    if not isinstance(needed, list):
-        return step
-    return {**step, "dependencies": [each for each in needed if each not in numbers]}
 
 
 def _steps_path(output: PlannerOutput) -> str:
@@ -93,13 +97,6 @@ def _steps_path(output: PlannerOutput) -> str:
     if has_plan(output):
         return "plan.steps"
     return CALLS if output.tool_calls else ""
-
-
-def _is_new(problem: Problem, first: int) -> bool:
-    """Return whether a problem is in a step from this index on, or in the plan as a whole."""
-    part, _, rest = problem.path.partition(".")
-    index = rest.partition(".")[0]
-    return part != "steps" or not index.isdigit() or int(index) >= first
 
 
 def _uncallable_tools(document: Mapping[str, Any], named: set[str], by: Requester) -> Iterator[Problem]:
