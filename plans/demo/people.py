@@ -99,6 +99,6 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
         return {key.name: _make_token(key) for key in DEMO_TOKENS}
 
 
-def _make_token(key: DemoToken) -> tuple[ApiToken, str]:
-    user = User.objects.get(username=key.username)
-    return create_token(user=user, kind=key.kind, scopes=key.scopes, name=f"{key.title}{TOKEN_MARK}")
+def _make_token(token: DemoToken) -> tuple[ApiToken, str]:
+    user = User.objects.get(username=token.username)
+    return create_token(user=user, kind=token.kind, scopes=token.scopes, name=f"{token.title}{TOKEN_MARK}")

@@ -59,7 +59,7 @@ SCENES = (
 )
 
 
-def make_plans(agent: ApiToken) -> list[Plan]:
+def make_plans(agent_token: ApiToken) -> list[Plan]:
     """Create the missing plans, run them until they end or wait for a person, and return them.
 
     Raises TimeoutError if a plan does neither within a minute.
@@ -68,14 +68,14 @@ def make_plans(agent: ApiToken) -> list[Plan]:
     missing = [scene for scene in SCENES if not scene.stands()]
     lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())
     with run_executor():
-        made = [_begin(scene, agent) for scene in missing]
+        made = [_begin(scene, agent_token) for scene in missing]
         wait_until_at_rest(made)
     return made
 
 
-def _begin(scene: Scene, agent: ApiToken) -> Plan:
+def _begin(scene: Scene, agent_token: ApiToken) -> Plan:
     author = User.objects.get(username=scene.username)
-    return create_plan(scene.plan, by=Requester(author, agent if scene.by_agent else None, via="shell"))
+    return create_plan(scene.plan, by=Requester(author, agent_token if scene.by_agent else None, via="shell"))
 
 
 def lay_out_files(*, replace: Iterable[str]) -> None:

@@ -108,13 +108,13 @@ def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
 class _PlanCheck:
     """One run of the rules over a parsed plan, with the facts about the whole plan that the rules share."""
 
-    def __init__(self, draft: ParsedPlan, tools: Tools, disabled: Set[str], agents: Agents) -> None:
-        self.draft = draft
+    def __init__(self, parsed_plan: ParsedPlan, tools: Tools, disabled: Set[str], agents: Agents) -> None:
+        self.draft = parsed_plan
         self.tools = tools
         self.disabled = disabled
         self.load_agents = agents
-        self.steps = draft.steps
-        self.by_id = {step.step_id: step for step in draft.steps.values()}
+        self.steps = parsed_plan.steps
+        self.by_id = {step.step_id: step for step in parsed_plan.steps.values()}
         self.suggestions_left = MAX_SUGGESTED
 
     def unknown(self, problem: Problem, name: str, known: Iterable[str]) -> Problem:

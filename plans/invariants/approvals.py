@@ -35,7 +35,7 @@ OTHER_DIGEST_USED = """
 
 
 @invariant(1, "Each call that needed approval ran exactly as approved: same arguments, definition, code and state.")
-def started_calls_were_approved(world: CheckInput) -> Iterator[Finding]:
+def started_calls_were_approved(check: CheckInput) -> Iterator[Finding]:
     """Find started calls without a used approval or grant, or with other arguments or another version than it binds."""
     yield from findings("The call started without a used approval.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
     yield from grants_cover_their_calls()
@@ -62,7 +62,7 @@ DIGEST_NOT_IN_LOG = """
 
 
 @invariant(6, "Every reviewer saw the current request, and neither it nor a tool version has changed since.")
-def reviewed_content_is_unchanged(world: CheckInput) -> Iterator[Finding]:
+def reviewed_content_is_unchanged(check: CheckInput) -> Iterator[Finding]:
     """Compare the digests of requests and versions with each other, with the audit log and with recomputed ones.
 
     A policy revision is bound by its number only; I21 compares its row with the audit log.
@@ -129,7 +129,7 @@ class _Digests:
 
 
 @invariant(20, "No approval from an earlier epoch was used in a later one.")
-def approvals_stay_in_their_epoch(world: CheckInput) -> Iterator[Finding]:
+def approvals_stay_in_their_epoch(check: CheckInput) -> Iterator[Finding]:
     """Check that the epochs of used approvals never decrease in the order of their use."""
     if current_origin().epoch == 1:
         return
@@ -168,7 +168,7 @@ BY_THE_LOG = """
 
 
 @invariant(2, "Each call that needed approval started after the decision and within the allowed time.")
-def decided_before_it_started(world: CheckInput) -> Iterator[Finding]:
+def decided_before_it_started(check: CheckInput) -> Iterator[Finding]:
     """Compare times and the order of audit entries; I13 checks that the entries exist."""
     yield from findings("It was not decided, in effect and used in this order and in time.", BY_THE_CLOCK)
     yield from findings("No counted review has the time of its decision.", NO_SUCH_ANSWER)
@@ -194,7 +194,7 @@ STARTED_AGAIN = """
 
 
 @invariant(3, "Each approval was used once, and a call that must not repeat was started once.")
-def approvals_are_used_once(world: CheckInput) -> Iterator[Finding]:
+def approvals_are_used_once(check: CheckInput) -> Iterator[Finding]:
     """Count the uses of each request, the requests of each call, and the attempts of calls limited to one."""
     yield from grant_uses_are_counted()
     yield from findings("Its status and its time of use contradict each other.", USE_CONTRADICTS_STATE)
@@ -247,7 +247,7 @@ ENDED_TWICE = """
 
 
 @invariant(4, "Each request was decided once, by earlier reviews, and calls without approval did not run.")
-def one_decision(world: CheckInput) -> Iterator[Finding]:
+def one_decision(check: CheckInput) -> Iterator[Finding]:
     """Compare the status of each request with its times, its reviews, its ends in the audit log, and its call."""
     yield from findings("Its status and its times contradict each other.", DECIDED_OR_NOT)
     yield from findings("Two reviews of one person count.", TWO_ANSWERS)
@@ -284,7 +284,7 @@ ANSWER_NOT_ALLOWED = """
 
 
 @invariant(5, "No approval by a requester counts, and as many people agreed as the policy requires.")
-def requesters_do_not_decide(world: CheckInput) -> Iterator[Finding]:
+def requesters_do_not_decide(check: CheckInput) -> Iterator[Finding]:
     """Compare counted approvals with the requesters, the editors and the quorum.
 
     The token used for a review is not stored; that agents' tokens never decide is enforced when reviews are accepted.

@@ -94,7 +94,7 @@ ACCOUNT_DELETED = "account.deleted"
 
 
 @invariant(13, "The audit log is complete and contains every decision, start, end, tool, token and role exactly once.")
-def audit_log_is_whole(world: CheckInput) -> Iterator[Finding]:
+def audit_log_is_whole(check: CheckInput) -> Iterator[Finding]:
     """Verify the chain, then compare each kind of entry with the rows it is about, in both directions."""
     yield from _chain()
     yield from findings("Its opening is not in the audit log exactly once.", OPENED)
@@ -157,7 +157,7 @@ def _roles() -> Iterator[Finding]:
 
 
 @invariant(21, "Each row that decides rights, and each recorded result, is as its last entry in the audit log says.")
-def rights_are_as_recorded(world: CheckInput) -> Iterator[Finding]:
+def rights_are_as_recorded(check: CheckInput) -> Iterator[Finding]:
     """Compare the digests of rows with those in the log, and reviews with their entries, which have no digest."""
     yield from findings("One of its reviews is not the one in the audit log.", REVIEWED_OTHERWISE)
     for ref, noun in changed_rows():

@@ -55,7 +55,7 @@ Check = Callable[[CheckInput], Iterator[Finding]]
 Needs = Callable[[CheckInput], str]
 
 
-def needs_nothing(world: CheckInput) -> str:
+def needs_nothing(check: CheckInput) -> str:
     """Return an empty string: the check needs only the database."""
     return ""
 
@@ -204,19 +204,19 @@ class Report:
         }
 
 
-def check_invariants(world: CheckInput, *, watcher: Watcher = lambda invariant: None) -> Report:
+def check_invariants(check: CheckInput, *, watcher: Watcher = lambda invariant: None) -> Report:
     """Check all invariants that can be checked; calls `watcher` before each. Raises CannotCheck for invalid input."""
     with long_read_snapshot():
-        return Report(tuple(_results(world, watcher)))
+        return Report(tuple(_results(check, watcher)))
 
 
-def _results(world: CheckInput, watcher: Watcher) -> Iterator[Result]:
+def _results(check: CheckInput, watcher: Watcher) -> Iterator[Result]:
     for invariant in known_invariants():
-        result = Result(invariant, invariant.needs(world))
+        result = Result(invariant, invariant.needs(check))
         if result.is_checked:
             watcher(invariant)
             try:
-                for finding in invariant.check(world):
+                for finding in invariant.check(check):
                     result.add(finding)
             except MALFORMED as error:
                 if isinstance(error, OperationalError) and "UTF-8" not in str(error):

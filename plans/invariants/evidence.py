@@ -109,9 +109,9 @@ def read_history(path: Path) -> Iterator[HistoryLine]:
         yield HistoryLine(number, kind, action, *texts)
 
 
-def needs_history(world: CheckInput) -> str:
+def needs_history(check: CheckInput) -> str:
     """Return what is missing to check the history."""
-    return "" if world.history else "Pass --history FILE with a client's actions and the answers it got."
+    return "" if check.history else "Pass --history FILE with a client's actions and the answers it got."
 
 
 @dataclass(slots=True)
@@ -122,10 +122,10 @@ class _ResourcesByKey:
 
 
 @invariant(14, "Everything acknowledged to a client exists, and nothing refused does.", needs=needs_history)
-def nothing_acknowledged_is_lost(world: CheckInput) -> Iterator[Finding]:
+def nothing_acknowledged_is_lost(check: CheckInput) -> Iterator[Finding]:
     """Look up each answer, in batches."""
     resources, waiting = _ResourcesByKey(), list[HistoryLine]()
-    for line in read_history(world.history) if world.history else ():
+    for line in read_history(check.history) if check.history else ():
         if line.kind in ("ok", "fail"):
             waiting.append(line)
         if len(waiting) >= AT_ONCE:
@@ -227,9 +227,9 @@ def read_effects(path: Path) -> dict[str, Effect]:
     return found
 
 
-def needs_effects(world: CheckInput) -> str:
+def needs_effects(check: CheckInput) -> str:
     """Return what is missing to check the effects."""
-    return "" if world.effects else "Pass --effects FILE with the effects recorded by the tools."
+    return "" if check.effects else "Pass --effects FILE with the effects recorded by the tools."
 
 
 @invariant(
@@ -237,9 +237,9 @@ def needs_effects(world: CheckInput) -> str:
     "The database started every effect once, and completed calls had their effect.",
     needs=needs_effects,
 )
-def effects_match(world: CheckInput) -> Iterator[Finding]:
+def effects_match(check: CheckInput) -> Iterator[Finding]:
     """Compare the file with the calls, and the calls of the tools in the file with the file."""
-    effects = read_effects(world.effects) if world.effects else {}
+    effects = read_effects(check.effects) if check.effects else {}
     calls = sorted(effects)
     tools: set[str] = set()
     for start in range(0, len(calls), AT_ONCE):

@@ -38,24 +38,24 @@ SHORTEST = 6
 WINDOW = 1024 * 1024
 
 
-def needs_canaries(world: CheckInput) -> str:
+def needs_canaries(check: CheckInput) -> str:
     """Return what is missing to search for leaks."""
-    if world.canaries or world.secrets:
+    if check.canaries or check.secrets:
         return ""
     return "Pass --canary TEXT or --secret TEXT with planted values, and --captures FILE to search."
 
 
 @invariant(15, "Planted private values and secrets appear only where they belong.", needs=needs_canaries)
-def nothing_leaks(world: CheckInput) -> Iterator[Finding]:
+def nothing_leaks(check: CheckInput) -> Iterator[Finding]:
     """Search captures for both kinds; in the database, payload columns for secrets only and all others for both."""
-    planted = {f"canary {number}": text for number, text in enumerate(world.canaries, 1)}
-    secret = {f"secret {number}": text for number, text in enumerate(world.secrets, 1)}
+    planted = {f"canary {number}": text for number, text in enumerate(check.canaries, 1)}
+    secret = {f"secret {number}": text for number, text in enumerate(check.secrets, 1)}
     for name, text in (planted | secret).items():
         if len(text) < SHORTEST:
             raise CannotCheck(f"The text of {name} has fewer than {SHORTEST} characters; plant a longer one.")
         if not can_be_stored(text):
             raise CannotCheck(f"The text of {name} contains characters that a database cannot store; plant another.")
-    for path in world.captures:
+    for path in check.captures:
         yield from _in_captures(path, planted | secret)
     yield from _in_database(planted, secret)
 

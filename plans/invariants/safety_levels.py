@@ -55,7 +55,7 @@ class ToolHistory:
 
 
 @invariant(7, "Safety levels were lowered only by administrators with a reason, and the level used was in force.")
-def levels_are_lowered_with_a_reason(world: CheckInput) -> Iterator[Finding]:
+def levels_are_lowered_with_a_reason(check: CheckInput) -> Iterator[Finding]:
     """Follow the versions of each tool along the log to the current one, then check the start times of calls.
 
     Processes see a new version with a delay, so the check allows TAKES_EFFECT_SECONDS.
@@ -79,11 +79,11 @@ def _versions() -> Iterator[tuple[str, int, str]]:
     yield from ToolVersion.objects.values_list("tool__name", "number", "safety_level").iterator(AT_ONCE)
 
 
-def _out_of_force(name: str, line: ToolHistory) -> Iterator[Finding]:
+def _out_of_force(name: str, history: ToolHistory) -> Iterator[Finding]:
     """Find calls that started on a version no longer in force, or of a tool that was switched off."""
     calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
     for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(AT_ONCE):
-        if moment is not None and not line.allows(version, moment):
+        if moment is not None and not history.allows(version, moment):
             yield Finding(call, "The call started on a version that was not in force, or its tool was switched off.")
 
 

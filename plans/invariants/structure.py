@@ -20,7 +20,7 @@ TOO_MANY_STEPS = """
 
 
 @invariant(16, "No plan has more steps than allowed.")
-def plans_keep_their_limits(world: CheckInput) -> Iterator[Finding]:
+def plans_keep_their_limits(check: CheckInput) -> Iterator[Finding]:
     """Count the steps of each plan."""
     yield from findings("The plan has more steps than allowed.", TOO_MANY_STEPS, MAX_STEPS)
 
@@ -32,7 +32,7 @@ CRASHED = """
 
 
 @invariant(17, "No call is attempted, and no step lost, more often than allowed.")
-def attempts_end(world: CheckInput) -> Iterator[Finding]:
+def attempts_end(check: CheckInput) -> Iterator[Finding]:
     """Compare counters with their limits."""
     yield from findings("The call was attempted too often.", ATTEMPTS, max(TRIES, CRASHES))
     yield from step_findings("The step lost its worker too often.", CRASHED, CRASHES)
@@ -53,9 +53,9 @@ EVENTS_FROM_THE_FUTURE = """
 
 
 @invariant(18, "Rows were written in the order of their numbers, and none is from the future.")
-def rows_are_in_order(world: CheckInput) -> Iterator[Finding]:
+def rows_are_in_order(check: CheckInput) -> Iterator[Finding]:
     """Compare keys with numbers, and times with now."""
-    soon = bind_datetime(world.now + timedelta(seconds=world.grace_seconds))
+    soon = bind_datetime(check.now + timedelta(seconds=check.grace_seconds))
     yield from findings("An event was stored after one that follows it.", EVENTS_IN_ORDER)
     yield from findings("The entry was stored after one that follows it.", ENTRIES_IN_ORDER)
     yield from findings("The entry is from the future.", FROM_THE_FUTURE, soon)
@@ -108,7 +108,7 @@ def _agents() -> Iterator[Finding]:
 
 
 @invariant(19, "Every row belongs to an existing parent.")
-def nothing_is_orphaned(world: CheckInput) -> Iterator[Finding]:
+def nothing_is_orphaned(check: CheckInput) -> Iterator[Finding]:
     """Find calls without plan or step; on SQLite, where foreign keys can be switched off, check those too."""
     yield from findings("The call's plan does not exist.", NO_PLAN)
     yield from findings("The call has not ended, but no step has it.", NO_STEP)
@@ -141,7 +141,7 @@ NEXT_TO_EACH_OTHER = """
 @invariant(
     9, "Events of each plan are numbered 1, 2, 3… without gaps, the plan knows their number, and times increase."
 )
-def events_are_numbered(world: CheckInput) -> Iterator[Finding]:
+def events_are_numbered(check: CheckInput) -> Iterator[Finding]:
     """Compare the events of each plan with its counter, then each event with the one before it."""
     yield from findings("The events do not match the plan's counter.", NUMBERED)
     for plan, seq, is_gap, _ in rows(NEXT_TO_EACH_OTHER):
@@ -183,7 +183,7 @@ USED_TOO_EARLY = """
 
 
 @invariant(12, "No step starts before its dependencies are completed, and each skipped step has a note.")
-def steps_keep_their_order(world: CheckInput) -> Iterator[Finding]:
+def steps_keep_their_order(check: CheckInput) -> Iterator[Finding]:
     """Compare starts with the ends of dependencies, and counters with open dependencies.
 
     The memory that a `done_check` was evaluated against is not stored, so only its event and note can be checked.

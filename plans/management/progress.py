@@ -25,25 +25,25 @@ class ProgressDisplay:
         self._styles = styles
         self._labels: dict[int, str] = {}
 
-    def begin(self, picture: PlanOverview) -> None:
+    def begin(self, overview: PlanOverview) -> None:
         """Print the plan's goal and the address of its page."""
-        self._write([as_plain_line(picture.plan.goal), plan_address(picture), ""])
+        self._write([as_plain_line(overview.plan.goal), plan_address(overview), ""])
 
-    def show(self, picture: PlanOverview) -> None:
+    def show(self, overview: PlanOverview) -> None:
         """Print steps that started or changed since the last call."""
-        for step in picture.steps:
+        for step in overview.steps:
             if step.started and self._labels.get(step.number) != step.label:
                 self._labels[step.number] = step.label
                 self._write([f"{clock.now():%H:%M:%S}  {line}" for line in self._lines(step)])
 
-    def end(self, picture: PlanOverview) -> None:
+    def end(self, overview: PlanOverview) -> None:
         """Print the final or current state: status, duration, counts of steps and errors."""
-        label = ", ".join(word.label for word in picture.words)
-        took = f" in {format_duration(picture.elapsed_ms)}" if picture.elapsed_ms is not None else ""
-        self._write(["", self._styled(picture.words[0].hue, f"{label}{took}") + f": {picture.tally}."])
-        if picture.because:
-            self._write([self._styled("danger", picture.because)])
-        for step in picture.steps:
+        label = ", ".join(word.label for word in overview.words)
+        took = f" in {format_duration(overview.elapsed_ms)}" if overview.elapsed_ms is not None else ""
+        self._write(["", self._styled(overview.words[0].hue, f"{label}{took}") + f": {overview.tally}."])
+        if overview.because:
+            self._write([self._styled("danger", overview.because)])
+        for step in overview.steps:
             if step.step.error:
                 self._write([self._styled("danger", f"Step {step.number}: {as_plain_line(step.step.error)}")])
 
@@ -61,9 +61,9 @@ class ProgressDisplay:
         self._write_text("".join(f"{line}\n" for line in lines))
 
 
-def plan_address(picture: PlanOverview) -> str:
+def plan_address(overview: PlanOverview) -> str:
     """Return the URL of the plan's page."""
-    return _address(f"/plans/{picture.plan.public_id}/")
+    return _address(f"/plans/{overview.plan.public_id}/")
 
 
 def waiting_address(step: StepOverview) -> str:

@@ -120,28 +120,28 @@ def _active(plan: Plan | None) -> Plan:
     return found
 
 
-def _set_up(command: SetupPlan) -> tuple[Plan, str]:
-    objective = _text(command.objective, "Objective")
-    steps = _numbered(command.initial_steps, first=1)
+def _set_up(setup: SetupPlan) -> tuple[Plan, str]:
+    objective = _text(setup.objective, "Objective")
+    steps = _numbered(setup.initial_steps, first=1)
     return Plan(objective, "active", steps), f"Plan initialised with {_counted(len(steps))}."
 
 
-def _add(plan: Plan, command: AddStep) -> tuple[Plan, str]:
-    added = _numbered(command.steps, first=max((step.step_id for step in plan.steps), default=0) + 1)
+def _add(plan: Plan, added_step: AddStep) -> tuple[Plan, str]:
+    added = _numbered(added_step.steps, first=max((step.step_id for step in plan.steps), default=0) + 1)
     if not added:
         raise ToolValidationError("Provide at least one step to add.")
     steps = _few_enough((*plan.steps, *added))
     return replace(plan, steps=steps), f"Added {_counted(len(added))}."
 
 
-def _update(plan: Plan, command: UpdateStep) -> tuple[Plan, str]:
-    title = None if command.title is None else _text(command.title, "Title")
-    if title is None and command.status is None:
+def _update(plan: Plan, update: UpdateStep) -> tuple[Plan, str]:
+    title = None if update.title is None else _text(update.title, "Title")
+    if title is None and update.status is None:
         raise ToolValidationError("Provide a new title or status to update a step.")
-    found = next((step for step in plan.steps if step.step_id == command.step_id), None)
+    found = next((step for step in plan.steps if step.step_id == update.step_id), None)
     if found is None:
-        raise ToolValidationError(f"Step {command.step_id} does not exist.")
-    changed = replace(found, title=title or found.title, status=command.status or found.status)
+        raise ToolValidationError(f"Step {update.step_id} does not exist.")
+    changed = replace(found, title=title or found.title, status=update.status or found.status)
     steps = tuple(changed if step is found else step for step in plan.steps)
     is_done = all(step.status == "done" for step in steps)
     return replace(plan, steps=steps, status="completed" if is_done else "active"), f"Step {found.step_id} updated."

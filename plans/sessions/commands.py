@@ -35,19 +35,21 @@ STATUS_ORDER = ("pending", "in_progress", "done")
 STATUSES = {"pending": StepStatus.PENDING, "in_progress": StepStatus.IN_PROGRESS, "done": StepStatus.COMPLETED}
 
 
-def apply_sent_commands(call: Call, asker: RequesterIds, sent: Sequence[Command], outcome: CallOutcome) -> CallOutcome:
-    """Apply the commands of a successful call to the session of `asker`; return the call's outcome.
+def apply_sent_commands(
+    call: Call, requester: RequesterIds, commands: Sequence[Command], outcome: CallOutcome
+) -> CallOutcome:
+    """Apply the commands of a successful call to the session of `requester`; return the call's outcome.
 
     Runs inside the transaction that finishes the call. If the call's attempt no longer counts, nothing is stored. If
     the list refuses a command, the outcome becomes a failure.
     """
-    if not sent or not outcome.success or not _still_runs(call):
+    if not commands or not outcome.success or not _still_runs(call):
         return outcome
-    key = SessionKey.of_requester(asker)
+    key = SessionKey.of_requester(requester)
     lock_until_commit(LockSpace.SESSION, f"{key.user_id} {key.agent_token_id} {key.name}")
     try:
         with transaction.atomic():
-            answers = [_apply_command(key, asker, command) for command in sent]
+            answers = [_apply_command(key, requester, command) for command in commands]
     except ToolValidationError as refusal:
         text = refusal.user_message()
         message = f"Tool validation failed: {text}"
@@ -65,12 +67,12 @@ def _still_runs(call: Call) -> bool:
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).exists()
 
 
-def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tuple[Document, str]:
+def _apply_command(key: SessionKey, requester: RequesterIds, command: Command) -> tuple[Document, str]:
     """Change the session's list. Raises ToolValidationError if the command is refused."""
     row = key.current_list()
     if row is None:
         document, message = _list_after_command(None, command)
-        _set_up_list(asker, document)
+        _set_up_list(requester, document)
         return document, message
     with plan_transaction(row.pk, row.public_id) as tx:
         row.refresh_from_db()
@@ -80,35 +82,35 @@ def _apply_command(key: SessionKey, asker: RequesterIds, command: Command) -> tu
         document, message = _list_after_command(before, command)
         if isinstance(command, SetupPlan) or _reverts_status(before, document):
             _end(row, tx)
-            _set_up_list(asker, document, replaced=row)
+            _set_up_list(requester, document, replaced_plan=row)
         else:
             _change(row, tx, before, document)
     return document, message
 
 
-def _list_after_command(before: Document | None, command: Command) -> tuple[Document, str]:
+def _list_after_command(old_document: Document | None, command: Command) -> tuple[Document, str]:
     """Return the list after a command, with secrets redacted from its texts, and the message."""
-    document, message = carry_out(before, command)
+    document, message = carry_out(old_document, command)
     steps = tuple(replace(step, title=redact_text(step.title)) for step in document.steps)
     return replace(document, objective=redact_text(document.objective), steps=steps), message
 
 
-def _reverts_status(before: Document, document: Document) -> bool:
+def _reverts_status(old_document: Document, document: Document) -> bool:
     """Return whether a step returns to an earlier status; rows of steps cannot, so a new list is stored instead."""
-    pairs = zip(before.steps, document.steps, strict=False)
+    pairs = zip(old_document.steps, document.steps, strict=False)
     return any(STATUS_ORDER.index(new.status) < STATUS_ORDER.index(old.status) for old, new in pairs)
 
 
-def _set_up_list(asker: RequesterIds, document: Document, replaced: Plan | None = None) -> None:
+def _set_up_list(requester: RequesterIds, document: Document, replaced_plan: Plan | None = None) -> None:
     """Store a new list of the session, already in progress."""
     now = clock.now()
     plan = Plan(
-        goal=document.objective, kind=Plan.Kind.SESSION, status=PlanStatus.IN_PROGRESS, author_id=asker.user_id,
-        token_id=asker.token_id, via=asker.via, session=asker.session, created_at=now, started_at=now,
-        cloned_from=replaced,
+        goal=document.objective, kind=Plan.Kind.SESSION, status=PlanStatus.IN_PROGRESS, author_id=requester.user_id,
+        token_id=requester.token_id, via=requester.via, session=requester.session, created_at=now, started_at=now,
+        cloned_from=replaced_plan,
     )  # fmt: skip
     with new_plan_transaction(plan) as tx:
-        event_data: dict[str, Any] = {"cloned_from": replaced.public_id} if replaced else {}
+        event_data: dict[str, Any] = {"cloned_from": replaced_plan.public_id} if replaced_plan else {}
         tx.record("plan.created", **event_data)
         tx.record("plan.started")
         _add_steps(plan, tx, document.steps)
@@ -134,38 +136,38 @@ def _new_step_row(plan: Plan, step: PlanStep, tx: PlanTransaction) -> Step:
     return Step(plan=plan, step_id=step.step_id, description=step.title, status=status, attempt=attempt, **times)
 
 
-def _end(row: Plan, tx: PlanTransaction) -> None:
+def _end(plan: Plan, tx: PlanTransaction) -> None:
     """Cancel a replaced list unless it has already ended."""
-    if not try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.CANCELLED, completed_at=tx.now):
+    if not try_move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.CANCELLED, completed_at=tx.now):
         return
     tx.record("plan.cancelled", reason="Replaced by another list.")
-    for step in row.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
+    for step in plan.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
         try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now)
         tx.record("step.cancelled", step.step_id)
 
 
-def _change(row: Plan, tx: PlanTransaction, before: Document, document: Document) -> None:
+def _change(plan: Plan, tx: PlanTransaction, old_document: Document, document: Document) -> None:
     """Update the rows of a list to match `document`."""
-    known = {step.step_id: step for step in before.steps}
+    known = {step.step_id: step for step in old_document.steps}
     added = [step for step in document.steps if step.step_id not in known]
     edited = [step for step in document.steps if step.step_id in known and step.title != known[step.step_id].title]
     moved = [step for step in document.steps if step.step_id in known and step.status != known[step.step_id].status]
     for step in edited:
-        row.steps.filter(step_id=step.step_id).update(description=step.title)
-    _add_steps(row, tx, added)
+        plan.steps.filter(step_id=step.step_id).update(description=step.title)
+    _add_steps(plan, tx, added)
     changes: dict[str, Any] = {"added": [step.step_id for step in added], "edited": [step.step_id for step in edited]}
     if added or edited:
-        by = user_display_name(User.objects.get(pk=row.author_id))
+        by = user_display_name(User.objects.get(pk=plan.author_id))
         tx.record("plan.changed", by=by, **{name: numbers for name, numbers in changes.items() if numbers})
     for step in moved:
-        _move(row, tx, step)
+        _move(plan, tx, step)
     if document.status == "completed":
-        try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.COMPLETED, completed_at=tx.now)
+        try_move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.COMPLETED, completed_at=tx.now)
         tx.record("plan.completed")
 
 
-def _move(row: Plan, tx: PlanTransaction, step: PlanStep) -> None:
-    rows = Step.objects.filter(plan=row, step_id=step.step_id)
+def _move(plan: Plan, tx: PlanTransaction, step: PlanStep) -> None:
+    rows = Step.objects.filter(plan=plan, step_id=step.step_id)
     if step.status == "in_progress":
         try_move(rows, to=StepStatus.IN_PROGRESS, started_at=tx.now, attempt=F("attempt") + 1)
         tx.record("step.started", step.step_id, attempt=1)

@@ -41,11 +41,11 @@ class SessionKey:
     name: str
 
     @classmethod
-    def of_requester(cls, asker: "RequesterIds") -> "SessionKey":
+    def of_requester(cls, requester: "RequesterIds") -> "SessionKey":
         """Return the session of a requester."""
-        token = asker.token_id
+        token = requester.token_id
         is_agent = token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
-        return cls(asker.user_id, token if is_agent else None, asker.session)
+        return cls(requester.user_id, token if is_agent else None, requester.session)
 
     @classmethod
     def of_plan(cls, plan: Plan) -> "SessionKey":
@@ -83,14 +83,14 @@ def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
     return [cast("Call", step.call) for step in steps[:most]]
 
 
-def list_document(row: Plan) -> todo_list.Plan:
+def list_document(plan: Plan) -> todo_list.Plan:
     """Return a stored list as the agents' document."""
-    status: Literal["active", "completed"] = "completed" if row.status in PLAN_TERMINAL else "active"
-    return todo_list.Plan(row.goal, status, tuple(_todo_step(step) for step in row.steps.order_by("step_id")))
+    status: Literal["active", "completed"] = "completed" if plan.status in PLAN_TERMINAL else "active"
+    return todo_list.Plan(plan.goal, status, tuple(_todo_step(step) for step in plan.steps.order_by("step_id")))
 
 
-def _todo_step(row: Step) -> todo_list.PlanStep:
-    return todo_list.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending"))
+def _todo_step(step: Step) -> todo_list.PlanStep:
+    return todo_list.PlanStep(step.step_id, step.description, _WORDS.get(step.status, "pending"))
 
 
 class StoredSession(Session):
@@ -100,9 +100,9 @@ class StoredSession(Session):
     other types are not stored and live as long as the call.
     """
 
-    def __init__(self, asker: "RequesterIds", sent: list[Any]) -> None:
-        super().__init__(asker.session)
-        self._asker = asker
+    def __init__(self, requester: "RequesterIds", sent: list[Any]) -> None:
+        super().__init__(requester.session)
+        self._asker = requester
         self._sent = sent
         self._may_change = True
         self._read: Callable[[], todo_list.Plan | None] = self._stored

@@ -159,23 +159,25 @@ def newest_plans_of_sessions(
     return found if status is None else found.filter(Exists(lists.filter(status=status)))
 
 
-def session_rows(newest: Sequence[Plan]) -> list[SessionRow]:
+def session_rows(newest_plans: Sequence[Plan]) -> list[SessionRow]:
     """Return the sessions of these newest plans with their lists; two queries."""
-    keys: dict[int, int | None] = {plan.pk: plan.list_pk for plan in newest}  # type: ignore[attr-defined] # annotated
+    keys: dict[int, int | None] = {plan.pk: plan.list_pk for plan in newest_plans}  # type: ignore[attr-defined] # annotated
     lists = Plan.objects.in_bulk([key for key in keys.values() if key is not None])
     counts = step_counts(lists.values())
     rows = []
-    for plan in newest:
+    for plan in newest_plans:
         found = lists.get(keys[plan.pk] or 0)
         counted = counts[found.pk] if found else {"completed": 0, "steps": 0}
         rows.append(SessionRow(plan, found, counted["completed"], counted["steps"]))
     return rows
 
 
-def _calls_of_sessions(newest: Sequence[Plan]) -> dict[int, int]:
+def _calls_of_sessions(newest_plans: Sequence[Plan]) -> dict[int, int]:
     """Return the number of calls made in the session of each of these plans, by the plan's key; one query."""
-    calls = Step.objects.filter(call__isnull=False, plan__author__in={plan.author_id for plan in newest})
-    calls = calls.filter(plan__session__in={plan.session for plan in newest}).exclude(plan__kind=Plan.Kind.SESSION)
+    calls = Step.objects.filter(call__isnull=False, plan__author__in={plan.author_id for plan in newest_plans})
+    calls = calls.filter(plan__session__in={plan.session for plan in newest_plans}).exclude(
+        plan__kind=Plan.Kind.SESSION
+    )
     agent = Case(When(plan__token__kind=ApiToken.Kind.AGENT, then=F("plan__token_id")), default=Value(0))
     counted = calls.order_by().annotate(owner_token=agent).values("plan__author", "owner_token", "plan__session")
     numbers = {
@@ -184,7 +186,7 @@ def _calls_of_sessions(newest: Sequence[Plan]) -> dict[int, int]:
     }
     return {
         plan.pk: numbers.get((plan.author_id, plan.agent, plan.session), 0)  # type: ignore[attr-defined] # annotated
-        for plan in newest
+        for plan in newest_plans
     }
 
 

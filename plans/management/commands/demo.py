@@ -91,14 +91,14 @@ def is_free(port: int) -> bool:
     return True
 
 
-def demo_as_json(people: list[DemoSignIn], tokens: Tokens) -> str:
+def demo_as_json(sign_ins: list[DemoSignIn], tokens: Tokens) -> str:
     """Return URL, users and tokens as one line of JSON."""
     return json.dumps(
         {
             "url": settings.TOOLGATE_URL,
             "users": [
                 {"username": each.person.username, "password": each.password, "roles": [each.person.role]}
-                for each in people
+                for each in sign_ins
             ],
             "tokens": {
                 name: {"token": text, "username": token.user.get_username(), "scopes": token.scopes}
@@ -108,7 +108,7 @@ def demo_as_json(people: list[DemoSignIn], tokens: Tokens) -> str:
     )
 
 
-def demo_summary(people: list[DemoSignIn], tokens: Tokens, command: str) -> str:
+def demo_summary(sign_ins: list[DemoSignIn], tokens: Tokens, command: str) -> str:
     """Return URL, users and tokens as text; `command` is the command that serves the demo, if it does not run yet."""
     serving = f"Run `{command}` to serve the demo on" if command else "The demo is ready:"
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING).count()
@@ -117,7 +117,7 @@ def demo_summary(people: list[DemoSignIn], tokens: Tokens, command: str) -> str:
             f"\n{serving} {settings.TOOLGATE_URL}/",
             f"Requests waiting for a reviewer: {waiting}.\n",
             "Sign in as",
-            *(f"  {each.person.username:<6} {each.password}   {each.person.role}" for each in people),
+            *(f"  {each.person.username:<6} {each.password}   {each.person.role}" for each in sign_ins),
             "\nTokens for the API",
             *(f"  {name:<9} {text}   of {token.user.get_username()}" for name, (token, text) in tokens.items()),
             "\nTo try the API as the agent, paste into a shell",
