@@ -176,11 +176,7 @@ class Budget:
     cost: float | None = None
 
 
-def _open_workspace() -> Filesystem:
-    return Filesystem(settings.TOOLGATE_WORKSPACE)
-
-
-_RESOURCE_FACTORIES: dict[type, Callable[[], object]] = {Filesystem: _open_workspace}
+_RESOURCE_FACTORIES: dict[type, Callable[[], object]] = {Filesystem: lambda: Filesystem(settings.TOOLGATE_WORKSPACE)}
 
 
 def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Generator[ResourceT]]) -> None:
@@ -233,7 +229,8 @@ class Resources:
             self._closers.append(partial(next, made, None))
         else:
             self._opened[kind] = made
-            self._closers.append(getattr(made, "close", _do_nothing))
+            if hasattr(made, "close"):
+                self._closers.append(made.close)
         take = getattr(self._opened[kind], "snapshot", None)
         if callable(take):
             self._taken[kind] = take()
@@ -290,10 +287,6 @@ class Resources:
                 self._closers.pop()()
         self._opened.clear()
         self._taken.clear()
-
-
-def _do_nothing() -> None:
-    """Close nothing: used for resources without close()."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,15 +184,10 @@ def custom_rendering(value: object) -> str | None:
 
 
 def _as_json(value: object, indent: int | None = None) -> str:
-    plain = _to_json_value(value)
-    return json.dumps(plain, ensure_ascii=False, indent=indent)
-
-
-def _to_json_value(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value, dict_factory=_without_none)
-    return to_jsonable_python(value, exclude_none=isinstance(value, BaseModel), inf_nan_mode="strings", fallback=str)
-
-
-def _without_none(fields: list[tuple[str, object]]) -> dict[str, object]:
-    return {name: value for name, value in fields if value is not None}
+        value = dataclasses.asdict(
+            value, dict_factory=lambda fields: {name: each for name, each in fields if each is not None}
+        )
+    without_none = isinstance(value, BaseModel)
+    plain = to_jsonable_python(value, exclude_none=without_none, inf_nan_mode="strings", fallback=str)
+    return json.dumps(plain, ensure_ascii=False, indent=indent)

@@ -26,14 +26,10 @@ def _text_key() -> str:
     return secrets.token_urlsafe(48)
 
 
-def _secret_key() -> str:
-    return base64.urlsafe_b64encode(os.urandom(32)).decode()
-
-
 KEY_GENERATORS: dict[str, Callable[[], str]] = {
     "SECRET_KEY": _text_key,
     "TOOLGATE_AUDIT_KEY": _text_key,
-    "TOOLGATE_SECRET_KEYS": _secret_key,
+    "TOOLGATE_SECRET_KEYS": lambda: base64.urlsafe_b64encode(os.urandom(32)).decode(),
 }
 
 
@@ -43,15 +39,9 @@ def load_or_create_keys(path: Path) -> dict[str, str]:
     if not path.exists():
         _write_once(path, "".join(f"{name}={make()}\n" for name, make in KEY_GENERATORS.items()))
     found = _read_keys(path.read_text(encoding="utf-8"))
-    return found if found.keys() >= KEY_GENERATORS.keys() else _add_missing_keys(path)
-
-
-def _read_keys(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-
-def _add_missing_keys(path: Path) -> dict[str, str]:
-    """Add keys that a file of an earlier version lacks; the first of several processes wins."""
+    if found.keys() >= KEY_GENERATORS.keys():
+        return found
+    # The file of an earlier version lacks keys; the first of several processes adds them.
     with path.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         text = file.read()
@@ -59,6 +49,10 @@ def _add_missing_keys(path: Path) -> dict[str, str]:
         added = ("" if text.endswith("\n") or not text else "\n") + "".join(missing)
         file.write(added if missing else "")
         return _read_keys(text + added)
+
+
+def _read_keys(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
 def check_secret_keys(keys: Sequence[str]) -> list[str]:

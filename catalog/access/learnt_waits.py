@@ -5,6 +5,7 @@ the shorter one, at least two seconds, so that it receives the pending result. A
 resets this.
 """
 
+from contextlib import suppress
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
@@ -35,23 +36,16 @@ def record_cut_off(token_pk: int, client: str, seconds: float) -> None:
     with transaction.atomic():
         row = LearntWait.objects.select_for_update().filter(token=token_pk, client=client).first()
         if row is None:
-            _add(token_pk, client, seconds)
+            if LearntWait.objects.filter(token=token_pk).count() < MOST_CLIENTS:
+                # Another wait of the same client may end at the same moment.
+                with suppress(IntegrityError), transaction.atomic():
+                    LearntWait.objects.create(token_id=token_pk, client=client, cut_off_after=seconds)
             return
         if row.cut_off_after is not None:
             row.seconds = max(LEAST_SECONDS, SHARE * min(row.cut_off_after, seconds))
             row.learnt_at = clock.now()
         row.cut_off_after = seconds
         row.save(update_fields=["seconds", "learnt_at", "cut_off_after"])
-
-
-def _add(token_pk: int, client: str, seconds: float) -> None:
-    if LearntWait.objects.filter(token=token_pk).count() >= MOST_CLIENTS:
-        return
-    try:
-        with transaction.atomic():
-            LearntWait.objects.create(token_id=token_pk, client=client, cut_off_after=seconds)
-    except IntegrityError:  # another wait of the same client ended at the same moment
-        return
 
 
 def record_answered(token_pk: int, client: str) -> None:

@@ -75,16 +75,12 @@ def content_response(call: Call, number: int) -> HttpResponse:
     picture = picture_type(data)
     named = picture or (media_type_of(blocks[number]) if number < len(blocks) else "")
     response = HttpResponse(data, content_type=picture or "application/octet-stream", headers=CONTENT_HEADERS)
-    name = f"{call.tool_name}-{number}.{_extension(named)}"
+    subtype = named.partition(";")[0].rpartition("/")[2].partition("+")[0].lower()
+    extension = subtype if subtype.isascii() and subtype.isalnum() and len(subtype) <= 10 else "bin"
+    name = f"{call.tool_name}-{number}.{extension}"
     kind = "inline" if picture else "attachment"
     response["Content-Disposition"] = f"{kind}; filename*=UTF-8''{quote(name)}"
     return response
-
-
-def _extension(media_type: str) -> str:
-    """Return a plain extension for a media type, for the name under which a browser saves the file."""
-    plain = media_type.partition(";")[0].rpartition("/")[2].partition("+")[0].lower()
-    return plain if plain.isascii() and plain.isalnum() and len(plain) <= 10 else "bin"
 
 
 def complete_blocks(call: Call, blobs: dict[int, bytes] | None = None) -> Sequence[dict[str, Any]]:

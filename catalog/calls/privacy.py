@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, User
 
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, agent_token_of, has_role
+from catalog.core.canonical_json import json_type_of
 from catalog.core.json_paths import member_path
 from catalog.errors import field_error
 from catalog.models import Call
@@ -77,7 +78,12 @@ def mask(value: Any) -> Any:
         return {name: mask(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [mask(inner) for inner in value]
-    return {PRIVATE_MARKER: json_type_of(value)}
+    return {PRIVATE_MARKER: mask_type_of(value)}
+
+
+def mask_type_of(value: Any) -> str:
+    """Return the JSON type of a value, which its mask shows; integers are numbers."""
+    return "number" if (kind := json_type_of(value)) == "integer" else kind
 
 
 def is_mask(value: Any) -> bool:
@@ -102,17 +108,6 @@ def mask_content(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def json_type_of(value: Any) -> str:
-    """Return the JSON type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
-
-
 def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
     """Yield the masked fields of a response, in its order."""
     if isinstance(response, Mapping):
@@ -123,7 +118,7 @@ def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
         for index, inner in enumerate(response):
             yield from masked_fields(inner, member_path(path, index))
     else:
-        yield ResponseField(path, json_type_of(response))
+        yield ResponseField(path, mask_type_of(response))
 
 
 def field_at(response: Any, path: str) -> Any:

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from django.db.models.functions import TruncDate
 
 from catalog.access.roles import can_see_all
@@ -63,7 +63,13 @@ def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
     """Return the usage of each of these tools, with one query answered from an index alone."""
     names, days = list(names), _last_days()
     counted: dict[str, dict[date, DailyCalls]] = defaultdict(dict)
-    for name, day, *counts in _daily_counts(names):
+    calls = Call.objects.filter(tool_name__in=names, created_at__gte=usage_window_start()).order_by()
+    by_day = calls.values("tool_name", day=UtcDay("created_at")).annotate(
+        made=Count("*"),
+        completed=Count("status", filter=Q(status=CallStatus.COMPLETED)),
+        failed=Count("status", filter=Q(status=CallStatus.FAILED)),
+    )
+    for name, day, *counts in by_day.values_list("tool_name", "day", "made", "completed", "failed"):
         counted[name][day] = DailyCalls(day, *counts)
     without = [DailyCalls(day) for day in days]
     return {name: Usage(tuple(counted[name].get(each.day, each) for each in without)) for name in names}
@@ -77,16 +83,6 @@ def usage_window_start() -> datetime:
 def _last_days() -> list[date]:
     today = clock.now().date()
     return [today - timedelta(days=back) for back in reversed(range(DAYS))]
-
-
-def _daily_counts(names: list[str]) -> "QuerySet[Call, tuple[Any, ...]]":
-    calls = Call.objects.filter(tool_name__in=names, created_at__gte=usage_window_start()).order_by()
-    counted = calls.values("tool_name", day=UtcDay("created_at")).annotate(
-        made=Count("*"),
-        completed=Count("status", filter=Q(status=CallStatus.COMPLETED)),
-        failed=Count("status", filter=Q(status=CallStatus.FAILED)),
-    )
-    return counted.values_list("tool_name", "day", "made", "completed", "failed")
 
 
 def p95_ms(tool: Tool) -> float | None:
@@ -133,10 +129,33 @@ def implementation_stats(tool: Tool) -> list[ImplementationStats]:
     seen: dict[int | None, list[_CallRow]] = defaultdict(list)
     calls = Call.objects.filter(tool_name=tool.name).order_by("-created_at")
     columns: Any = ("implementation_id", "status", "created_at", "started_at", "finished_at")
-    for each in (_CallRow(*values) for values in calls.values_list(*columns)[:COMPARED_CALLS]):
-        seen[each.implementation].append(each)
-    shares = _shares(implementations)
-    return [_stats_for(each, shares[each.pk], seen[each.pk]) for each in implementations]
+    for values in calls.values_list(*columns)[:COMPARED_CALLS]:
+        row = _CallRow(*values)
+        seen[row.implementation].append(row)
+    weights = {each.pk: each.weight if each.enabled and each.registered else 0 for each in implementations}
+    total = sum(weights.values())
+    found = []
+    for each in implementations:
+        rows = seen[each.pk]
+        statuses = [row.status for row in rows]
+        spans = sorted(
+            (row.finished_at - row.started_at).total_seconds() * 1000
+            for row in rows
+            if row.status == CallStatus.COMPLETED and row.started_at and row.finished_at
+        )
+        found.append(
+            ImplementationStats(
+                implementation=each,
+                share=weights[each.pk] / total if total else 0.0,
+                calls=len(rows),
+                completed=statuses.count(CallStatus.COMPLETED),
+                failed=statuses.count(CallStatus.FAILED),
+                p50_ms=percentile(spans, 0.5),
+                p95_ms=percentile(spans, 0.95),
+                last_call_at=rows[0].created_at if rows else None,
+            )
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,32 +165,6 @@ class _CallRow:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-
-
-def _shares(implementations: list[Implementation]) -> dict[int, float]:
-    weights = {each.pk: each.weight if each.enabled and each.registered else 0 for each in implementations}
-    total = sum(weights.values())
-    return {pk: weight / total if total else 0.0 for pk, weight in weights.items()}
-
-
-def _stats_for(implementation: Implementation, share: float, seen: list[_CallRow]) -> ImplementationStats:
-    statuses = [each.status for each in seen]
-    timed = (each for each in seen if each.status == CallStatus.COMPLETED)
-    spans = sorted(
-        (each.finished_at - each.started_at).total_seconds() * 1000
-        for each in timed
-        if each.started_at and each.finished_at
-    )
-    return ImplementationStats(
-        implementation=implementation,
-        share=share,
-        calls=len(seen),
-        completed=statuses.count(CallStatus.COMPLETED),
-        failed=statuses.count(CallStatus.FAILED),
-        p50_ms=percentile(spans, 0.5),
-        p95_ms=percentile(spans, 0.95),
-        last_call_at=seen[0].created_at if seen else None,
-    )
 
 
 def percentile(ordered: list[float], part: float) -> float | None:

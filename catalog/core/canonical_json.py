@@ -29,8 +29,25 @@ def parse_json(text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_depth:
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(raw) > max_bytes:
         raise TooLarge("The JSON document", size=len(raw), limit=max_bytes)
-    value: Json = check_json(_decode(_as_text(raw) if isinstance(text, bytes) else text), max_depth=max_depth)
+    try:
+        value: Json = _decoder.decode(raw.decode("utf-8") if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as error:
+        message = f"The document is not UTF-8: byte {error.start} is not valid."
+        raise MalformedJSON(message, code="invalid_utf8") from None
+    except json.JSONDecodeError as error:
+        raise malformed_json(error) from None
+    except RecursionError:
+        raise _too_deep_error(MAX_JSON_DEPTH) from None
+    check_json(value, max_depth=max_depth)
     return value
+
+
+def json_type_of(value: object) -> str:
+    """Return the type of a JSON value, as JSON Schema names it."""
+    if value is None:
+        return "null"
+    types = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
+    return next((name for kind, name in types if isinstance(value, kind)), "object")
 
 
 def check_json(value: object, *, max_depth: int = MAX_JSON_DEPTH) -> Any:
@@ -96,39 +113,19 @@ def json_size(value: object) -> int:
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_text(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"The document is not UTF-8: byte {error.start} is not valid."
-        raise MalformedJSON(message, code="invalid_utf8") from None
-
-
-def _decode(text: str) -> object:
-    try:
-        return _decoder.decode(text)
-    except json.JSONDecodeError as error:
-        raise malformed_json(error) from None
-    except RecursionError:
-        raise _too_deep_error(MAX_JSON_DEPTH) from None
-
-
 def malformed_json(error: json.JSONDecodeError) -> MalformedJSON:
     """Return what Python's parser found as an error in words that say what to write, with line and column."""
     said = next((words for start, words in _SYNTAX_ERRORS if error.msg.startswith(start)), "This is not JSON")
     if error.msg.startswith("Expecting value"):
-        said = _missing_value(error.doc[error.pos :])
+        rest = error.doc[error.pos :]
+        if not rest:
+            said = "The text ends where a value is expected"
+        elif rest[0] in "]},":
+            said = "A value is missing, or a comma is too many"
+        else:
+            said = "This is not a JSON value. Texts are written in double quotes"
     message = f"{said} (line {error.lineno}, column {error.colno})."
     return MalformedJSON(message, line=error.lineno, column=error.colno)
-
-
-def _missing_value(rest: str) -> str:
-    """Return what is wrong with the text at which a value was expected."""
-    if not rest:
-        return "The text ends where a value is expected"
-    if rest[0] in "]},":
-        return "A value is missing, or a comma is too many"
-    return "This is not a JSON value. Texts are written in double quotes"
 
 
 _SYNTAX_ERRORS = (
@@ -155,10 +152,6 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _reject_constant(name: str) -> NoReturn:
-    raise MalformedJSON(f"{name} is not JSON: numbers must be finite.", code="not_finite")
-
-
 def _parse_float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
@@ -170,6 +163,10 @@ def _parse_integer(text: str) -> int:
     # Python's int() refuses very long digit strings with an error of its own. `check_json` refuses the replacement, and
     # knows the path.
     return int(text) if len(text) <= 17 else MAX_SAFE_INTEGER + 1
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise MalformedJSON(f"{name} is not JSON: numbers must be finite.", code="not_finite")
 
 
 _decoder = json.JSONDecoder(

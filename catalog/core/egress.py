@@ -10,7 +10,7 @@ import functools
 import ipaddress
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -164,14 +164,12 @@ def _check_addresses(host: str, port: int, found: Iterable[tuple[object, ...]]) 
         raise RequestNotSent(f"{host} has no address.")
     for address in addresses:
         if not is_allowed(host, port, address):
-            raise RequestNotSent(_refusal(host, port, address), again=False)
+            if _is_public(address) and all(map(_is_public, _embedded_addresses(address))):
+                message = f"Port {port} is not allowed: add {host}:{port} to TOOLGATE_EGRESS_ALLOW."
+            else:
+                message = f"{host} is not public: add it, or its network, to TOOLGATE_EGRESS_ALLOW."
+            raise RequestNotSent(message, again=False)
     return addresses
-
-
-def _refusal(host: str, port: int, address: Address) -> str:
-    if _is_public(address) and all(map(_is_public, _embedded_addresses(address))):
-        return f"Port {port} is not allowed: add {host}:{port} to TOOLGATE_EGRESS_ALLOW."
-    return f"{host} is not public: add it, or its network, to TOOLGATE_EGRESS_ALLOW."
 
 
 def is_allowed(host: str, port: int, address: Address) -> bool:
@@ -192,18 +190,10 @@ def _embedded_addresses(address: Address) -> list[Address]:
     """Return the IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
-    return list(_embedded_address(address))
-
-
-def _embedded_address(address: ipaddress.IPv6Address) -> Iterator[Address]:
-    if address.ipv4_mapped is not None:
-        yield address.ipv4_mapped
-    if address.sixtofour is not None:
-        yield address.sixtofour
-    if address.teredo is not None:
-        yield from address.teredo
+    found: list[Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if address in ipaddress.ip_network("64:ff9b::/96"):
-        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [each for each in found if each is not None]
 
 
 def _entry_matches(entry: str, host: str, port: int, address: Address) -> bool:

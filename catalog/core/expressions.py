@@ -6,7 +6,7 @@ budget before the operation runs, so an expression takes milliseconds, whatever 
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, Protocol
@@ -199,11 +199,6 @@ def _contains(budget: Budget, item: Any, container: Any) -> bool:
     return item in container
 
 
-def _total(budget: Budget, values: Sequence[object]) -> Number:
-    budget.charge(len(values))
-    return _number(sum(_number(value) for value in values))
-
-
 def _over_all_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """Charge each argument whole: the function compares, formats or converts everything in it."""
 
@@ -254,7 +249,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "all": _over_items(all),
     "min": _over_all_values(min),
     "max": _over_all_values(max),
-    "sum": _total,
+    "sum": _over_items(lambda values: _number(sum(map(_number, values)))),
     "abs": _sign(abs),
     "bool": lambda _, value=False: bool(value),
     "int": _over_all_values(int),

@@ -77,16 +77,12 @@ def _too_deep() -> MalformedJSON:
     return MalformedJSON(f"The document is nested deeper than {MAX_JSON_DEPTH} levels.", code="too_deep")
 
 
-def _number(text: str) -> float | str:
-    number = float(text)
-    return number if isfinite(number) else text
-
-
-def _integer(text: str) -> int | str:
-    return int(text) if len(text.lstrip("-")) <= MAX_DIGITS else text
-
-
-_decoder = json.JSONDecoder(parse_constant=str, parse_float=_number, parse_int=_integer, strict=False)
+_decoder = json.JSONDecoder(
+    parse_constant=str,
+    parse_float=lambda text: number if isfinite(number := float(text)) else text,
+    parse_int=lambda text: int(text) if len(text.lstrip("-")) <= MAX_DIGITS else text,
+    strict=False,
+)
 
 
 def decode_text(data: bytes, charset: str = "", *, is_json: bool = False) -> str:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from django.db import connection, transaction
-from django.db.backends.utils import CursorWrapper
 
 from catalog.core.database import bind_datetime, read_datetime
 from catalog.errors import RateLimited, ToolDefinitionError
@@ -96,14 +95,24 @@ def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
     Call it outside a plan's transaction: callers of one group wait for each other here.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        full = [rate for rate in ration.rates if not _try_acquire(cursor, ration, rate, now)]
+        full = []
+        for rate in ration.rates:
+            bucket, ended = [_bucket_columns(ration, rate), ration.owner], bind_datetime(now - rate.window)
+            cursor.execute(ACQUIRE_SQL, [*bucket, bind_datetime(now), ended, ended, ended, rate.limit])
+            if cursor.fetchone() is None:
+                query = 'SELECT window_started_at FROM catalog_ratebucket WHERE "group" = %s AND owner = %s'
+                cursor.execute(query, bucket)
+                ends = read_datetime(cursor.fetchone()[0]) + rate.window
+                full.append((max(1, ceil((ends - now).total_seconds())), rate))
         if not full:
             return
-        seconds = max(_seconds_left(cursor, ration, rate, now) for rate in full)
-        rates = " and ".join(str(rate) for rate in full)
-        message = (
-            f"The rate limit of {ration.group} is reached ({rates} per caller). Try again in {_format_wait(seconds)}."
+        seconds = max(each for each, _ in full)
+        size, unit = next(
+            ((size, unit) for unit, size in reversed(UNIT_SECONDS.items()) if seconds >= 2 * size), (1, "s")
         )
+        rates = " and ".join(str(rate) for _, rate in full)
+        message = f"The rate limit of {ration.group} is reached ({rates} per caller)."
+        message = f"{message} Try again in {ceil(seconds / size)} {unit}."
         raise RateLimited(message, seconds)
 
 
@@ -114,30 +123,8 @@ def release_use(ration: RateLimitKey, *, counted_at: datetime) -> None:
             cursor.execute(RELEASE_SQL, [_bucket_columns(ration, rate), ration.owner, bind_datetime(counted_at)])
 
 
-def _try_acquire(cursor: CursorWrapper, ration: RateLimitKey, rate: RateLimit, now: datetime) -> bool:
-    ended = bind_datetime(now - rate.window)
-    cursor.execute(
-        ACQUIRE_SQL,
-        [_bucket_columns(ration, rate), ration.owner, bind_datetime(now), ended, ended, ended, rate.limit],
-    )
-    return cursor.fetchone() is not None
-
-
-def _seconds_left(cursor: CursorWrapper, ration: RateLimitKey, rate: RateLimit, now: datetime) -> int:
-    """Return the whole seconds until a full window ends, at least one."""
-    query = 'SELECT window_started_at FROM catalog_ratebucket WHERE "group" = %s AND owner = %s'
-    cursor.execute(query, [_bucket_columns(ration, rate), ration.owner])
-    ends = read_datetime(cursor.fetchone()[0]) + rate.window
-    return max(1, ceil((ends - now).total_seconds()))
-
-
 def _bucket_columns(ration: RateLimitKey, rate: RateLimit) -> str:
     return f"{ration.group}:{rate.window_name}"
-
-
-def _format_wait(seconds: int) -> str:
-    whole = next(((size, unit) for unit, size in reversed(UNIT_SECONDS.items()) if seconds >= 2 * size), (1, "s"))
-    return f"{ceil(seconds / whole[0])} {whole[1]}"
 
 
 def clear_rate_buckets(*, now: datetime) -> int:

@@ -4,7 +4,7 @@ A `RowReader` names the columns of a model for a statement and turns their value
 queries do: with each field's converters, through `Model.from_db`. A `JoinedReader` also reads related rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,6 @@ from django.db import connection
 from django.db.models import Model
 
 ModelT = TypeVar("ModelT", bound=Model)
-Converter = Callable[[Any], Any]
 
 
 class RowReader(Generic[ModelT]):
@@ -28,27 +27,18 @@ class RowReader(Generic[ModelT]):
         self.width = len(fields)
         self.model = model
         self._names = [str(field.attname) for field in fields]
-        self._converters = [
-            (place, converters) for place, field in enumerate(fields) if (converters := _converters_of(field, alias))
-        ]
+        self._converters: list[tuple[int, Any, Any]] = []
+        for place, field in enumerate(fields):
+            column: Any = field.get_col(alias)
+            found = [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
+            self._converters += [(place, convert, column) for convert in found]
 
     def read(self, values: Sequence[Any]) -> ModelT:
         """Return the instance with these values of its columns."""
         row = list(values)
-        for place, converters in self._converters:
-            for convert in converters:
-                row[place] = convert(row[place])
+        for place, convert, column in self._converters:
+            row[place] = convert(row[place], column, connection)
         return self.model.from_db(connection.alias, self._names, row)
-
-
-def _converters_of(field: Any, alias: str) -> list[Converter]:
-    column = field.get_col(alias)
-    found = [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
-    return [_bound(convert, column) for convert in found]
-
-
-def _bound(convert: Callable[[Any, Any, Any], Any], column: Any) -> Converter:
-    return lambda value: convert(value, column, connection)
 
 
 @cache

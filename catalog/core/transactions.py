@@ -127,18 +127,16 @@ def run_each(act: Callable[[ItemT], object], items: Iterable[ItemT]) -> int:
     due = list(items)
     if not due:
         return 0
+    count = 0
     with short_lock_timeout():
-        return sum(_run_one(act, item) for item in due)
-
-
-def _run_one(act: Callable[[ItemT], object], item: ItemT) -> bool:
-    try:
-        return bool(retry_on_deadlock(act)(item))
-    except Exception as error:
-        if is_unavailable(error) and not is_lock_timeout(error):
-            raise
-        log_unexpected(error)
-        return False
+        for item in due:
+            try:
+                count += bool(retry_on_deadlock(act)(item))
+            except Exception as error:
+                if is_unavailable(error) and not is_lock_timeout(error):
+                    raise
+                log_unexpected(error)
+    return count
 
 
 StatusMoves = dict[str, frozenset[str]]

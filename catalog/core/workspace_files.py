@@ -324,20 +324,16 @@ class Filesystem:
             before = _read_if_present(folder, parts)
             if expect is not None and _state_token(before) != expect:
                 raise FilesystemError(f"{path!r} has changed since the call was approved. Review it again.")
-            change, token = self._journal(parts, before), _state_token(data)
+            change, found = self._changes.get(parts), _state_token(before)
+            if change is None or found not in change.wrote:  # others wrote there since this call did
+                change = self._changes[parts] = _JournalEntry(before)
+            else:
+                change.wrote = frozenset({found})
+            token = _state_token(data)
             change.wrote |= {token}  # recorded first: a step that fails may still have taken effect
             _write_or_remove(folder, parts, data)
             change.wrote = frozenset({token})
         return token
-
-    def _journal(self, parts: PathParts, before: bytes | None) -> _JournalEntry:
-        """Return the journal entry of a path about to change, renewed if others wrote there since this call did."""
-        change, token = self._changes.get(parts), _state_token(before)
-        if change is None or token not in change.wrote:
-            change = self._changes[parts] = _JournalEntry(before)
-        else:
-            change.wrote = frozenset({token})
-        return change
 
     def _undo(self, parts: PathParts, change: _JournalEntry, may_undo: Callable[[], bool]) -> bool:
         with suppress(FilesystemError, OSError), open_folder(self.root, parts[:-1]) as folder, _folder_lock(folder):

@@ -128,7 +128,11 @@ class _Composer:
             value, height = self._compose(next(self._events), depth)
             highest = max(highest, height)
             if key == _MERGE_KEY and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
-                merged += _merged_mappings(value, event)
+                mappings = value if isinstance(value, list) else [value]
+                if not all(isinstance(each, dict) for each in mappings):
+                    message = f"a merge key ({_MERGE_KEY}) needs a mapping or a list of mappings"
+                    raise _malformed(message, event.start_mark)  # type: ignore[arg-type]
+                merged += mappings
             elif key in members and not self._allow_duplicate_keys:
                 raise _malformed(f"the key {key[:80]!r} appears twice", event.start_mark)
             else:
@@ -149,14 +153,6 @@ class _Composer:
     def _check_depth(self, depth: int, event: Any) -> None:
         if depth > self._max_depth:
             raise _malformed(f"it is nested deeper than {self._max_depth} levels", event.start_mark)
-
-
-def _merged_mappings(value: Any, event: Any) -> list[dict[str, Any]]:
-    """Return the mappings that a merge key names."""
-    mappings = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, dict) for each in mappings):
-        raise _malformed(f"a merge key ({_MERGE_KEY}) needs a mapping or a list of mappings", event.start_mark)
-    return mappings
 
 
 def _scalar(event: Any) -> str | int | float | bool | None:
@@ -182,15 +178,14 @@ def _integer(text: str) -> int | str:
         return text
 
 
-def _float(text: str) -> float:
-    return float(text.replace(".", "", 1) if text.lstrip("-+.")[:1] in "iInN" else text)
-
-
 _TYPES: dict[str, tuple[re.Pattern[str], Callable[[str], str | int | float | bool | None]]] = {
     "null": (_NULL, lambda text: None),
     "bool": (_BOOLEAN, lambda text: text.lower() == "true"),
     "int": (_INTEGER, _integer),
-    "float": (_FLOAT, _float),
+    "float": (
+        _FLOAT,
+        lambda text: float(text.replace(".", "", 1) if text.lstrip("-+.")[:1] in "iInN" else text),
+    ),
 }
 """The types of the core schema that are not texts, in the order in which they are tried."""
 _KNOWN_TAGS = frozenset({*_TYPES, "str", "seq", "map", "timestamp"})

@@ -56,18 +56,12 @@ class Binding:
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         """Raise ParameterError unless the arguments are valid."""
         found = self.validator.problems(arguments)
-        if found and self._is_for_query_types(arguments):
-            found = [
-                ArgumentProblem("query_type", "query_type", "This tool has no query types. Send only its arguments.")
-            ]
-        raise_for_problems(found)
-
-    def _is_for_query_types(self, arguments: dict[str, Any]) -> bool:
-        """Return whether the arguments are wrapped for a tool with query types."""
         known = self.input_schema.get("properties", {})
-        if self.query_types is not None:
-            return False
-        return "query_type" in arguments and "query_type" not in known and arguments.keys() <= _ENVELOPE
+        is_wrapped = "query_type" in arguments and "query_type" not in known and arguments.keys() <= _ENVELOPE
+        if found and is_wrapped and self.query_types is None:
+            message = "This tool has no query types. Send only its arguments."
+            found = [ArgumentProblem("query_type", "query_type", message)]
+        raise_for_problems(found)
 
     def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
         """Return valid arguments with the defaults of omitted ones. Raises ParameterError if they are too large."""
@@ -208,13 +202,18 @@ class QueryBinding(Binding):
         }
         self.params_type = tuple(models.values())
         self._validators = {name: compile_schema(schema) for name, schema in self.query_types.items()}
-        branches = [
-            _query_type_branch(
-                name,
-                parameter_schema(self.adapters[name], model, f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"),
+        branches = []
+        for index, (name, model) in enumerate(models.items()):
+            place = f"#/oneOf/{index}/properties/parameters/$defs/{{model}}"
+            parameters = parameter_schema(self.adapters[name], model, place)
+            branches.append(
+                {
+                    "type": "object",
+                    "properties": {"query_type": {"const": name}, "parameters": parameters},
+                    "required": ["query_type", *(["parameters"] if parameters.get("required") else [])],
+                    "additionalProperties": False,
+                }
             )
-            for index, (name, model) in enumerate(models.items())
-        ]
         super().__init__({"type": "object", "oneOf": branches})
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
@@ -273,7 +272,15 @@ def _mark_as_unset(value: Any, defaults: Iterable[JSONPath]) -> None:
 def _value_at(value: Any, path: Iterable[str | int]) -> Any:
     """Return the value inside a built value for a path in its arguments; None if it cannot be told."""
     for step in path:
-        value = _member(value, step)
+        if isinstance(value, BaseModel):
+            value = getattr(value, _field_name(value, step), None)
+        elif isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            is_field = isinstance(step, str) and dataclasses.is_dataclass(value)
+            value = getattr(value, str(step), None) if is_field else None
     return value
 
 
@@ -282,17 +289,6 @@ def _is_same(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # noqa: BLE001 - comparison by the author's type
         return False
-
-
-def _member(value: Any, step: object) -> Any:
-    """Return the member of a built value for one step in its arguments; None if it cannot be told."""
-    if isinstance(value, BaseModel):
-        return getattr(value, _field_name(value, step), None)
-    if isinstance(value, Mapping):
-        return value.get(step)
-    if isinstance(value, list | tuple) and isinstance(step, int) and step < len(value):
-        return value[step]
-    return getattr(value, step, None) if isinstance(step, str) and dataclasses.is_dataclass(value) else None
 
 
 def _field_name(model: BaseModel, name: object) -> str:
@@ -347,16 +343,14 @@ def build_params(adapter: TypeAdapter[Any], arguments: object, prefix: str = "",
         found = error.errors(include_url=False, include_input=False, include_context=False)
     except Exception as error:
         raise ParameterError(f"A validator of the tool failed with {type(error).__name__}.") from error
-    raise_for_problems(
-        [
-            ArgumentProblem(
-                dotted(filter(None, (prefix, dotted(each["loc"]) or _first_name_in_message(names, each["msg"])))),
-                each["type"],
-                _without_prefix(each["msg"]),
-            )
-            for each in found
-        ]
-    )
+    problems = []
+    for each in found:
+        words = set(re.findall(r"\w+", each["msg"]))
+        # A validator of the whole model names the parameter in its message only.
+        place = dotted(each["loc"]) or next((name for name in names if name in words), "")
+        message = each["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        problems.append(ArgumentProblem(dotted(filter(None, (prefix, place))), each["type"], message))
+    raise_for_problems(problems)
     raise ParameterError("The parameters are invalid.")
 
 
@@ -413,15 +407,12 @@ def parameter_names(function: Handler) -> frozenset[str]:
     """Return the parameter names of a function, cached."""
     names = _parameter_names.get(function)
     if names is None:
-        names = _parameter_names[function] = _read_parameter_names(function)
+        try:
+            names = frozenset(inspect.signature(function).parameters)
+        except (TypeError, ValueError):
+            names = frozenset()  # written in C, without a signature
+        _parameter_names[function] = names
     return names
-
-
-def _read_parameter_names(function: Handler) -> frozenset[str]:
-    try:
-        return frozenset(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return frozenset()  # written in C, without a signature
 
 
 def resolved_hints(handler: Handler) -> dict[str, Any]:
@@ -441,16 +432,6 @@ _envelope = compile_schema(
         "additionalProperties": False,
     }
 )
-
-
-def _query_type_branch(name: str, parameters: Schema) -> Schema:
-    required = ["query_type", "parameters"] if parameters.get("required") else ["query_type"]
-    return {
-        "type": "object",
-        "properties": {"query_type": {"const": name}, "parameters": parameters},
-        "required": required,
-        "additionalProperties": False,
-    }
 
 
 def _model_field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -489,13 +470,3 @@ def _call_with_value(function: Handler, value: object, context: object) -> Any:
     if "params" in names:
         return function(params=value, **beside)
     return function(value, **beside) if names - {"context"} else function(**beside)
-
-
-def _first_name_in_message(names: Iterable[str], message: str) -> str:
-    """Return the first of the names that appears in a message as a separate word, or an empty text."""
-    words = set(re.findall(r"\w+", message))
-    return next((name for name in names if name in words), "")
-
-
-def _without_prefix(message: str) -> str:
-    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")

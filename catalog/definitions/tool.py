@@ -147,13 +147,11 @@ class Tool(Generic[ParamsT, ResultT]):
                 raise ToolDefinitionError(f"The handler of {self.name} must be a function, not {self.handler!r}.")
             is_declared = self.bound is not None or self.query_type_models is not None
             self._types_pending = not is_declared and self.handler is not None and is_unannotated(self.handler)
-            self._take(*self._types())
-
-    def _types(self) -> tuple[Binding, Any, dict[str, Any] | None]:
-        if self.handler is None or self._types_pending:
-            return self.bound or Binding({"type": "object"}), UNTYPED, None
-        binding = self.bound or binding_for(self.handler, self.query_type_models)
-        return (binding, *(handler_output(self.handler) if self.result_type_known else (UNTYPED, None)))
+            if self.handler is None or self._types_pending:
+                self._take(self.bound or Binding({"type": "object"}), UNTYPED, None)
+            else:
+                binding = self.bound or binding_for(self.handler, self.query_type_models)
+                self._take(binding, *(handler_output(self.handler) if self.result_type_known else (UNTYPED, None)))
 
     def _take(self, binding: Binding, result_type: Any, output_schema: dict[str, Any] | None) -> None:
         """Set the binding and result type, and validate everything that depends on them."""

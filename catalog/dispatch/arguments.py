@@ -142,16 +142,16 @@ def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
 def _without_refused(paths: tuple[JSONPath, ...], refusal: ParameterError) -> tuple[JSONPath, ...]:
     """Return the paths that no error of the refusal is about; none if it is about something else."""
     errors = [f"{each['path']}." for each in (refusal.details or {}).get("errors", ())]
-    refused = {path for path in paths if any(_is_about(path, error) for error in errors)}
+    refused = {
+        path
+        for path in paths
+        for error in errors
+        if f"{dotted(path)}.".startswith(error) or error.startswith(f"{dotted(path)}.")
+    }
     # Of nested paths only the innermost, and everything below a refused one.
     refused -= {path[:length] for path in refused for length in range(1, len(path))}
     kept = tuple(path for path in paths if not any(path[: len(each)] == each for each in refused))
     return kept if len(kept) < len(paths) else ()
-
-
-def _is_about(path: JSONPath, error: str) -> bool:
-    name = dotted(path) + "."
-    return name.startswith(error) or error.startswith(name)
 
 
 def paths_to_store(arguments: CallArguments, redacted: Mapping[str, Any]) -> str:

@@ -194,7 +194,9 @@ def _run_unscrubbed(
         return _finalize(
             cancelled_before_start(tool) if context.deadline.stopped else expired_before_start(tool), context, may_undo
         )
-    limit = _effective_deadline(tool, context)
+    limit, outer = Deadline.after(tool.longest_seconds), context.deadline
+    if outer is not None:
+        limit = Deadline(min(limit.expires_at, outer.expires_at), outer.stop)
     context.resources.adopt(context.session)
     try:
         outcome = _outcome_from_return(
@@ -296,13 +298,6 @@ def answer_response(query_type: str | None, parameters: object, value: object, *
     )
 
 
-def _effective_deadline(tool: Tool[Any, Any], context: ToolContext) -> Deadline:
-    own = Deadline.after(tool.longest_seconds)
-    if context.deadline is None:
-        return own
-    return Deadline(min(own.expires_at, context.deadline.expires_at), context.deadline.stop)
-
-
 def expired_before_start(tool: Tool[Any, Any]) -> CallOutcome:
     """Return the outcome of a call whose deadline passed before its handler started: it has no effects."""
     message = f"Deadline expired before executing tool '{tool.name}'."
@@ -357,8 +352,15 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
             content=content,
         )
     if isinstance(value, dict) and value.get("success") is False and value.keys() >= STANDARD_FIELDS:
-        # made by `format_error_response`
-        return _outcome_from_error_response(value)
+        # Made by `format_error_response`.
+        warning = "warning" in value
+        text = str(value.get("warning" if warning else "error", "The tool reported an error."))
+        message = storable_error_text(text)
+        fields = {key: each for key, each in _additional_fields(value).items() if key not in ("error", "warning")}
+        kind = "data_not_found" if warning else "tool_error"
+        return CallOutcome(
+            success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields
+        )
     return CallOutcome(
         success=True,
         message=message,
@@ -416,20 +418,16 @@ def _additional_fields(value: object) -> dict[str, Any]:
     return {}
 
 
-def _outcome_from_error_response(response: dict[str, Any]) -> CallOutcome:
-    warning = "warning" in response
-    message = storable_error_text(str(response.get("warning" if warning else "error", "The tool reported an error.")))
-    fields = {key: each for key, each in _additional_fields(response).items() if key not in ("error", "warning")}
-    kind = "data_not_found" if warning else "tool_error"
-    return CallOutcome(success=False, message=message, error=message, error_kind=kind, warning=warning, fields=fields)
-
-
 def _outcome_from_exception(tool: Tool[Any, Any], error: BaseException) -> CallOutcome:
     """Convert an exception of a call to an outcome: kind, text for the model, text for a person."""
     kind = error.kind if isinstance(error, ToolgateError) else "unknown_error"
     logger.info("tool_error tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
     try:
-        message, text = _error_texts(tool, error)
+        if tool.hides_errors and not isinstance(error, ToolgateError):
+            message, text = HIDDEN_ERROR_MESSAGE.format(name=tool.name), HIDDEN_ERROR_USER_MESSAGE
+        else:
+            message = _text_for_model(tool.name, error)
+            text = error.user_message() if isinstance(error, ToolError) else message
     except HANDLER_FAILURES:  # the exception's own methods may raise
         message = text = f"Tool '{tool.name}' failed with {type(error).__name__}."
     return CallOutcome(
@@ -445,16 +443,7 @@ def _outcome_from_exception(tool: Tool[Any, Any], error: BaseException) -> CallO
     )
 
 
-def _error_texts(tool: Tool[Any, Any], error: BaseException) -> tuple[str, str]:
-    """Return the text for the model and the text for a person."""
-    if tool.hides_errors and not isinstance(error, ToolgateError):
-        return HIDDEN_ERROR_MESSAGE.format(name=tool.name), HIDDEN_ERROR_USER_MESSAGE
-    message = _model_error_text(tool.name, error)
-    return message, error.user_message() if isinstance(error, ToolError) else message
-
-
-def _model_error_text(name: str, error: BaseException) -> str:
-    """Return the text for the model."""
+def _text_for_model(name: str, error: BaseException) -> str:
     match error:
         case ParameterError() | QueryTypeUnsupported() | ToolValidationError():
             return f"Tool validation failed: {error.user_message()}"

@@ -66,10 +66,15 @@ def await_result(returned: object, deadline: Deadline) -> object:
         return returned
     seconds = max(0.0, (deadline.expires_at - clock.now()).total_seconds())
     future = asyncio.run_coroutine_threadsafe(
-        _run_cancellable(returned, seconds, deadline.stop), _background_loop.running()
+        _run_with_timeout(returned, seconds, deadline.stop), _background_loop.running()
     )
     try:
-        return _wait_for_result(future, seconds + GRACE_SECONDS)
+        # First directly, then inside the thread's wait context.
+        done, _ = concurrent.futures.wait([future], SHORT_WAIT_SECONDS)
+        if done:
+            return future.result()
+        with _thread_wait_context.aside():
+            return future.result(seconds + GRACE_SECONDS - SHORT_WAIT_SECONDS)
     except concurrent.futures.CancelledError:
         if deadline.stopped:
             raise DeadlineExceededError from None
@@ -81,23 +86,10 @@ def await_result(returned: object, deadline: Deadline) -> object:
         raise DeadlineExceededError from None
 
 
-def _wait_for_result(future: concurrent.futures.Future[object], seconds: float) -> object:
-    """Wait for a handler on the loop: first directly, then inside the thread's wait context."""
-    done, _ = concurrent.futures.wait([future], SHORT_WAIT_SECONDS)
-    if done:
-        return future.result()
-    with _thread_wait_context.aside():
-        return future.result(seconds - SHORT_WAIT_SECONDS)
-
-
-async def _run_cancellable(awaitable: Awaitable[object], seconds: float, stop: CancelToken | None) -> object:
+async def _run_with_timeout(awaitable: Awaitable[object], seconds: float, stop: CancelToken | None) -> object:
     task = asyncio.current_task()
     if stop is not None and task is not None:
         stop.listen(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
-    return await _run_with_timeout(awaitable, seconds)
-
-
-async def _run_with_timeout(awaitable: Awaitable[object], seconds: float) -> object:
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

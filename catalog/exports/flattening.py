@@ -4,7 +4,7 @@ Conversions only loosen a schema: arguments are validated against the tool's own
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from catalog.schemas.resolver import Schema, index_references, map_subschemas, resolve_reference
@@ -89,7 +89,8 @@ def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: i
         for name in dict.fromkeys(name for form in forms for name in form.get("properties", {})):
             found = [form["properties"][name] for form in forms if name in form.get("properties", {})]
             members.setdefault(name, _any_of_forms(found))
-        required += _common_items([form.get("required", ()) for form in forms])
+        first, *rest = [form.get("required", ()) for form in forms] or [()]
+        required += [name for name in first if all(name in each for each in rest)]
         if forms and "additionalProperties" not in schema:
             closed = all(form.get("additionalProperties") is False for form in forms)
             schema = schema | ({"additionalProperties": False} if closed else {})
@@ -105,11 +106,6 @@ def _any_of_forms(found: list[Any]) -> Any:
     if all(isinstance(each, dict) and "const" in each for each in different):
         return {"enum": [each["const"] for each in different]}
     return {"anyOf": different}
-
-
-def _common_items(lists: Iterable[Iterable[str]]) -> list[str]:
-    several = [list(each) for each in lists]
-    return [name for name in several[0] if all(name in each for each in several)] if several else []
 
 
 def _reachable_definitions(schema: Schema, definitions: Mapping[str, Any]) -> dict[str, Schema]:

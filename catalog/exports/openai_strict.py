@@ -88,16 +88,12 @@ class _StrictConverter:
                 "additionalProperties": False,
             }
         if "array" in kinds:
-            return self._array(kept, schema, path)
+            if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
+                raise NotStrict(f"{_quoted_path(path)} is a list without one schema for all entries")
+            words = ("type", "description", "minItems", "maxItems")
+            entries = {"items": self.form(schema["items"], f"{path}[]")}
+            return {word: kept[word] for word in words if kept.get(word)} | entries
         return {word: value for word, value in kept.items() if word not in ("properties", "items")}
-
-    def _array(self, kept: Schema, schema: Schema, path: str) -> Schema:
-        if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
-            raise NotStrict(f"{_quoted_path(path)} is a list without one schema for all entries")
-        words = ("type", "description", "minItems", "maxItems")
-        return {word: kept[word] for word in words if kept.get(word)} | {
-            "items": self.form(schema["items"], f"{path}[]")
-        }
 
     def _simple(self, schema: Schema, path: str) -> Schema:
         """Return the schema without `oneOf` and `allOf`, and without keywords beside a reference or alternatives."""
@@ -106,7 +102,10 @@ class _StrictConverter:
                 raise NotStrict(f"{_quoted_path(path)} has anyOf and oneOf together")
             schema = {("anyOf" if word == "oneOf" else word): value for word, value in schema.items()}
         if "allOf" in schema:
-            schema = self._joined(schema, path)
+            parts, rest = schema["allOf"], {word: value for word, value in schema.items() if word != "allOf"}
+            if len(parts) != 1 or not isinstance(parts[0], dict) or not {*rest} <= {*_ANNOTATION_KEYWORDS}:
+                raise NotStrict(f"{_quoted_path(path)} has allOf")
+            schema = self._simple({**parts[0], **rest}, path)
         narrows = any(
             word in _KEPT_KEYWORDS and word not in ("$ref", "anyOf", "type", "description") for word in schema
         )
@@ -115,13 +114,6 @@ class _StrictConverter:
         if "anyOf" in schema and narrows:
             raise NotStrict(f"{_quoted_path(path)} has alternatives that share keywords")
         return schema
-
-    def _joined(self, schema: Schema, path: str) -> Schema:
-        parts = schema["allOf"]
-        rest = {word: value for word, value in schema.items() if word != "allOf"}
-        if len(parts) != 1 or not isinstance(parts[0], dict) or not {*rest} <= {*_ANNOTATION_KEYWORDS}:
-            raise NotStrict(f"{_quoted_path(path)} has allOf")
-        return self._simple({**parts[0], **rest}, path)
 
     def _nullable(self, form: Schema) -> Schema:
         if "$ref" in form:

@@ -79,9 +79,14 @@ def warnings_header(notes: Iterable[ExportWarning]) -> str:
 
 def for_openai(version: ToolVersion, wish: ExportOptions) -> Schema:
     """Return a tool for OpenAI's chat completions: `{"type": "function", "function": {…}}`."""
+    text: str = version.description
+    if len(text) > OPENAI_DESCRIPTION:
+        message = f"OpenAI accepts {OPENAI_DESCRIPTION:,} characters of a description."
+        wish.note(version, "description_cut", f"{message} This one has {len(text):,} and is truncated.")
+        text = f"{text[: OPENAI_DESCRIPTION - 1]}…"
     function: Schema = {
         "name": version.tool.name,
-        "description": _provider_description(version, wish),
+        "description": text,
         "parameters": _parameters_as_object(version, wish),
     }
     if wish.strictly:
@@ -162,18 +167,6 @@ def _parameters_as_object(version: ToolVersion, wish: ExportOptions) -> Schema:
         )
         wish.note(version, "flattened", message)
     return flatten_to_object(given)
-
-
-def _provider_description(version: ToolVersion, wish: ExportOptions) -> str:
-    text: str = version.description
-    if len(text) <= OPENAI_DESCRIPTION:
-        return text
-    message = (
-        f"OpenAI accepts {OPENAI_DESCRIPTION:,} characters of a description. "
-        f"This one has {len(text):,} and is truncated."
-    )
-    wish.note(version, "description_cut", message)
-    return f"{text[: OPENAI_DESCRIPTION - 1]}…"
 
 
 def for_gram(version: ToolVersion, _: ExportOptions) -> str:

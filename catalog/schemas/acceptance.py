@@ -137,7 +137,8 @@ class ComplexityBound:
             counted += 1
             evaluations += node.weight
             if node.states:
-                steps += node.states * _string_characters(found)
+                strings = found if isinstance(found, dict) else [found] if isinstance(found, str) else ()
+                steps += node.states * sum(map(len, strings))
             if counted + len(waiting) > MAX_COUNTED_VISITS or evaluations > budget or steps > MAX_STATE_STEPS:
                 return False
             waiting += ((each, found) for each in node.same)
@@ -149,7 +150,10 @@ def _build_nodes(schema: Schema) -> dict[int, _Node]:
     """Return linked nodes for all subschemas, by the identity of the subschema."""
     named = index_references(schema)
     places = [each for _, each in subschemas(schema)]
-    nodes = {id(each): _Node(_evaluation_cost(each), _pattern_states(each)) for each in places}
+    nodes = {}
+    for each in places:
+        patterns = [*each.get("patternProperties", ()), *([each["pattern"]] if "pattern" in each else [])]
+        nodes[id(each)] = _Node(_evaluation_cost(each), sum(map(automaton_states, patterns)))
 
     def below(each: Schema, *keywords: str) -> list[_Node]:
         return [nodes[id(child)] for child in child_schemas(each, *keywords) if isinstance(child, dict)]
@@ -214,26 +218,19 @@ def document_size(value: object) -> DocumentSize:
         depth += 1
         values += len(level)
         characters += sum(len(each) for each in level if isinstance(each, str))
-        level = [inner for each in level for inner in _child_values(each)]
+        inner: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        level = inner
     return DocumentSize(values, depth, characters)
-
-
-def _child_values(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        yield from value
-        yield from value.values()
-    elif isinstance(value, list):
-        yield from value
 
 
 def _cost_at_depth(by_depth: list[int], depth: int) -> int:
     return by_depth[min(depth, len(by_depth)) - 1]
-
-
-def _string_characters(value: object) -> int:
-    if isinstance(value, dict):
-        return sum(map(len, value))
-    return len(value) if isinstance(value, str) else 0
 
 
 def _evaluation_cost(schema: Schema) -> int:
@@ -245,29 +242,19 @@ def _evaluation_cost(schema: Schema) -> int:
     return weight + (_FRACTIONAL_MULTIPLE_COST if isinstance(schema.get("multipleOf"), float) else 0)
 
 
-def _pattern_states(schema: Schema) -> int:
-    patterns = [*schema.get("patternProperties", ())]
-    return sum(map(automaton_states, [*patterns, schema["pattern"]] if "pattern" in schema else patterns))
-
-
 @lru_cache(maxsize=4096)
 def automaton_states(pattern: str) -> int:
     """Return a pattern's approximate number of states. Raises SchemaProblem if no linear-time engine accepts it."""
     kib = 1
-    while not _fits_size_limit(pattern, kib):
-        if kib >= MAX_PATTERN_KIB:
-            raise SchemaProblem("No linear-time engine accepts this pattern.")
-        kib *= 2
-    return kib * _STATES_PER_KIB
-
-
-def _fits_size_limit(pattern: str, kib: int) -> bool:
-    options: Any = jsonschema_rs.RegexOptions(size_limit=kib * 1024)
-    try:
-        jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)
-    except ValueError:
-        return False
-    return True
+    while kib <= MAX_PATTERN_KIB:
+        options: Any = jsonschema_rs.RegexOptions(size_limit=kib * 1024)
+        try:
+            jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)
+        except ValueError:
+            kib *= 2
+        else:
+            return kib * _STATES_PER_KIB
+    raise SchemaProblem("No linear-time engine accepts this pattern.")
 
 
 __all__ = ["DIALECT", "MAX_SCHEMA_BYTES", "MAX_SCHEMA_DEPTH", "MAX_SUBSCHEMAS", "check_schema", "subschemas"]
@@ -375,7 +362,12 @@ def _check_metaschema(schema: Schema, *, small: bool) -> None:
 
 
 def _check_patterns(places: list[tuple[str, Schema]]) -> None:
-    patterns = [(member_path(path, step), pattern) for path, schema in places for step, pattern in _patterns(schema)]
+    patterns: list[tuple[str, str]] = []
+    for path, schema in places:
+        named = schema.get("patternProperties", ())
+        patterns += ((member_path(path, f"patternProperties.{each}"), each) for each in named)
+        if "pattern" in schema:
+            patterns.append((member_path(path, "pattern"), schema["pattern"]))
     if len({pattern for _, pattern in patterns}) > MAX_PATTERNS:
         raise SchemaProblem(f"The schema has more than {MAX_PATTERNS} different patterns.")
     for path, pattern in patterns:
@@ -386,13 +378,6 @@ def _check_patterns(places: list[tuple[str, Schema]]) -> None:
         except SchemaProblem:
             message = "A pattern must run in linear time: no look-around, no back-references, no huge"
             raise SchemaProblem(f"{message} repetition. This one is {_quote_value(pattern)}.", path) from None
-
-
-def _patterns(schema: Schema) -> Iterator[tuple[str, str]]:
-    """Yield each pattern of one subschema with its path in it."""
-    yield from ((f"patternProperties.{each}", each) for each in schema.get("patternProperties", ()))
-    if "pattern" in schema:
-        yield "pattern", schema["pattern"]
 
 
 def _quote_value(value: object) -> str:

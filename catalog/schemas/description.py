@@ -99,17 +99,18 @@ def _rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str =
     required = schema.get("required", ())
     for name, part in schema.get("properties", {}).items():
         inner, here = expand_schema(part, root), f"{path}.{name}".lstrip(".")
-        yield _row(here, inner, root, depth=depth, required=name in required)
+        items = expand_schema(inner.get("items"), root)
+        yield ParameterRow(
+            here.rpartition(".")[2],
+            here,
+            depth,
+            type_label(inner, root),
+            name in required,
+            str(inner.get("description") or items.get("description", "")),
+            tuple(limit_labels(inner, root)),
+        )
         if depth < MAX_PARAMETER_DEPTH:
             yield from _nested_rows(inner, root, depth=depth + 1, path=here)
-
-
-def _row(path: str, schema: SchemaMapping, root: SchemaMapping, *, depth: int, required: bool) -> ParameterRow:
-    described = schema.get("description") or expand_schema(schema.get("items"), root).get("description", "")
-    name = path.rpartition(".")[2]
-    return ParameterRow(
-        name, path, depth, type_label(schema, root), required, str(described), tuple(limit_labels(schema, root))
-    )
 
 
 def _nested_rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str) -> Iterator[ParameterRow]:

@@ -39,7 +39,7 @@ def index_references(schema: Schema) -> dict[str, object]:
     """Return all possible targets of references by their text: `#`, `#/$defs/name`, `#anchor`."""
     named: dict[str, object] = {}
     for steps, place in _walk_subschemas(schema, ()):
-        named["#" + "".join(f"/{_escape_pointer(step)}" for step in steps)] = place
+        named["#" + "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)] = place
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(place, dict) and isinstance(place.get(keyword), str):
                 named[f"#{place[keyword]}"] = place
@@ -88,10 +88,6 @@ def _children_of_keyword(schema: Schema, keyword: str) -> Iterator[tuple[tuple[s
         yield from (((name,), child) for name, child in value.items())
     elif keyword in _SINGLE_KEYWORDS and isinstance(value, dict | bool):
         yield (), value
-
-
-def _escape_pointer(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
 
 
 def map_subschemas(schema: Schema, change: Callable[[object], object]) -> Schema:

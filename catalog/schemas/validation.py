@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, check_json
+from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, check_json, json_type_of
 from catalog.core.json_paths import dotted
 from catalog.errors import MalformedJSON, ParameterError, SchemaProblem
 from catalog.schemas.acceptance import check_schema, compile_unbounded
@@ -116,7 +116,7 @@ class Validator:
                 yield ArgumentProblem(
                     dotted([*error.instance_path, name]),
                     code,
-                    ("Unknown argument" + (f". Did you mean '{nearest[0]}'?" if nearest else ".")),
+                    "Unknown argument" + (f". Did you mean '{nearest[0]}'?" if nearest else "."),
                 )
         elif code == "required":
             yield ArgumentProblem(dotted([*error.instance_path, facts["property"]]), code, "This is required.")
@@ -133,14 +133,12 @@ class Validator:
         closer = [
             branch
             for branch in branches
-            if not any(
-                (problem.kind.name == "type" and list(problem.instance_path) == list(here)) for problem in branch
-            )
+            if not any(problem.kind.name == "type" and list(problem.instance_path) == list(here) for problem in branch)
         ]
         viable = [branch for branch in closer if not any(problem.kind.name == "const" for problem in branch)]
-        nearest = _nearest_branch(viable or closer)
-        if nearest is not None:
-            for problem in nearest:
+        by_count = sorted(viable or closer, key=len)
+        if len(by_count) == 1 or (by_count and len(by_count[0]) < len(by_count[1])):
+            for problem in by_count[0]:
                 yield from self._explain(problem)
             return
         types = [] if closer else [name for branch in branches for name in branch[0].kind.as_dict().get("types", ())]
@@ -195,15 +193,6 @@ def _large_numbers(value: object) -> Iterator[float]:
         yield value
 
 
-def _nearest_branch(
-    branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
-) -> Sequence[jsonschema_rs.ValidationError] | None:
-    """Return the branch with the fewest errors, or None if several have as few."""
-    by_count = sorted(branches, key=len)
-    alone = len(by_count) == 1 or (len(by_count) > 1 and len(by_count[0]) < len(by_count[1]))
-    return by_count[0] if alone else None
-
-
 def _problem_sentence(code: str, facts: dict[str, Any], value: object) -> str:
     if code == "type":
         return _type_sentence(facts["types"], value)
@@ -243,14 +232,7 @@ _UNIT_NAMES = {
 
 def _type_sentence(types: Sequence[str], value: object) -> str:
     names = list(dict.fromkeys(_TYPE_NAMES.get(name, name) for name in types))
-    return f"This must be {' or '.join(names)}, not {_TYPE_NAMES[_type_of(value)]}."
-
-
-def _type_of(value: object) -> str:
-    if value is None:
-        return "null"
-    types = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
-    return next((name for kind, name in types if isinstance(value, kind)), "object")
+    return f"This must be {' or '.join(names)}, not {_TYPE_NAMES[json_type_of(value)]}."
 
 
 def _format_choices(options: Sequence[Any]) -> str:

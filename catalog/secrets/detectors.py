@@ -7,7 +7,7 @@ repetitions are bounded or possessive. `docs/secrets.md` lists them.
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -163,16 +163,15 @@ def find_secrets(text: str) -> list[SecretMatch]:
     if not may_hold_secret(text):
         return []
     likely = [shape for shape in SECRET_PATTERNS if shape.hint_matches(text)]
-    found = sorted((match for shape in likely for match in _matches(shape, text)), key=lambda m: (m.start, -m.end))
-    kept: list[SecretMatch] = []
-    for match in found:
-        if not kept or match.start >= kept[-1].end:
-            kept.append(match)
-    return kept
-
-
-def _matches(shape: SecretPattern, text: str) -> Iterator[SecretMatch]:
-    for match in shape.pattern.finditer(text):
+    found: list[SecretMatch] = []
+    for shape in likely:
         group = shape.pattern.groups
-        if shape.judge(match[group]):
-            yield SecretMatch(match.start(group), match.end(group), shape.name)
+        for match in shape.pattern.finditer(text):
+            if shape.judge(match[group]):
+                found.append(SecretMatch(match.start(group), match.end(group), shape.name))
+    found.sort(key=lambda each: (each.start, -each.end))
+    kept: list[SecretMatch] = []
+    for each in found:
+        if not kept or each.start >= kept[-1].end:
+            kept.append(each)
+    return kept

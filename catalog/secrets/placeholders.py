@@ -151,23 +151,21 @@ class _Redactor:
         if isinstance(value, str):
             return self._redact_text(value, path)
         if isinstance(value, dict):
-            return dict(self._redact_member(key, each, path, schemas) for key, each in value.items())
+            members = {}
+            for key, each in value.items():
+                inner = self._places.for_property(schemas, key) if self._places else ()
+                text = self._redact_text(key, path, whole=False)
+                cut = text if isinstance(text, str) else key
+                # Paths below the member use its redacted key.
+                members[cut] = self.cut(each, member_path(path, without_macs(cut)), key, inner)
+            return members
         if isinstance(value, list):
-            return [self._item(each, path, index, schemas) for index, each in enumerate(value)]
+            items = []
+            for index, each in enumerate(value):
+                inner = self._places.for_item(schemas, index) if self._places else ()
+                items.append(self.cut(each, member_path(path, index), None, inner))
+            return items
         return value
-
-    def _redact_member(self, key: str, value: Any, path: str, schemas: Schemas) -> tuple[str, Any]:
-        """Return a member with its secrets redacted; paths below it use the redacted key."""
-        inner, cut = self._places.for_property(schemas, key) if self._places else (), self._redact_key(key, path)
-        return cut, self.cut(value, member_path(path, without_macs(cut)), key, inner)
-
-    def _item(self, value: Any, path: str, index: int, schemas: Schemas) -> Any:
-        inner = self._places.for_item(schemas, index) if self._places else ()
-        return self.cut(value, member_path(path, str(index)), None, inner)
-
-    def _redact_key(self, key: str, path: str) -> str:
-        cut = self._redact_text(key, path, whole=False)
-        return cut if isinstance(cut, str) else key
 
     def _redact_text(self, text: str, path: str, *, whole: bool = True) -> Any:
         matches = find_secrets(text)
@@ -184,17 +182,14 @@ class _Redactor:
         """Record a secret; return its placeholder for stored text."""
         mac = self._mac(path, value)
         if mac not in self.found:
-            self.found[mac] = Secret(self._free_name(name), path, value, mac)
+            base = free = _UNSAFE_NAME_CHARACTERS.sub("_", name)[-MAX_SECRET_NAME:] or "secret"
+            number = 1
+            while free in self._names:
+                number += 1
+                free = f"{base}_{number}"
+            self._names.add(free)
+            self.found[mac] = Secret(free, path, value, mac)
         return f"{self.found[mac].name}#{mac}"
-
-    def _free_name(self, preferred: str) -> str:
-        name = preferred = _UNSAFE_NAME_CHARACTERS.sub("_", preferred)[-MAX_SECRET_NAME:] or "secret"
-        number = 1
-        while name in self._names:
-            number += 1
-            name = f"{preferred}_{number}"
-        self._names.add(name)
-        return name
 
 
 def without_macs(text: str) -> str:
@@ -244,7 +239,11 @@ def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
         return _restore_value(value, known, path) if PLACEHOLDER_KEY in value else value
     if isinstance(value, dict):
         if len(value) == 1 and isinstance(value.get(PLACEHOLDER_KEY), str):
-            return _restore_whole(value, known, path)
+            name, _, mac = value[PLACEHOLDER_KEY].partition("#")
+            try:
+                return known(name, mac, path)
+            except KeyError:
+                return {PLACEHOLDER_KEY: name}
         return {
             _restore_text(key, known, path): restore_secrets(each, known, member_path(path, without_macs(key)))
             for key, each in value.items()
@@ -252,14 +251,6 @@ def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
     if isinstance(value, list):
         return [restore_secrets(each, known, member_path(path, str(index))) for index, each in enumerate(value)]
     return value
-
-
-def _restore_whole(mark: dict[str, Any], known: SecretLookup, path: str) -> Any:
-    name, _, mac = mark[PLACEHOLDER_KEY].partition("#")
-    try:
-        return known(name, mac, path)
-    except KeyError:
-        return {PLACEHOLDER_KEY: name}
 
 
 def _restore_value(text: str, known: SecretLookup, path: str) -> Any:

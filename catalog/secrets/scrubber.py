@@ -30,18 +30,15 @@ class Scrubber:
         self._names: dict[str, str] = {}
         for secret in secrets:
             for leaf in _leaves(secret.value):
-                self._learn(secret.name, leaf)
+                text = leaf if isinstance(leaf, str) else json.dumps(leaf)
+                if len(text) < MIN_SECRET_LENGTH:
+                    continue
+                self._whole.setdefault((type(leaf), leaf), secret.name)
+                for variant in _encoded_variants(text):
+                    self._names.setdefault(variant, secret.name)
         self._listed = sorted(self._names, key=len, reverse=True)[:MAX_ENCODED_VARIANTS]
         self._pattern = re.compile("|".join(map(re.escape, self._listed))) if self._listed else None
         self._bytes_pattern: re.Pattern[bytes] | None = None
-
-    def _learn(self, name: str, leaf: Any) -> None:
-        text = leaf if isinstance(leaf, str) else json.dumps(leaf)
-        if len(text) < MIN_SECRET_LENGTH:
-            return
-        self._whole.setdefault((type(leaf), leaf), name)
-        for variant in _encoded_variants(text):
-            self._names.setdefault(variant, name)
 
     def text(self, text: str) -> str:
         """Return a text with `{"$secret":"name"}` in place of secrets."""

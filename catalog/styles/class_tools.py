@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from catalog.context import Session, ToolContext
 from catalog.core.json_paths import JSONPath
-from catalog.definitions.binding import Binding, CheckedBinding, Handler
+from catalog.definitions.binding import CheckedBinding, Handler
 from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool, ToolExample
 from catalog.dispatch import pipeline
@@ -101,10 +101,13 @@ class BaseTool(ABC):
         for attribute in ("name", "description"):
             if not isinstance(getattr(self, attribute, None), str):
                 raise ToolDefinitionError(f"{type(self).__name__} is a BaseTool without a {attribute}.")
+        with naming_tool(self.name):
+            parameters = self.parameters if self.parameters is not None else {"type": "object"}
+            bound = DictBinding.of(parameters, self.name)
         made = ClassTool(
             author=self,
             handler=self.execute,
-            bound=_class_tool_binding(self),
+            bound=bound,
             reads=dict_to_result,
             result_type_known=False,
             hides_errors=True,
@@ -218,11 +221,6 @@ class DictBinding(CheckedBinding):
     ) -> Any:
         """Call `execute` or `preview` with the arguments and the context as a dict."""
         return function(arguments, _as_dict(context))
-
-
-def _class_tool_binding(tool: BaseTool) -> Binding:
-    with naming_tool(tool.name):
-        return DictBinding.of(tool.parameters if tool.parameters is not None else {"type": "object"}, tool.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

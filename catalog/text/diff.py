@@ -85,7 +85,15 @@ class TextComparison:
             for number, line in enumerate(self.old[i1:i2], start=1):
                 yield DiffRow("same", i1 + number, j1 + number, _unmarked_segment(line), _lacks_newline(line))
         else:
-            yield from _changed_rows(self.old[i1:i2], self.new[j1:j2], (i1, j1), budget)
+            # The lines of a replaced block are paired in order; the words that differ are marked.
+            old, new = self.old[i1:i2], self.new[j1:j2]
+            pairs = [_word_segments(*lines, budget) for lines in zip(old, new, strict=False)]
+            for number, line in enumerate(old):
+                segments = pairs[number][0] if number < len(pairs) else _unmarked_segment(line)
+                yield DiffRow("del", old=i1 + number + 1, segments=segments, lacks_newline=_lacks_newline(line))
+            for number, line in enumerate(new):
+                segments = pairs[number][1] if number < len(pairs) else _unmarked_segment(line)
+                yield DiffRow("add", new=j1 + number + 1, segments=segments, lacks_newline=_lacks_newline(line))
 
 
 def diff_texts(before: str | None, after: str | None) -> TextDiff:
@@ -148,15 +156,6 @@ def split_lines(text: str | None) -> list[str]:
 def join_lines(lines: list[str]) -> str:
     """Return the text of these lines."""
     return "".join(line.removesuffix(_NO_NEWLINE_MARK) if _lacks_newline(line) else f"{line}\n" for line in lines)
-
-
-def _changed_rows(old: list[str], new: list[str], start: tuple[int, int], budget: "_Budget") -> Iterator[DiffRow]:
-    """Yield changed lines, removed ones first; `start` counts the lines before them on both sides."""
-    removed, added = _mark_words(old, new, budget)
-    for number, (line, segments) in enumerate(zip(old, removed, strict=True), start=start[0] + 1):
-        yield DiffRow("del", old=number, segments=segments, lacks_newline=_lacks_newline(line))
-    for number, (line, segments) in enumerate(zip(new, added, strict=True), start=start[1] + 1):
-        yield DiffRow("add", new=number, segments=segments, lacks_newline=_lacks_newline(line))
 
 
 @dataclass
@@ -235,14 +234,6 @@ def _common_length(old: list[str], new: list[str]) -> int:
 _Segments = tuple[Segment, ...]
 
 
-def _mark_words(old: list[str], new: list[str], budget: _Budget) -> tuple[list[_Segments], list[_Segments]]:
-    """Pair the lines of a replaced block in order and mark the words that differ."""
-    pairs = [_word_segments(a, b, budget) for a, b in zip(old, new, strict=False)]
-    removed = [left for left, _ in pairs] + [_unmarked_segment(line) for line in old[len(pairs) :]]
-    added = [right for _, right in pairs] + [_unmarked_segment(line) for line in new[len(pairs) :]]
-    return removed, added
-
-
 def _word_segments(old: str, new: str, budget: _Budget) -> tuple[_Segments, _Segments]:
     if budget.is_used_up:
         return _unmarked_segment(old), _unmarked_segment(new)
@@ -290,7 +281,12 @@ class Hunk:
     @property
     def text(self) -> str:
         """The lines of the hunk as in a unified diff."""
-        return "\n".join([self.header, *(line for row in self.rows for line in _unified_line(row))])
+        lines = [self.header]
+        for row in self.rows:
+            lines.append(_LINE_PREFIXES[row.kind] + "".join(segment.text for segment in row.segments))
+            if row.lacks_newline:
+                lines.append("\\ No newline at end of file")
+        return "\n".join(lines)
 
 
 class HunkedDiff:
@@ -310,7 +306,17 @@ class HunkedDiff:
         groups = (
             (number, [rows for _, rows in group]) for number, group in groupby(numbered, key=lambda each: each[0])
         )
-        return tuple(_hunk(number, tuple(chain(*parts))) for number, parts in groups if number != NO_HUNK)
+        hunks = []
+        for index, parts in groups:
+            if index == NO_HUNK:
+                continue
+            rows = tuple(chain(*parts))
+            added, removed = (sum(row.kind == kind for row in rows) for kind in ("add", "del"))
+            same = len(rows) - added - removed
+            old, new = (next((getattr(row, side) for row in rows if getattr(row, side)), 0) for side in ("old", "new"))
+            header = f"@@ -{old},{same + removed} +{new},{same + added} @@"
+            hunks.append(Hunk(index, header, added, removed, rows))
+        return tuple(hunks)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -337,17 +343,4 @@ def _number_hunks(stretches: Iterable[Opcode]) -> Iterator[int]:
         number += is_hunk
 
 
-def _hunk(index: int, rows: tuple[DiffRow, ...]) -> Hunk:
-    added, removed = (sum(row.kind == kind for row in rows) for kind in ("add", "del"))
-    same = len(rows) - added - removed
-    old, new = (next((getattr(row, side) for row in rows if getattr(row, side)), 0) for side in ("old", "new"))
-    return Hunk(index, f"@@ -{old},{same + removed} +{new},{same + added} @@", added, removed, rows)
-
-
 _LINE_PREFIXES = {"same": " ", "add": "+", "del": "-"}
-
-
-def _unified_line(row: DiffRow) -> Iterator[str]:
-    yield _LINE_PREFIXES[row.kind] + "".join(segment.text for segment in row.segments)
-    if row.lacks_newline:
-        yield "\\ No newline at end of file"

@@ -152,7 +152,8 @@ def _find_confusable_words(text: str) -> Iterator[ConfusableWord]:
         start, end = end, end + len(line)
         if line.isascii():
             continue
-        native = {script_of(each) for each in line if _is_plain_native(each)}
+        # A letter that cannot be taken for a Latin one: the line is written in its script.
+        native = {script for each in line if each not in _IMITATIONS.get(script := script_of(each), each)}
         for found in _WORD_PATTERN.finditer(line):
             why = "" if found[0].isascii() else _confusable_reason(found[0], native)
             if why:
@@ -183,12 +184,6 @@ def _confusable_reason(word: str, native: set[str]) -> str:
 def _describe_characters(characters: list[str], what: str) -> str:
     spelled = ", ".join(dict.fromkeys(f"U+{ord(each):04X}" for each in characters[:4] if not each.isascii()))
     return f"{what}: {spelled}" if spelled else ""
-
-
-def _is_plain_native(character: str) -> bool:
-    """Return whether a letter of another script cannot be taken for a Latin one: its line is written in that script."""
-    script = script_of(character)
-    return script in _IMITATIONS and character not in _IMITATIONS[script]
 
 
 def _is_styled(character: str) -> bool:
@@ -230,28 +225,21 @@ class EncodedRun:
 
 def encoded_runs(text: str, limit: int = 5) -> list[EncodedRun]:
     """Return the first unreadable runs of a text."""
-    found = (_classify_run(match[0]) for match in _RUN.finditer(text))
-    return [each for each in found if each is not None][:limit]
-
-
-def _classify_run(run: str) -> EncodedRun | None:
-    found = _classify_by_form(run)
-    return found if found is None or found.decoded or len(run) >= MIN_ENCODED_RUN else None
+    found = (_classify_by_form(match[0]) for match in _RUN.finditer(text))
+    return [each for each in found if each and (each.decoded or each.length >= MIN_ENCODED_RUN)][:limit]
 
 
 def _classify_by_form(run: str) -> EncodedRun | None:
     if _HEX.fullmatch(run):
-        return EncodedRun("hexadecimal", len(run), _readable_text(_decode_hex(run.removeprefix("0x"))))
+        digits = run.removeprefix("0x")
+        data = bytes.fromhex(digits) if len(digits) % 2 == 0 else b""
+        return EncodedRun("hexadecimal", len(run), _readable_text(data))
     bits_per_character = -sum(count / len(run) * math.log2(count / len(run)) for count in Counter(run).values())
     if bits_per_character < MIN_ENTROPY_BITS or not any(each.isdigit() or each.isupper() for each in run):
         return None
     decoded = _readable_text(_decode_base64(run))
     is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < MIN_ENCODED_RUN
     return None if is_path else EncodedRun("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
-
-
-def _decode_hex(run: str) -> bytes:
-    return bytes.fromhex(run) if len(run) % 2 == 0 else b""
 
 
 def _decode_base64(run: str) -> bytes:

@@ -184,25 +184,19 @@ def _build_schema(tool: str, parameters: object, required: Sequence[str]) -> dic
             raise ToolDefinitionError(
                 f"Each parameter of {tool} must be a dict with a unique name; {name!r} is missing or duplicate."
             )
-        properties[name] = _build_property(tool, parameter)
+        kind, unknown = parameter.get("type"), sorted(str(key) for key in set(parameter) - _PARAMETER_KEYS)
+        if kind not in PARAMETER_TYPES:
+            choices = ", ".join(PARAMETER_TYPES)
+            raise ToolDefinitionError(f"The type of {name} of {tool} must be one of {choices}, not {kind!r}.")
+        if unknown:
+            raise ToolDefinitionError(f"The parameter {name} of {tool} has unknown keys: {', '.join(unknown)}.")
+        if not parameter.get("enum", True):
+            raise ToolDefinitionError(f"The enum of {name} of {tool} must not be empty.")
+        properties[name] = {key: value for key, value in parameter.items() if key != "name"}
+        if kind == "array":
+            properties[name].setdefault("items", {"type": "string"})
     missing = [name for name in required if name not in properties]
     if missing:
         raise ToolDefinitionError(f"required of {tool} names parameters that do not exist: {', '.join(missing)}.")
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     return schema if required else {key: value for key, value in schema.items() if key != "required"}
-
-
-def _build_property(tool: str, parameter: Mapping[str, Any]) -> dict[str, Any]:
-    kind, name = parameter.get("type"), parameter["name"]
-    if kind not in PARAMETER_TYPES:
-        choices = ", ".join(PARAMETER_TYPES)
-        raise ToolDefinitionError(f"The type of {name} of {tool} must be one of {choices}, not {kind!r}.")
-    unknown = sorted(str(key) for key in set(parameter) - _PARAMETER_KEYS)
-    if unknown:
-        raise ToolDefinitionError(f"The parameter {name} of {tool} has unknown keys: {', '.join(unknown)}.")
-    if not parameter.get("enum", True):
-        raise ToolDefinitionError(f"The enum of {name} of {tool} must not be empty.")
-    schema = {key: value for key, value in parameter.items() if key != "name"}
-    if kind == "array":
-        schema.setdefault("items", {"type": "string"})
-    return schema

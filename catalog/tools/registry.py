@@ -61,9 +61,11 @@ def make_implementation(tool: Tool[Any, Any], handler: Handler, reference: str |
         raise ToolDefinitionError(f"The reference {name[:80]!r} must be 1 to 255 visible ASCII characters, no spaces.")
     if name == tool.reference:
         raise ToolDefinitionError(f"{name} already is the handler of {tool.name}. Pass a different reference.")
-    for differs, what in _HANDLER_CHECKS:
-        if differs(tool, handler):
-            raise ToolDefinitionError(f"{name} cannot serve {tool.name}: {what}.")
+    if _has_other_parameters(tool, handler):
+        raise ToolDefinitionError(f"{name} cannot serve {tool.name}: its parameters differ from the tool's.")
+    output = handler_output(handler)[1]
+    if output is not None and output != tool.output_schema:
+        raise ToolDefinitionError(f"{name} cannot serve {tool.name}: its result type differs from the tool's.")
     return LoadedImplementation(tool.name, handler, name)
 
 
@@ -95,17 +97,6 @@ def _parameter_annotations(handler: Handler) -> dict[str, Any]:
     return {name: hint for name, hint in resolved_hints(handler).items() if name not in ("context", "return")}
 
 
-def _has_other_output(tool: Tool[Any, Any], handler: Handler) -> bool:
-    schema = handler_output(handler)[1]
-    return schema is not None and schema != tool.output_schema
-
-
-_HANDLER_CHECKS: tuple[tuple[Callable[[Tool[Any, Any], Handler], bool], str], ...] = (
-    (_has_other_parameters, "its parameters differ from the tool's"),
-    (_has_other_output, "its result type differs from the tool's"),
-)
-
-
 MAX_ERROR_LINE = 300
 # Messages of these errors are about code; those of other errors may contain data the module had read.
 CODE_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, ToolDefinitionError)
@@ -113,17 +104,14 @@ CODE_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, ToolDefiniti
 
 def describe_import_error(error: BaseException, module: str) -> str:
     """Return an error's class, its message if it is about code, and the failing line of the module."""
-    reason = f": {_first_line(error)}" if isinstance(error, CODE_ERRORS) else ""
+    first_line = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
+    printable = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in first_line)
+    reason = f": {printable}" if isinstance(error, CODE_ERRORS) else ""
     lines = [
         line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == module
     ]
     line = lines[-1] if lines else None
     return f"{type(error).__name__}{reason}{f' (line {line} of {module})' if line else ''}"
-
-
-def _first_line(error: BaseException) -> str:
-    line = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
 
 
 SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
@@ -286,21 +274,15 @@ def _load_module(name: str, load: Callable[[], object]) -> None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any module may fail in any way; the others must still load
         logger.error("tools_broken module=%s error=%s", name, type(error).__name__)
         _IMPORT_ERRORS[name] = describe_import_error(error, name)
-        _restore_registry(tools, codes)
+        # Undo the registrations of the module; other threads may be reading meanwhile.
+        for each in _TOOLS.keys() - tools.keys():
+            del _TOOLS[each]
+        for each in _IMPLEMENTATIONS.keys() - codes.keys():
+            del _IMPLEMENTATIONS[each]
+        _TOOLS.update(tools)
+        _IMPLEMENTATIONS.update(codes)
     for replaced in (each for each in tools.values() if _TOOLS[each.name].reference != each.reference):
         logger.warning("tool_replaced name=%s module=%s was=%s", replaced.name, name, replaced.reference)
-
-
-def _restore_registry(
-    tools: Mapping[str, Tool[Any, Any]], codes: Mapping[str, dict[str, LoadedImplementation]]
-) -> None:
-    """Undo the registrations of a module that failed; other threads may be reading meanwhile."""
-    for name in _TOOLS.keys() - tools.keys():
-        del _TOOLS[name]
-    for name in _IMPLEMENTATIONS.keys() - codes.keys():
-        del _IMPLEMENTATIONS[name]
-    _TOOLS.update(tools)
-    _IMPLEMENTATIONS.update(codes)
 
 
 def _register_from(source: object, take: Callable[[Any], object] = register_tool) -> None:

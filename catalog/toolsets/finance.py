@@ -95,28 +95,20 @@ def sec_financial_data(params: Params) -> dict[str, Any]:
         latest = {fact["metric"]: fact["value"] for fact in facts}  # years ascend, so the last one stays
         return {"results": facts, "data": latest, "unit": _figures()["unit"], "company": company["name"]}
     if isinstance(params, CompareParams):
-        return _compare(params)
-    return _company_info(params)
-
-
-def _company_info(params: CompanyInfoParams) -> dict[str, Any]:
+        _validate_metrics([params.metric], "parameters.metric")
+        facts = []
+        for ticker in params.tickers:
+            company = _company(ticker)
+            years = [year for year in company["years"] if year["fiscal_year"] == params.fiscal_year]
+            facts.extend(_facts(company, years, params.metric))
+        if not facts:
+            raise DataNotFound(f"None of these companies has a fiscal year {params.fiscal_year} here.")
+        values = {fact["ticker"]: fact["value"] for fact in facts}
+        return {"results": facts, "data": values, "unit": _figures()["unit"]}
     company = _company(params.ticker)
     described = {name: company[name] for name in ("ticker", "name", "cik")}
-    years = [year["fiscal_year"] for year in company["years"]]
-    return {"results": [described | {"fiscal_years": years, "metrics": _metrics()}], "data": described}
-
-
-def _compare(params: CompareParams) -> dict[str, Any]:
-    _validate_metrics([params.metric], "parameters.metric")
-    facts: list[dict[str, Any]] = []
-    for ticker in params.tickers:
-        company = _company(ticker)
-        years = [year for year in company["years"] if year["fiscal_year"] == params.fiscal_year]
-        facts.extend(_facts(company, years, params.metric))
-    if not facts:
-        raise DataNotFound(f"None of these companies has a fiscal year {params.fiscal_year} here.")
-    values = {fact["ticker"]: fact["value"] for fact in facts}
-    return {"results": facts, "data": values, "unit": _figures()["unit"]}
+    fiscal_years = [year["fiscal_year"] for year in company["years"]]
+    return {"results": [described | {"fiscal_years": fiscal_years, "metrics": _metrics()}], "data": described}
 
 
 def _facts(company: dict[str, Any], years: list[dict[str, Any]], metric: str) -> Iterator[dict[str, Any]]:

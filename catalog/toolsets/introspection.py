@@ -135,7 +135,11 @@ def find_symbol(name: str) -> Any:
         parts = ["builtins", *parts]
     found, rest = _deepest_module(parts)
     for part in rest:
-        found = _attribute(found, part, name)
+        owner, found = found, inspect.getattr_static(found, part, None)
+        if found is None:
+            where = getattr(owner, "__name__", type(owner).__name__)
+            raise DataNotFound(f"'{name}' does not exist in the Python standard library: {where} has no '{part}'.")
+        found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
     return found
 
 
@@ -208,11 +212,3 @@ def _import_module(name: str, *, optional: bool = False) -> ModuleType | None:
         if optional:
             return None
         raise DataNotFound(f"The module '{name}' cannot be imported here ({type(error).__name__}).") from None
-
-
-def _attribute(owner: object, part: str, name: str) -> object:
-    found = inspect.getattr_static(owner, part, None)
-    if found is None:
-        where = getattr(owner, "__name__", type(owner).__name__)
-        raise DataNotFound(f"'{name}' does not exist in the Python standard library: {where} has no '{part}'.")
-    return found.__func__ if isinstance(found, staticmethod | classmethod) else found

@@ -50,7 +50,10 @@ def _fill_placeholder(token: re.Match[str], values: dict[str, Any]) -> str:
         raise _value_error(
             f"values.{name}", f"The template needs '{name}', which values does not have (it has: {known})."
         )
-    return _value_text(values[name]) if form is None else _format_value(name, values[name], form)
+    value = values[name]
+    if form is not None:
+        return _format_value(name, value, form)
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _format_value(name: str, value: object, form: str) -> str:
@@ -64,12 +67,6 @@ def _format_value(name: str, value: object, form: str) -> str:
         return format(value, form)
     except ValueError:
         raise _value_error("template", f"'{form}' does not fit the value of '{name}'.") from None
-
-
-def _value_text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _value_error(field: str, message: str) -> ParameterError:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLong
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Generic, TypeVar
@@ -48,8 +49,14 @@ class CachedProbe(Generic[ValueT]):
 
     def get(self) -> ValueT | None:
         """Return the result, or None if the function failed or exceeded `PATIENCE_SECONDS`."""
+        with self._lock:
+            found = self._found
+            if found is None or (found.done() and monotonic() >= self._begun + self._keep):
+                found = self._found = Future()
+                self._begun = monotonic()
+                threading.Thread(target=self._find, args=[found], name="toolgate-look", daemon=True).start()
         try:
-            return self._looking().result(PROBE_TIMEOUT_SECONDS)
+            return found.result(PROBE_TIMEOUT_SECONDS)
         except (TooLong, Exception):  # noqa: BLE001 - the caller reports a missing result
             return None
 
@@ -57,14 +64,6 @@ class CachedProbe(Generic[ValueT]):
         """Discard the cached result."""
         with self._lock:
             self._begun = float("-inf")
-
-    def _looking(self) -> "Future[ValueT]":
-        with self._lock:
-            if self._found is not None and (not self._found.done() or monotonic() < self._begun + self._keep):
-                return self._found
-            self._found, self._begun = Future(), monotonic()
-            threading.Thread(target=self._find, args=[self._found], name="toolgate-look", daemon=True).start()
-            return self._found
 
     def _find(self, found: "Future[ValueT]") -> None:
         try:
@@ -123,17 +122,11 @@ def _check_database() -> str:
         writable = _file_takes_writes() if settings.ON_SQLITE else _server_takes_writes()
     except DatabaseError:
         return "unreachable. Check that it runs, and check DATABASE_URL."
-    if settings.ON_SQLITE and _disk_is_full():
-        return "not writable: the disk of its file is full. Free some space."
+    with suppress(OSError):
+        # A rolled-back write may not reveal a full disk.
+        if settings.ON_SQLITE and is_disk_full(os.statvfs(Path(connection.settings_dict["NAME"]).parent)):
+            return "not writable: the disk of its file is full. Free some space."
     return OK if writable else "not writable: it is read-only, a standby, or its disk is full."
-
-
-def _disk_is_full() -> bool:
-    """Return whether the disk of the database's file is full, which a rolled-back write may not reveal."""
-    try:
-        return is_disk_full(os.statvfs(Path(connection.settings_dict["NAME"]).parent))
-    except OSError:
-        return False
 
 
 def _server_takes_writes() -> bool:

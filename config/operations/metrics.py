@@ -78,25 +78,20 @@ def remove_dead_processes(folder: Path) -> None:
     """Delete the gauges of processes that have ended; their counters remain."""
     for path in folder.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
-        if pid.isdigit() and not _is_alive(int(pid)):
+        try:
+            if pid.isdigit():
+                os.kill(int(pid), 0)
+        except ProcessLookupError:
             path.unlink(missing_ok=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        except PermissionError:
+            continue  # alive, of another user
 
 
 class DatabaseCollector(Collector):
     """Gauges read from the database, the same in every process; absent while it is unavailable."""
 
     def __init__(self) -> None:
-        self.fresh = CachedProbe(_collect_facts)
+        self.fresh = CachedProbe(lambda: (statements.count_backlog(), len(heartbeats.live_executors())))
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges, at most a second old."""
@@ -104,10 +99,6 @@ class DatabaseCollector(Collector):
         yield _gauge("toolgate_database_up", "1 when the database answered in time.", 0 if found is None else 1)
         if found is not None:
             yield from _database_gauges(*found)
-
-
-def _collect_facts() -> tuple[Backlog, int]:
-    return statements.count_backlog(), len(heartbeats.live_executors())
 
 
 def _database_gauges(found: Backlog, alive: int) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from catalog.errors import TypeSignatureError
 from catalog.styles.gram.parser import (
@@ -158,7 +159,10 @@ class _Analyzer:
             case IOType():
                 raise _io_error(written.place)
             case NamedType():
-                return Type(_known_label(written))
+                if written.name not in JSON_TYPES:
+                    hint = _suggestion(written.name, JSON_TYPES) or f"; the types are {', '.join(JSON_TYPES)}."
+                    raise syntax_error(written.place, f"Unknown type {quote_text(written.name)}{hint}", *JSON_TYPES)
+                return Type(written.name)
 
     def maybe(self, written: MaybeType) -> Type:
         inner = self.type(written.inner)
@@ -200,11 +204,7 @@ def _with_unique_names(found: Iterable[tuple[Parameter, SourceLocation]]) -> tup
             )
         taken |= {parameter.name} - {""}
     free = (name for name in (f"arg{number}" for number in range(1, len(listed) * 2 + 1)) if name not in taken)
-    return tuple(each if each.name else _with_name(each, next(free)) for each, _ in listed)
-
-
-def _with_name(parameter: Parameter, name: str) -> Parameter:
-    return Parameter(name, parameter.type, parameter.optional, parameter.default, parameter.description)
+    return tuple(each if each.name else replace(each, name=next(free)) for each, _ in listed)
 
 
 def _only_item(group: GroupSyntax, groups: Sequence[GroupSyntax]) -> list[ItemSyntax]:
@@ -290,13 +290,6 @@ def _check_property_applies(value: RecordValue, name: str, kind: Type, label: st
         raise syntax_error(value.place, f"{name} belongs to the type {label}, not to {kind.label}.")
     if already is not None:
         raise syntax_error(value.place, f"The type already has {name}. Remove one of the two.")
-
-
-def _known_label(written: NamedType) -> str:
-    if written.name in JSON_TYPES:
-        return written.name
-    hint = _suggestion(written.name, JSON_TYPES) or f"; the types are {', '.join(JSON_TYPES)}."
-    raise syntax_error(written.place, f"Unknown type {quote_text(written.name)}{hint}", *JSON_TYPES)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.core.canonical_json import json_type_of
 from catalog.errors import TypeSignatureError
 from catalog.schemas.resolver import follow_reference
 from catalog.styles.gram.signature import (
@@ -78,7 +79,9 @@ class SchemaReducer:
         declared = found.get("type")
         kinds = [str(kind) for kind in declared] if isinstance(declared, list) else [declared] if declared else []
         if not kinds:
-            kinds = list(dict.fromkeys(_implied_type(found)))
+            values = [*found.get("enum", ()), *([found["const"]] if "const" in found else ())]
+            implied = (kind for keyword, kind in _TYPE_BY_KEYWORD.items() if keyword in found)
+            kinds = list(dict.fromkeys([*map(json_type_of, values), *implied]))
         if "null" in kinds:
             self._notes.leave_out("null", path)
         kinds = [kind for kind in kinds if kind and kind != "null"]
@@ -146,22 +149,6 @@ def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
     return whole
 
 
-def _implied_type(schema: Schema) -> Iterator[str]:
-    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
-        yield _type_of(value)
-    for keyword, kind in _TYPE_BY_KEYWORD.items():
-        if keyword in schema:
-            yield kind
-
-
-def _type_of(value: object) -> str:
-    kinds: tuple[tuple[type, str], ...] = (
-        *((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")),
-        *((list, "array"), (dict, "object")),
-    )
-    return next((name for kind, name in kinds if isinstance(value, kind)), "null")
-
-
 def _format_paths(paths: list[str]) -> str:
     named = [_single_line(path) for path in paths if path][:MAX_LISTED_PATHS]
     if not named:
@@ -208,7 +195,10 @@ def tool_to_gram(offer: ToolDescription) -> str:
         )
         description = offer.description.strip()[:MAX_GRAM_DESCRIPTION] or offer.name
         comments = "".join(f"// Left out, for gram has no form for it: {line}\n" for line in left_out)
-        text = comments + specification_text(offer.name, description, _format_signature(signature))
+        written = signature_text(signature)
+        if len(written) > MAX_LINE_WIDTH:
+            written = signature_text(signature, gap="\n  ")
+        text = comments + specification_text(offer.name, description, written)
         if len(text.encode()) < SAFE_SIGNATURE_LENGTH or _is_legal(text):
             break
     return text
@@ -229,12 +219,6 @@ def schema_to_signature(
         return TypeSignature(parameters, Type("Text")), notes.lines()
     returns = _Conversion(output_schema, notes, with_texts=False).type(output_schema, "the result", depth)
     return TypeSignature(parameters, returns), notes.lines()
-
-
-def _format_signature(signature: TypeSignature) -> str:
-    """Return a signature on one line, or with one line for each parameter if it is long."""
-    text = signature_text(signature)
-    return text if len(text) <= MAX_LINE_WIDTH else signature_text(signature, gap="\n  ")
 
 
 def _is_legal(text: str) -> bool:

@@ -228,7 +228,8 @@ def _parse(text: str, start: str) -> object:
             place = SourceLocation(error.line, error.column)
             found = f"found {_found_text(error, text)}"
         expected = _expected_phrases(error)
-        raise syntax_error(place, f"Expected {_join_with_or(expected)}, {found}.", *expected) from None
+        listed = " or ".join(filter(None, [", ".join(expected[:-1]), *expected[-1:]]))
+        raise syntax_error(place, f"Expected {listed}, {found}.", *expected) from None
 
 
 def check_gram_size(text: object) -> None:
@@ -407,7 +408,3 @@ def _expected_phrases(error: UnexpectedInput) -> list[str]:
             names -= begins
             words.append(word)
     return words + sorted({_TERMINAL_NAMES.get(name, name) for name in names})
-
-
-def _join_with_or(words: list[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -85,7 +85,8 @@ def type_mismatch(value: object, kind: Type, path: str = "") -> str:
     if value is None and kind.nullable:
         return ""
     if not _matches_type(value, JSON_TYPES[kind.label]):
-        return f"{path or 'it'} is not {_article(kind.label)} {kind.label}"
+        article = "an" if kind.label[0] in "AIO" else "a"
+        return f"{path or 'it'} is not {article} {kind.label}"
     if isinstance(value, dict) and kind.fields is not None:
         return _mismatch_inside(value, kind.fields, path)
     if isinstance(value, list) and kind.element is not None:
@@ -126,10 +127,6 @@ def _first(found: Iterable[str]) -> str:
     return next((each for each in found if each), "")
 
 
-def _article(word: str) -> str:
-    return "an" if word[0] in "AIO" else "a"
-
-
 _SYMBOL = re.compile(r"[A-Za-z_][0-9A-Za-z_.\-@]*")
 _KEYWORDS = frozenset({"Maybe", "IO"})
 _ESCAPE_TABLE = str.maketrans({"\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
@@ -137,7 +134,10 @@ _ESCAPE_TABLE = str.maketrans({"\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n
 
 def signature_text(signature: TypeSignature, *, gap: str = "") -> str:
     """Return a signature as a path, with `gap` before each arrow."""
-    nodes = [_node(each.type, _parameter_entries(each)) for each in signature.parameters]
+    nodes = [
+        _node(each.type, [f"paramName:{value_text(each.name)}", *_common_entries(each)])
+        for each in signature.parameters
+    ]
     return f"{gap}==>".join([*(nodes or ["()"]), _node(signature.returns, _type_entries(signature.returns))])
 
 
@@ -162,25 +162,17 @@ def type_text(kind: Type) -> str:
     """Return a type in the older text form used inside lists and records."""
     text = kind.label
     if kind.fields is not None:
-        text = _record(f"{_name_text(each.name)}: {_optional(each)}" for each in kind.fields)
+        maybe = {True: "Maybe ", False: ""}
+        text = _record(f"{_name_text(each.name)}: {maybe[each.optional]}{type_text(each.type)}" for each in kind.fields)
     elif kind.element is not None:
         text = f"[{type_text(kind.element)}]"
     return f"Maybe {text}" if kind.nullable else text
-
-
-def _optional(field: Parameter) -> str:
-    return f"Maybe {type_text(field.type)}" if field.optional else type_text(field.type)
 
 
 def _node(kind: Type, entries: Iterable[str]) -> str:
     record = _record(entries)
     label = f"Maybe {kind.label}" if kind.nullable else kind.label
     return f"(::{label} {record})" if record != "{}" else f"(::{label})"
-
-
-def _parameter_entries(parameter: Parameter) -> Iterator[str]:
-    yield f"paramName:{value_text(parameter.name)}"
-    yield from _common_entries(parameter)
 
 
 def _field(field: Parameter) -> str:
