@@ -45,11 +45,17 @@ def begin_epoch(reason: str) -> EpochSummary:
         )
     why = f"A new epoch began: {reason}"
     instance = Instance.objects.get(pk=1)
-    lines = [line.checkpoint for line in checkpoints.read_checkpoints(instance.name) if not line.forged]
-    kept_to = _last_common_entry(lines, instance.audit_seq)
+    known = [line.checkpoint for line in checkpoints.read_checkpoints(instance.name) if not line.forged]
+    hashes = dict(AuditEntry.objects.filter(seq__in={each.seq for each in known}).values_list("seq", "hash"))
+    differing = [each.seq for each in known if each.seq <= instance.audit_seq and hashes.get(each.seq) != each.head]
+    # The last entry up to which log and checkpoints agree: the end of the log if none contradicts it.
+    kept_to = instance.audit_seq
+    if differing:
+        agreed = (each.seq for each in known if hashes.get(each.seq) == each.head)
+        kept_to = max([0, *(seq for seq in agreed if seq < min(differing))])
     ended = _void_open(why)
-    known_to = max((each.seq for each in lines), default=0)
-    instance = _raise_epoch(max((each.epoch for each in lines), default=1), reason, kept_to=kept_to, known_to=known_to)
+    known_to = max((each.seq for each in known), default=0)
+    instance = _raise_epoch(max((each.epoch for each in known), default=1), reason, kept_to=kept_to, known_to=known_to)
     ended += _void_open(why)
     grants = end_grants(Grant.objects.filter(in_force(clock.now()), epoch__lt=instance.epoch), why)
     instance.refresh_from_db()
@@ -68,16 +74,6 @@ def _raise_epoch(known_epoch: int, reason: str, **positions: int) -> Instance:
         append_entry(AuditRecord(action=restore_guard.EPOCH_BEGAN, object_ref=f"epoch_{epoch}", details=details))
         instance.refresh_from_db()
     return instance
-
-
-def _last_common_entry(lines: list[checkpoints.Checkpoint], end: int) -> int:
-    """Return the last entry up to which log and checkpoints agree: the end of the log if none contradicts it."""
-    hashes = dict(AuditEntry.objects.filter(seq__in={each.seq for each in lines}).values_list("seq", "hash"))
-    differing = [each.seq for each in lines if each.seq <= end and hashes.get(each.seq) != each.head]
-    agreed = [each.seq for each in lines if hashes.get(each.seq) == each.head]
-    if not differing:
-        return end
-    return max([0, *(seq for seq in agreed if seq < min(differing))])
 
 
 def _void_open(why: str) -> int:

@@ -193,14 +193,8 @@ def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) 
     if seconds <= 0 or not groups:
         return groups
     latest = clock.now() - timedelta(seconds=seconds)
-    since = _role_given_times(user)
-    return frozenset(group for group in groups if since.get(group, user.date_joined) <= latest)
-
-
-def _role_given_times(user: "User") -> dict[str, datetime]:
-    """Return the time at which each group was last added; groups missing here are as old as the account."""
     entries = AuditEntry.objects.filter(action=GIVEN, object_ref=f"user_{user.pk}").order_by("seq")
     given: dict[str, datetime] = {}
     for details, at in entries.values_list("details", "at"):
         given.update(dict.fromkeys(json.loads(details).get("roles", ()), at))
-    return given
+    return frozenset(group for group in groups if given.get(group, user.date_joined) <= latest)

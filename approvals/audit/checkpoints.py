@@ -86,9 +86,11 @@ def append_checkpoint(checkpoint: Checkpoint) -> bool:
         known = _find_newest(file, checkpoint.instance)
         if known is not None and known.place >= checkpoint.place:
             return False
-        text = canonical_text(checkpoint.document()).encode() + b"\n"
-        # End a line that a full disk cut off, or this line would be appended to it and lost.
-        file.write(text if _ends_with_newline(file) else b"\n" + text)
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a full disk cut off the last line: this one would be appended to it and lost
+                file.write(b"\n")
+        file.write(canonical_text(checkpoint.document()).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     return True
@@ -100,18 +102,15 @@ def check_writable() -> None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
-        _check_folder(next(folder for folder in path.absolute().parents if folder.exists()))
+        folder = next(folder for folder in path.absolute().parents if folder.exists())
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, "its directory is not writable") from None
+        _check_space(os.statvfs(folder))
         return
     try:
         _check_space(os.fstatvfs(descriptor))
     finally:
         os.close(descriptor)
-
-
-def _check_folder(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OSError(errno.EACCES, "its directory is not writable")
-    _check_space(os.statvfs(folder))
 
 
 def is_disk_full(disk: os.statvfs_result) -> bool:
@@ -137,25 +136,12 @@ def _locked() -> Iterator[IO[bytes]]:
     with os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if is_new:
-            _sync_folder(path.parent)
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         yield file
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a directory, so that a new file in it survives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _ends_with_newline(file: IO[bytes]) -> bool:
-    size = file.seek(0, os.SEEK_END)
-    if not size:
-        return True
-    file.seek(size - 1)
-    return file.read(1) == b"\n"
 
 
 def _find_newest(file: IO[bytes], instance: str) -> Checkpoint | None:
@@ -185,10 +171,7 @@ def _parse_line(text: bytes, instance: str) -> CheckpointLine | None:
         checkpoint = Checkpoint(**data)
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
-    if checkpoint.instance != instance or not _is_well_formed(checkpoint):
+    is_well_formed = all(type(value) is int for value in checkpoint.place) and type(checkpoint.head) is str
+    if checkpoint.instance != instance or not is_well_formed:
         return None
     return CheckpointLine(checkpoint, forged=not hmac.compare_digest(mac.encode(), checkpoint.mac().encode()))
-
-
-def _is_well_formed(checkpoint: Checkpoint) -> bool:
-    return all(type(value) is int for value in checkpoint.place) and type(checkpoint.head) is str

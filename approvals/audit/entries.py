@@ -3,7 +3,7 @@
 import hmac
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 from django.db import connection
 
@@ -23,15 +23,14 @@ def stored_entries(after: int, upto: int) -> Iterator[tuple[HashedFields | None,
     Loaded in chunks to limit memory. SQLite stores any value in any column: what is read is what is stored, as bytes.
     """
     names = ENTRY_COLUMNS[1:]
-    if on_sqlite():
+    is_sqlite = on_sqlite()
+    if is_sqlite:
         types = {"seq": "'integer'", "actor_id": "'integer', 'null'"}
         checks = " AND ".join(f"typeof({name}) IN ({types.get(name, TEXT)})" for name in (*ENTRY_COLUMNS, "hash"))
         columns = ", ".join(f"CAST({name} AS BLOB)" for name in (*names, "hash"))
-        read = _read_sqlite
     else:
         checks = "TRUE"
         columns = ", ".join((TIME_TEXT, *names[1:], "hash"))
-        read = _read_postgresql
     statement = (
         f"SELECT seq, {checks}, {columns} FROM approvals_auditentry "  # noqa: S608 - names of our columns
         f"WHERE seq > %s AND seq <= %s ORDER BY seq LIMIT {CHUNK}"
@@ -41,7 +40,12 @@ def stored_entries(after: int, upto: int) -> Iterator[tuple[HashedFields | None,
             cursor.execute(statement, [after, upto])
             chunk = cursor.fetchall()
         for seq, is_well_formed, *values in chunk:
-            yield read(seq, values) if is_well_formed else (None, "")
+            if not is_well_formed:
+                yield None, ""
+            elif is_sqlite:
+                yield _read_sqlite(seq, values)
+            else:
+                yield cast("HashedFields", (seq, *values[:-1])), values[-1]
         if len(chunk) < CHUNK:
             return
         after = chunk[-1][0]
@@ -58,10 +62,6 @@ def _read_sqlite(seq: int, values: Sequence[bytes | None]) -> tuple[HashedFields
     moment = f"{time[1]}T{time[2]}.{time[3] or '000000'}Z"
     row = (seq, moment, None if actor is None else int(actor), *texts[:-1])
     return cast("HashedFields", row), str(texts[-1])
-
-
-def _read_postgresql(seq: int, values: Sequence[Any]) -> tuple[HashedFields | None, str]:
-    return cast("HashedFields", (seq, *values[:-1])), values[-1]
 
 
 def is_authentic(seq: int, instance_name: str) -> bool:

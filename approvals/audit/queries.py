@@ -41,10 +41,7 @@ TEXT_FILTER_NAMES = tuple(field.name for field in fields(AuditTextFilters))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilters(AuditTextFilters):
-    """Filters by text, time span and entry numbers.
-
-    `before` and `after` are exclusive.
-    """
+    """Filters by text, time span and entry numbers; `before` and `after` are exclusive."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -77,15 +74,11 @@ def filter_entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
     }
     entries = AuditEntry.objects.filter(**{name: value for name, value in exact.items() if value not in ("", None)})
     for word in filters.q.split():
-        entries = entries.filter(_search_condition(word))
+        anywhere = Q()
+        for field in SEARCHED_COLUMNS:
+            anywhere |= Q(**{f"{field}__icontains": word})
+        entries = entries.filter(anywhere)
     return entries.select_related("actor").order_by("-seq")
-
-
-def _search_condition(word: str) -> Q:
-    anywhere = Q()
-    for field in SEARCHED_COLUMNS:
-        anywhere |= Q(**{f"{field}__icontains": word})
-    return anywhere
 
 
 FORMATS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
@@ -114,42 +107,33 @@ def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by:
 
 def _export_chunks(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
     """Yield the text of a thousand entries at a time, each from its own query, so that slow readers hold no cursor."""
-    write = _csv_rows if form == "csv" else _json_lines
     if form == "csv":
         yield _write_csv([EXPORTED_FIELDS])
     last = 0
     while chunk := list(entries.filter(seq__gt=last)[:EXPORT_CHUNK]):
         last = chunk[-1].seq
-        yield write([_fields_of(entry) for entry in chunk])
-
-
-def _fields_of(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "seq": entry.seq,
-        "at": format_utc(entry.at),
-        "actor": entry.actor_name,
-        "action": entry.action,
-        "object": entry.object_ref,
-        "tool": entry.tool_name,
-        "plan": entry.plan_ref,
-        "digest": entry.digest,
-        "details": entry.details_json,
-        "prev_hash": entry.prev_hash,
-        "hash": entry.hash,
-    }
-
-
-def _json_lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(f"{to_json(row).decode()}\n" for row in rows)
-
-
-def _csv_rows(rows: list[dict[str, Any]]) -> str:
-    texts = [[row["seq"], *(_text(row[name]) for name in EXPORTED_FIELDS[1:])] for row in rows]
-    return _write_csv([[each if isinstance(each, int) else escape_formula(each) for each in row] for row in texts])
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value).decode()
+        rows: list[dict[str, Any]] = [
+            {
+                "seq": entry.seq,
+                "at": format_utc(entry.at),
+                "actor": entry.actor_name,
+                "action": entry.action,
+                "object": entry.object_ref,
+                "tool": entry.tool_name,
+                "plan": entry.plan_ref,
+                "digest": entry.digest,
+                "details": entry.details_json,
+                "prev_hash": entry.prev_hash,
+                "hash": entry.hash,
+            }
+            for entry in chunk
+        ]
+        if form == "csv":
+            texts = [row | {"details": to_json(row["details"]).decode()} for row in rows]
+            cells = ([row[name] for name in EXPORTED_FIELDS] for row in texts)
+            yield _write_csv([[seq, *map(escape_formula, others)] for seq, *others in cells])
+        else:
+            yield "".join(f"{to_json(row).decode()}\n" for row in rows)
 
 
 def _write_csv(rows: list[Any]) -> str:

@@ -53,13 +53,9 @@ _needs_restart = False
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Write a checkpoint after the commit of a decision, and of a dangerous start before its handler begins."""
-    if fact.kind == "approval.decided" or (fact.kind == "call.started" and _is_dangerous(fact)):
-        transaction.on_commit(write_checkpoint, robust=True)
-
-
-def _is_dangerous(fact: Fact) -> bool:
     level = fact.data.get("level") or (fact.call.version.safety_level if fact.call else "")
-    return bool(level == SafetyLevel.DANGEROUS)
+    if fact.kind == "approval.decided" or (fact.kind == "call.started" and level == SafetyLevel.DANGEROUS):
+        transaction.on_commit(write_checkpoint, robust=True)
 
 
 def detect_restore() -> str:
@@ -139,11 +135,10 @@ def checkpoint_contradiction(instance: Instance, checkpoint: Checkpoint | None) 
     if checkpoint.epoch > instance.epoch:
         return f"The database is older than epoch {checkpoint.epoch}, which its checkpoints record."
     if checkpoint.epoch < instance.epoch:
-        return (
-            ""
-            if _has_epoch_entry(instance)
-            else f"The log has no entry that starts epoch {instance.epoch}: the database was changed by hand."
-        )
+        began = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").values_list("seq", "details").first()
+        if began and is_authentic(began[0], instance.name) and json.loads(began[1])["epoch"] == instance.epoch:
+            return ""
+        return f"The log has no entry that starts epoch {instance.epoch}: the database was changed by hand."
     if checkpoint.seq > instance.audit_seq:
         entries = f"entry {checkpoint.seq:,}, but its audit log ends at {instance.audit_seq:,}"
         return f"The database is older than its checkpoints: they record {entries}."
@@ -151,19 +146,15 @@ def checkpoint_contradiction(instance: Instance, checkpoint: Checkpoint | None) 
     return "" if entry == checkpoint.head else f"Entry {checkpoint.seq:,} differs from its checkpoint."
 
 
-def _has_epoch_entry(instance: Instance) -> bool:
-    """Return True if the log contains a valid entry that starts this epoch."""
-    entry = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").values_list("seq", "details").first()
-    if entry is None or not is_authentic(entry[0], instance.name):
-        return False
-    return bool(json.loads(entry[1])["epoch"] == instance.epoch)
-
-
 def write_checkpoint() -> bool:
     """Write a checkpoint if the head is newer than the last one; return True if written. Errors are logged."""
     global _write_fault
     try:
-        written = _write_checkpoint()
+        instance = Instance.objects.get(pk=1)
+        known = checkpoints.newest_checkpoint(instance.name)
+        is_due = instance.audit_seq and (known is None or known.place < (instance.epoch, instance.audit_seq))
+        # A restored database must not get checkpoints of its own.
+        written = bool(is_due) and not checkpoint_contradiction(instance, known) and store_checkpoint(instance)
     except Exception as error:  # noqa: BLE001 - the decision or start is committed already; the ticker tries again
         was_known = bool(_write_fault)
         if isinstance(error, OSError):
@@ -174,16 +165,6 @@ def write_checkpoint() -> bool:
         return False
     _write_fault = ""
     return written
-
-
-def _write_checkpoint() -> bool:
-    instance = Instance.objects.get(pk=1)
-    known = checkpoints.newest_checkpoint(instance.name)
-    if not instance.audit_seq or (known is not None and known.place >= (instance.epoch, instance.audit_seq)):
-        return False
-    if checkpoint_contradiction(instance, known):
-        return False  # a restored database must not get checkpoints of its own
-    return store_checkpoint(instance)
 
 
 def store_checkpoint(instance: Instance) -> bool:
@@ -257,11 +238,8 @@ def _is_checkpoint_due(now: datetime) -> bool:
     if known is None:
         return True
     missing = instance.audit_seq - known.seq
-    return missing >= CHECKPOINT_ENTRIES or (missing > 0 and _checkpoint_age(known, now) >= CHECKPOINT_INTERVAL)
-
-
-def _checkpoint_age(checkpoint: Checkpoint, now: datetime) -> timedelta:
     try:
-        return now - datetime.fromisoformat(checkpoint.at)
+        age = now - datetime.fromisoformat(known.at)
     except ValueError:
-        return CHECKPOINT_INTERVAL
+        age = CHECKPOINT_INTERVAL
+    return missing >= CHECKPOINT_ENTRIES or (missing > 0 and age >= CHECKPOINT_INTERVAL)

@@ -297,12 +297,9 @@ def _read(
         )
         for owner, *values in cursor.fetchall():
             pairs = zip(values[::2], values[1::2], strict=True)
-            stored = [None if data is None else (kind, _as_bytes(data)) for kind, data in pairs]
+            texts = ((kind, data.encode() if isinstance(data, str) else data) for kind, data in pairs)
+            stored = [None if data is None else (kind, bytes(data)) for kind, data in texts]
             yield owner, dict(zip(columns, stored, strict=True))
-
-
-def _as_bytes(data: str | bytes) -> bytes:
-    return data.encode() if isinstance(data, str) else bytes(data)
 
 
 def _text(value: Stored) -> str:

@@ -17,13 +17,7 @@ from approvals.audit.restore_guard import EPOCH_BEGAN
 from approvals.models import AuditEntry, Instance
 from catalog.definitions.levels import SafetyLevel
 
-ACTION, DETAILS, PREVIOUS = (
-    ENTRY_COLUMNS.index("action"),
-    ENTRY_COLUMNS.index("details"),
-    ENTRY_COLUMNS.index("prev_hash"),
-)
-
-
+ACTION, DETAILS, PREVIOUS = map(ENTRY_COLUMNS.index, ("action", "details", "prev_hash"))
 DANGEROUS = f'"level":"{SafetyLevel.DANGEROUS}"'
 CHECKPOINTS_MISSING = (
     "The checkpoint file is missing or has no checkpoints of this installation, although the log has entries that "
@@ -72,15 +66,12 @@ class _Walk:
                 hashes[last] = found
             action = row[ACTION]
             if action == EPOCH_BEGAN:
-                self._note_epoch(str(row[DETAILS]))
+                data = json.loads(str(row[DETAILS]))
+                self.epochs.append((int(data["epoch"]), int(data["kept_to"])))
             elif action == "approval.decided" or (action == "call.started" and DANGEROUS in str(row[DETAILS])):
                 self.was_witnessed = True
         self.last, self.previous = last, previous
         return (last, previous) == (instance.audit_seq, instance.audit_head)
-
-    def _note_epoch(self, details: str) -> None:
-        data = json.loads(details)
-        self.epochs.append((int(data["epoch"]), int(data["kept_to"])))
 
 
 def verify() -> Verification:
@@ -94,12 +85,11 @@ def verify() -> Verification:
     instance = Instance.objects.get(pk=1)
     walk = _Walk(frozenset(line.checkpoint.seq for line in lines))
     if not walk.go(instance):
-        return _broken_chain(
-            walk.last, "An entry was changed, added, moved or removed, or was written with another key."
-        )
-    stray = _first_after_head()
-    if stray is not None:
-        return _broken_chain(stray - 1, "There is an entry after the head of the log.")
+        reason = "An entry was changed, added, moved or removed, or was written with another key."
+        return _broken_chain(walk.last, reason)
+    head = Instance.objects.values_list("audit_seq", flat=True).get(pk=1)
+    if AuditEntry.objects.filter(seq__gt=head).exists():
+        return _broken_chain(head, "There is an entry after the head of the log.")
     if walk.was_witnessed and not lines and next(checkpoints.read_checkpoints(name), None) is None:
         return Verification(intact=False, entries=walk.last, reason=CHECKPOINTS_MISSING)
     bad = _compare_with_checkpoints(walk, lines, instance)
@@ -118,7 +108,7 @@ def _compare_with_checkpoints(
         seq = line.checkpoint.seq
         if line.forged:
             bad["forged"].append(seq)
-        elif _is_declared_lost(line.checkpoint, walk.epochs):
+        elif any(line.checkpoint.epoch < epoch and line.checkpoint.seq > kept_to for epoch, kept_to in walk.epochs):
             continue
         elif line.checkpoint.epoch > instance.epoch or seq > walk.last:
             bad["missing"].append(seq)
@@ -126,21 +116,11 @@ def _compare_with_checkpoints(
             bad["rewritten"].append(seq)
         else:
             good = max(good, seq)
-    return _worst_contradiction(bad, good, walk.last)
-
-
-def _is_declared_lost(checkpoint: checkpoints.Checkpoint, epochs: list[tuple[int, int]]) -> bool:
-    """Return True if a checkpoint is about entries lost in a restore that a later epoch has declared as lost."""
-    return any(checkpoint.epoch < epoch and checkpoint.seq > kept_to for epoch, kept_to in epochs)
-
-
-def _worst_contradiction(bad: dict[str, list[int]], good: int, last: int) -> Verification | None:
+    last = walk.last
     if bad["rewritten"]:
         seq = min(bad["rewritten"])
-        reason = f"Entries were rewritten: entry {seq:,} differs from its checkpoint"
-        return Verification(
-            intact=False, entries=last, first_bad=seq, reason=f"{reason} (the log is good to {good:,})."
-        )
+        reason = f"Entries were rewritten: entry {seq:,} differs from its checkpoint (the log is good to {good:,})."
+        return Verification(intact=False, entries=last, first_bad=seq, reason=reason)
     if bad["missing"]:
         reason = f"The log was truncated or restored: a checkpoint records entry {max(bad['missing']):,}."
         return _broken_chain(last, reason)
@@ -169,9 +149,3 @@ def chain_end_fault() -> str:
 
 def _broken_chain(last: int, reason: str) -> Verification:
     return Verification(intact=False, entries=last, first_bad=last + 1, reason=reason)
-
-
-def _first_after_head() -> int | None:
-    """Return the number of an entry after the current head, which cannot have been appended normally; None if none."""
-    head = Instance.objects.values_list("audit_seq", flat=True).get(pk=1)
-    return head + 1 if AuditEntry.objects.filter(seq__gt=head).exists() else None

@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.errors import GrantRefused
-from approvals.models import ApprovalRequest, Grant
+from approvals.models import Grant
 from approvals.policy_language.conditions import check_conditions, compile_conditions, condition_sentence
 from approvals.requests.privacy import hidden_from
 from catalog.calls.privacy import PrivateCallParts, can_see_private, is_mask, mask
@@ -52,22 +52,17 @@ def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
-    """Yield the paths of the leaves inside a value."""
-    inner = _children(value)
-    if inner is None:
+    """Yield the paths of the leaves inside a value; empty containers and secrets are leaves."""
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping) and PLACEHOLDER_KEY not in value:
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    if not inner or not value:
         yield from [path] if path else []
         return
     for step, each in inner:
-        yield from leaf_paths(each, (*path, step))
-
-
-def _children(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the members of a value by step; None for leaves, empty containers and secrets."""
-    if isinstance(value, Mapping) and value and PLACEHOLDER_KEY not in value:
-        return [(str(name), each) for name, each in value.items()]
-    if isinstance(value, list) and value:
-        return [(str(place), each) for place, each in enumerate(value)]
-    return None
+        yield from leaf_paths(each, (*path, str(step)))
 
 
 def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
@@ -80,13 +75,13 @@ def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[d
     hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))
     free = None if can_see_private(viewer) else PrivateCallParts(everything=True)
 
-    def visible_rows(source_request: ApprovalRequest | None, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        mask_of = hidden.get(source_request.call_id) if source_request is not None else free
-        return [_mask_condition(row, mask_of) for row in of] if mask_of is not None else of
+    def masked(row: dict[str, Any], private_parts: PrivateCallParts | None) -> dict[str, Any]:
+        if private_parts is None or "value" not in row:
+            return row
+        is_private = private_parts.everything or row["path"].partition(".")[0] in private_parts.names
+        return row | {"value": mask(row["value"])} if is_private else row
 
-    return {pk: visible_rows(source, of) for pk, (source, of) in rows.items()}
-
-
-def _mask_condition(row: dict[str, Any], private_parts: PrivateCallParts) -> dict[str, Any]:
-    is_private = private_parts.everything or row["path"].partition(".")[0] in private_parts.names
-    return row | {"value": mask(row["value"])} if is_private and "value" in row else row
+    return {
+        pk: [masked(row, hidden.get(source.call_id) if source is not None else free) for row in of]
+        for pk, (source, of) in rows.items()
+    }

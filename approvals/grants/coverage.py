@@ -5,7 +5,7 @@ has the definition and code it was created for, and whose rule an approval of it
 replace an earlier one are never covered, because that one was reviewed or its outcome is unknown.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -116,21 +116,32 @@ def end_denied_grants(candidate: GrantCandidate) -> int:
     """End the grants that would cover a call denied by a policy; return their number."""
     if candidate.target.grant_limits is None:
         return 0
-    found = [
-        grant for grant in _in_scope(candidate, clock.now()) if conditions_cover(grant.conditions, candidate.arguments)
-    ]
+    found = _covering(_in_scope(candidate, clock.now()), candidate.arguments)
     return end_grants(found, CALL_DENIED) if found else 0
 
 
-def _matching_grants(candidate: GrantCandidate, rule: Rule, now: datetime) -> Iterator[Grant]:
-    """Yield active grants whose scope and conditions match, without checking the tool's version and the creator."""
+def _matching_grants(candidate: GrantCandidate, rule: Rule, now: datetime) -> list[Grant]:
+    """Return active grants whose scope and conditions match, without checking the tool's version and the creator."""
     if candidate.target.grant_limits is None or candidate.replaces_call or rule.quorum != 1:
-        return
-    yield from (grant for grant in _in_scope(candidate, now) if conditions_cover(grant.conditions, candidate.arguments))
+        return []
+    return _covering(_in_scope(candidate, now), candidate.arguments)
+
+
+def _covering(grants: Iterable[Grant], arguments: CallArguments) -> list[Grant]:
+    return [grant for grant in grants if conditions_cover(grant.conditions, arguments)]
 
 
 def _permits(grant: Grant, candidate: GrantCandidate, rule: Rule) -> bool:
-    return _is_for_requester(grant, candidate) and _maker_may_approve(grant.created_by, candidate, rule)
+    """Return True if the grant's creator could approve the call alone now, and the call is by the grant's user alone.
+
+    The users are compared by key: session names and usernames can be reused.
+    """
+    maker, requesters = grant.created_by, candidate.requesters | {candidate.requested_by}
+    if grant.scope != Grant.Scope.PLAN and requesters != {grant.requester_id}:
+        return False
+    if not maker.is_active or (maker.pk in candidate.barred and not rule.allow_self_review):
+        return False
+    return is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
 
 
 def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Grant]:
@@ -145,59 +156,33 @@ def _is_bound_to(grant: Grant, tool: CallableTool) -> bool:
     return grant.fingerprint == tool.fingerprint and tool.implementation_digest in grant.implementation_digests
 
 
-def _is_for_requester(grant: Grant, candidate: GrantCandidate) -> bool:
-    """Return True if the call is by its grant's user alone, by key: session names and usernames can be reused."""
-    return grant.scope == Grant.Scope.PLAN or candidate.requesters | {candidate.requested_by} == {grant.requester_id}
-
-
-def _maker_may_approve(maker: User, candidate: GrantCandidate, rule: Rule) -> bool:
-    """Return True if the creator could approve the call alone now, by the four-eyes principle and the rule's groups."""
-    if not maker.is_active or (maker.pk in candidate.barred and not rule.allow_self_review):
-        return False
-    return is_satisfied(rule, [maker]) or has_role(maker, ADMINISTRATOR)
-
-
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """End grants after a rejection or revocation of a covered call, or a change of the tool or its grant settings."""
     rejected = fact.kind == "approval.decided" and fact.data.get("verdict") == ReviewVerdict.REJECT
     if fact.call is not None and (rejected or fact.kind == "approval.revoked"):
-        words = (CALL_REJECTED if rejected else APPROVAL_REVOKED).format(
-            who=user_display_name(fact.by) if fact.by else "Someone"
-        )
-        _end_covering(fact.call, words)
+        who = user_display_name(fact.by) if fact.by else "Someone"
+        request = fact.call.approval  # loaded by the code that decided it
+        scopes, version = available_scopes(request), request.tool_version
+        grants = Grant.objects.filter(in_force(clock.now()), tool=version.tool_id).order_by("pk")
+        in_scope = [grant for grant in grants if scopes.get(grant.scope) == grant.scope_ref]
+        if in_scope:
+            validator = validator_of(version.input_schema)
+            arguments = stored_arguments(validator, fact.call.arguments_json, fact.call.defaults)
+            if found := _covering(in_scope, arguments):
+                end_grants(found, (CALL_REJECTED if rejected else APPROVAL_REVOKED).format(who=who))
     elif fact.kind.startswith("tool."):
-        _end_outdated_of_tool(str(fact.data.get("tool", "")))
-
-
-def _end_covering(call: Call, because: str) -> None:
-    request = call.approval  # loaded by the code that decided it
-    scopes = available_scopes(request)
-    grants = Grant.objects.filter(in_force(clock.now()), tool=request.tool_version.tool_id).order_by("pk")
-    in_scope = [grant for grant in grants if scopes.get(grant.scope) == grant.scope_ref]
-    if not in_scope:
-        return
-    arguments = stored_arguments(validator_of(request.tool_version.input_schema), call.arguments_json, call.defaults)
-    found = [grant for grant in in_scope if conditions_cover(grant.conditions, arguments)]
-    if found:
-        end_grants(found, because)
-
-
-def _end_outdated_of_tool(name: str) -> None:
-    """End the grants of a tool that has changed or can no longer be granted."""
-    going = Grant.objects.filter(in_force(clock.now()), tool__name=name).select_related("tool__current_version")
-    for grant in going.order_by("pk"):
-        if grant.tool.grant_limits is None:
-            end_grants([grant], GRANTS_DISABLED.format(tool=name))
-        else:
-            _end_if_changed(grant)
+        name = str(fact.data.get("tool", ""))
+        going = Grant.objects.filter(in_force(clock.now()), tool__name=name).select_related("tool__current_version")
+        for grant in going.order_by("pk"):
+            if grant.tool.grant_limits is None:
+                end_grants([grant], GRANTS_DISABLED.format(tool=name))
+            else:
+                _end_if_changed(grant)
 
 
 def _end_if_changed(grant: Grant) -> None:
     """End a grant if the tool's version or code in the database is no longer the one it was created for."""
     version = grant.tool.current_version
-    if version is None or version.fingerprint != grant.fingerprint or not _has_code(grant):
+    is_same_version = version is not None and version.fingerprint == grant.fingerprint
+    if not is_same_version or set(grant.implementation_digests).isdisjoint(digests_in_use(grant.tool)):
         end_grants([grant], TOOL_CHANGED.format(tool=grant.tool.name))
-
-
-def _has_code(grant: Grant) -> bool:
-    return not set(grant.implementation_digests).isdisjoint(digests_in_use(grant.tool))

@@ -112,22 +112,14 @@ class Proposal:
         who = "You approved" if self.by_you == self.alike else "Reviewers approved"
         if not self.varied:
             return f"{who} {self.alike} similar calls{mine}, all with the same arguments."
-        varied = _join_words(map(_variation_sentence, self.varied))
+        *first, last = (
+            f"{part.path} (under {part.row['value']})"
+            if part.row is not None and part.row["operator"] == "starts_with"
+            else part.path
+            for part in self.varied
+        )
+        varied = f"{', '.join(first)} and {last}" if first else last
         return f"{who} {self.alike} similar calls{mine}; only {varied} varied."
-
-
-def _variation_sentence(proposal: ArgumentProposal) -> str:
-    under = (
-        f" (under {proposal.row['value']})"
-        if proposal.row is not None and proposal.row["operator"] == "starts_with"
-        else ""
-    )
-    return f"{proposal.path}{under}"
-
-
-def _join_words(words: Any) -> str:
-    *first, last = list(words)
-    return f"{', '.join(first)} and {last}" if first else str(last)
 
 
 def propose_grant(request: ApprovalRequest, by: User) -> Proposal:
@@ -170,19 +162,19 @@ def _arguments(request: ApprovalRequest) -> CallArguments:
 
 def _nameable_paths(arguments: Mapping[str, Any]) -> list[ArgumentPath]:
     """Return the paths of rows that cover every argument, nested values as far as rows can name them."""
-    paths = dict.fromkeys(_nameable_prefix(path) for path in leaf_paths(arguments))
+    paths: dict[ArgumentPath, None] = {}
+    for path in leaf_paths(arguments):
+        # The longest prefix that a row can name: without names that contain dots, and not too deep.
+        begins = (path[:length] for length in range(len(path), 1, -1))
+        nameable = (
+            begin
+            for begin in begins
+            if not any("." in step for step in begin) and _propose_condition(dotted(begin), [None]) is not None
+        )
+        paths[next(nameable, path[:1])] = None
     if len(paths) > MAX_CONDITIONS:
         paths = dict.fromkeys(path[:1] for path in paths)
     return [path for path in paths if not any(path[:length] in paths for length in range(1, len(path)))]
-
-
-def _nameable_prefix(path: ArgumentPath) -> ArgumentPath:
-    """Return the longest prefix of a path that a row can name: without names that contain dots, and not too deep."""
-    for length in range(len(path), 1, -1):
-        begin = path[:length]
-        if not any("." in step for step in begin) and _propose_condition(dotted(begin), [None]) is not None:
-            return begin
-    return path[:1]
 
 
 def _propose_argument(path: ArgumentPath, all_arguments: Sequence[CallArguments]) -> ArgumentProposal:

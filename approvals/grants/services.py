@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from approvals.errors import GrantRefused
 from approvals.grants.conditions import check_grant_conditions
-from approvals.models import ApprovalRequest, Grant, Instance, Review
+from approvals.models import ApprovalRequest, Grant, Instance
 from approvals.policies.eligibility import may_decide
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import (
@@ -32,7 +32,7 @@ from catalog.calls.privacy import can_see_private
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, format_utc
 from catalog.core.transactions import retry_on_deadlock
-from catalog.definitions.levels import GrantLimits, grant_limits_for
+from catalog.definitions.levels import grant_limits_for
 from catalog.errors import Conflict
 from catalog.models import Tool
 from catalog.rest.idempotency import record_done
@@ -66,19 +66,59 @@ def create_grant(
 
     Raises NotAllowed, and GrantRefused (a ParameterError) with the field.
     """
-    administers = has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator
-    _check_maker(by, terms, source_request, administers=administers)
+    if agent_token_of(by) is not None:
+        raise NotAllowed(f"Agent tokens cannot create grants. {MAKERS_RULE}")
+    if source_request is not None and source_request.tool_version.tool.name != terms.tool:
+        raise GrantRefused("created_from", "This request is about another tool.")
+    if not (has_role(by, ADMINISTRATOR) if as_administrator is None else as_administrator):
+        why_not = MAKERS_RULE if source_request is None else source_objection(source_request, by)
+        if why_not is not None:
+            raise NotAllowed(why_not)
+        if source_request is not None and terms.scope_ref != available_scopes(source_request).get(terms.scope):
+            raise NotAllowed(
+                "Reviewers can only create grants for the plan, session or requester of the request they approved."
+            )
     rows = check_grant_conditions(terms.rows)
-    _check_scope(terms, by, source_request)
+    if terms.scope not in Scope.values:
+        raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
+    if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:
+        raise GrantRefused("scope_ref", "This must be a plan's id, a session, or a username.")
+    if terms.scope == Scope.REQUESTER and terms.scope_ref == by.get_username():
+        raise NotAllowed("You cannot create a grant for your own calls. Someone else must do it.")
+    if terms.scope == Scope.SESSION and (source_request is None or source_request.call.session != terms.scope_ref):
+        message = (
+            "Session names are not unique to a user. Create the grant from a request in the session (created_from)."
+        )
+        raise GrantRefused("scope", message)
     return _store(terms, rows, by, source_request)
 
 
 @retry_on_deadlock
 def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, source_request: ApprovalRequest | None) -> Grant:
     with transaction.atomic():
-        tool = _tool(terms.tool)
-        limits, now = _limits(tool), clock.now()
+        tools = Tool.objects.select_related("current_version").filter(current_version__isnull=False)
+        tool, now = tools.filter(name=terms.tool).first(), clock.now()
+        if tool is None:
+            raise GrantRefused("tool", "There is no tool with this name.")
+        limits = tool.grant_limits
+        if limits is None:
+            remedy = "An administrator can allow that on the tool's page."
+            raise GrantRefused("tool", f"{tool.name} is dangerous and cannot be granted. {remedy}")
         instance = _lock_instance()
+        latest = now + limits.longest
+        if terms.expires_at is not None and not now < terms.expires_at <= latest + timedelta(minutes=1):
+            message = f"This must be in the future, and at most {limits.max_hours} h away, the limit of {terms.tool}."
+            raise GrantRefused("expires_at", message)
+        if terms.max_uses is not None and not 1 <= terms.max_uses <= limits.max_uses:
+            raise GrantRefused("max_uses", f"This must be 1 to {limits.max_uses}, the limit of {terms.tool}.")
+        # The covered user's key is kept too, since usernames can be reassigned.
+        requester_id = None
+        if terms.scope == Scope.SESSION:
+            requester_id = source_request.call.requested_by_id if source_request else None
+        elif terms.scope == Scope.REQUESTER:
+            requester_id = User.objects.filter(username=terms.scope_ref).values_list("pk", flat=True).first()
+            if requester_id is None:
+                raise GrantRefused("scope_ref", "There is no user with this name.")
         grant = Grant.objects.create(
             tool=tool,
             fingerprint=tool.current_version.fingerprint if tool.current_version else "",
@@ -90,28 +130,25 @@ def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, source_reque
             created_by=by,
             created_from=source_request,
             created_at=now,
-            expires_at=_expiry_time(terms, limits, now),
-            max_uses=_use_limit(terms, limits),
-            requester_id=_requester(terms, source_request),
+            expires_at=terms.expires_at or latest,
+            max_uses=limits.max_uses if terms.max_uses is None else terms.max_uses,
+            requester_id=requester_id,
         )
-        record_fact("grant.created", by=by, **_audit_details(grant))
+        source: dict[str, Any] = {"approval": source_request.public_id} if source_request else {}
+        record_fact(
+            "grant.created",
+            by=by,
+            grant=grant.public_id,
+            tool_name=tool.name,
+            scope=grant.scope,
+            scope_ref=grant.scope_ref,
+            conditions=digest("grant-conditions-v1", canonical_text(rows)),  # they contain arguments
+            expires_at=format_utc(grant.expires_at),
+            max_uses=grant.max_uses,
+            **source,
+        )
         record_done(grant.public_id)
     return grant
-
-
-def _audit_details(grant: Grant) -> dict[str, Any]:
-    """Return audit details of a grant; conditions only as a digest, since they contain arguments."""
-    source = {"approval": grant.created_from.public_id} if grant.created_from else {}
-    return {
-        "grant": grant.public_id,
-        "tool_name": grant.tool.name,
-        "scope": grant.scope,
-        "scope_ref": grant.scope_ref,
-        "conditions": digest("grant-conditions-v1", canonical_text(grant.conditions)),
-        "expires_at": format_utc(grant.expires_at),
-        "max_uses": grant.max_uses,
-        **source,
-    }
 
 
 def _lock_instance() -> Instance:
@@ -119,58 +156,10 @@ def _lock_instance() -> Instance:
     return Instance.objects.select_for_update().get(pk=1)
 
 
-def _tool(name: str) -> Tool:
-    tool = Tool.objects.select_related("current_version").filter(name=name, current_version__isnull=False).first()
-    if tool is None:
-        raise GrantRefused("tool", "There is no tool with this name.")
-    return tool
-
-
-def _limits(tool: Tool) -> GrantLimits:
-    limits = tool.grant_limits
-    if limits is None:
-        message = f"{tool.name} is dangerous and cannot be granted. An administrator can allow that on the tool's page."
-        raise GrantRefused("tool", message)
-    return limits
-
-
-def _expiry_time(terms: GrantTerms, limits: GrantLimits, now: datetime) -> datetime:
-    if terms.expires_at is None:
-        return now + limits.longest
-    if not now < terms.expires_at <= now + limits.longest + timedelta(minutes=1):
-        message = f"This must be in the future, and at most {limits.max_hours} h away, the limit of {terms.tool}."
-        raise GrantRefused("expires_at", message)
-    return terms.expires_at
-
-
-def _use_limit(terms: GrantTerms, limits: GrantLimits) -> int:
-    if terms.max_uses is None:
-        return limits.max_uses
-    if not 1 <= terms.max_uses <= limits.max_uses:
-        raise GrantRefused("max_uses", f"This must be 1 to {limits.max_uses}, the limit of {terms.tool}.")
-    return terms.max_uses
-
-
 def digests_in_use(tool: Tool) -> list[str]:
     """Return the digests of the tool's enabled implementations."""
     in_use = tool.implementations.filter(enabled=True, registered=True)
     return sorted(set(in_use.values_list("digest", flat=True)))
-
-
-def _check_maker(by: User, terms: GrantTerms, source_request: ApprovalRequest | None, *, administers: bool) -> None:
-    if agent_token_of(by) is not None:
-        raise NotAllowed(f"Agent tokens cannot create grants. {MAKERS_RULE}")
-    if source_request is not None and source_request.tool_version.tool.name != terms.tool:
-        raise GrantRefused("created_from", "This request is about another tool.")
-    if administers:
-        return
-    why_not = MAKERS_RULE if source_request is None else source_objection(source_request, by)
-    if why_not is not None:
-        raise NotAllowed(why_not)
-    if source_request is not None and terms.scope_ref != available_scopes(source_request).get(terms.scope):
-        raise NotAllowed(
-            "Reviewers can only create grants for the plan, session or requester of the request they approved."
-        )
 
 
 def may_create_from(request: ApprovalRequest, by: User) -> str | None:
@@ -187,15 +176,13 @@ def may_create_from(request: ApprovalRequest, by: User) -> str | None:
 
 def source_objection(request: ApprovalRequest, by: User) -> str | None:
     """Return the reason for which a reviewer may not create a grant from this request; None if they may."""
-    if request.status not in GRANTABLE_STATUSES or not any(_is_approval_of(each, by) for each in request.reviews.all()):
+    approvals = (each for each in request.reviews.all() if each.verdict == ReviewVerdict.APPROVE)
+    approvers = {each.person_id for each in approvals if each.undone_at is None}
+    if request.status not in GRANTABLE_STATUSES or by.pk not in approvers:
         return MAKERS_RULE
     if request.policy_revision.quorum > 1:
         return f"The policy requires several approvals, so this cannot be granted. {request.policy_revision.sentence}"
     return may_decide(request, by)
-
-
-def _is_approval_of(review: Review, by: User) -> bool:
-    return review.person_id == by.pk and review.verdict == ReviewVerdict.APPROVE and review.undone_at is None
 
 
 def available_scopes(request: ApprovalRequest) -> dict[str, str]:
@@ -208,32 +195,6 @@ def available_scopes(request: ApprovalRequest) -> dict[str, str]:
 def scope_mapping(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]:
     """Return these values keyed by scope."""
     return {str(Scope.PLAN): plan, str(Scope.SESSION): session, str(Scope.REQUESTER): requester}
-
-
-def _requester(terms: GrantTerms, source_request: ApprovalRequest | None) -> int | None:
-    """Return the key of the user whose calls are covered, since usernames can be reassigned. Raises GrantRefused."""
-    if terms.scope == Scope.PLAN:
-        return None
-    if terms.scope == Scope.SESSION:
-        return source_request.call.requested_by_id if source_request else None
-    found = User.objects.filter(username=terms.scope_ref).values_list("pk", flat=True).first()
-    if found is None:
-        raise GrantRefused("scope_ref", "There is no user with this name.")
-    return found
-
-
-def _check_scope(terms: GrantTerms, by: User, source_request: ApprovalRequest | None) -> None:
-    if terms.scope not in Scope.values:
-        raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
-    if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:
-        raise GrantRefused("scope_ref", "This must be a plan's id, a session, or a username.")
-    if terms.scope == Scope.REQUESTER and terms.scope_ref == by.get_username():
-        raise NotAllowed("You cannot create a grant for your own calls. Someone else must do it.")
-    if terms.scope == Scope.SESSION and (source_request is None or source_request.call.session != terms.scope_ref):
-        message = (
-            "Session names are not unique to a user. Create the grant from a request in the session (created_from)."
-        )
-        raise GrantRefused("scope", message)
 
 
 def in_force(now: datetime) -> Q:
@@ -250,10 +211,7 @@ def still_usable(now: datetime) -> Q:
 
 
 def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> QuerySet[Grant]:
-    """Return the grants the viewer may see.
-
-    All with any role, but those of private data only with the right to see it; none for agents.
-    """
+    """Return the grants the viewer may see: all with a role, of private data only with the right to see it."""
     if not can_see_all(viewer):
         return Grant.objects.none()
     grants = Grant.objects.select_related("tool__current_version", "created_by", "created_from", "revoked_by")
@@ -262,9 +220,8 @@ def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> Q
         grants = grants.filter(tool__returns_private_data=False).prefetch_related(*related)
     if tool:
         grants = grants.filter(tool__name=tool)
-    if active is None:
-        return grants
-    return grants.filter(in_force(clock.now())) if active else grants.exclude(in_force(clock.now()))
+    now = clock.now()
+    return grants if active is None else grants.filter(in_force(now)) if active else grants.exclude(in_force(now))
 
 
 def may_revoke_grant(user: User) -> bool:

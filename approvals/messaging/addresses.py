@@ -67,30 +67,19 @@ def read_address(text: str) -> Address:
         raise _address_error(ADDRESS_FORMATS)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
     if scheme in egress.DEFAULT_PORTS:
-        return _webhook(text)
+        try:
+            egress.check_url(text)
+        except egress.RequestNotSent as error:
+            raise _address_error(str(error)) from None
+        return Address(WEBHOOK, text)
     if scheme:
-        return _chat(text, scheme)
-    return _mail(text.removeprefix("mailto:"))
-
-
-def _webhook(text: str) -> Address:
-    try:
-        egress.check_url(text)
-    except egress.RequestNotSent as error:
-        raise _address_error(str(error)) from None
-    return Address(WEBHOOK, text)
-
-
-def _chat(text: str, scheme: str) -> Address:
-    text = scheme + text[len(scheme) :]
-    try:
-        senders.check_chat(text)
-    except egress.RequestNotSent as error:
-        raise _address_error(f"{error} {ADDRESS_FORMATS}") from None
-    return Address(CHAT, text)
-
-
-def _mail(text: str) -> Address:
+        text = scheme + text[len(scheme) :]
+        try:
+            senders.check_chat(text)
+        except egress.RequestNotSent as error:
+            raise _address_error(f"{error} {ADDRESS_FORMATS}") from None
+        return Address(CHAT, text)
+    text = text.removeprefix("mailto:")
     try:
         validate_email(text)
     except ValidationError:

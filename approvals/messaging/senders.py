@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from django.conf import settings
 
@@ -67,10 +67,26 @@ def check_chat(address: str) -> str:
 
 def send_chat(address: str, subject: str, body: str) -> None:
     """Post a message. Raises `catalog.core.egress.RequestNotSent`, whose message contains only scheme and host."""
-    if check_chat(address) in APPRISE_PATTERNS:
-        _send_apprise(address, subject, body)
-    else:
-        _send_ntfy(address, subject, body)
+    scheme = check_chat(address)
+    if scheme not in APPRISE_PATTERNS:
+        url, topic, who = _parse_ntfy_address(address)
+        headers = {"Content-Type": "application/json"}
+        if who:
+            basic = base64.b64encode(who.encode()).decode()
+            headers["Authorization"] = f"Basic {basic}" if ":" in who else f"Bearer {who}"
+        document = json.dumps({"topic": topic, "title": subject, "message": body}).encode()
+        egress.post_request(url, document, headers, seconds=TIMEOUT_SECONDS)
+        return
+    apprise = import_module("apprise")
+    asset = apprise.AppriseAsset(storage_mode=apprise.PersistentStoreMode.MEMORY, http_redirects=False)
+    service = apprise.Apprise.instantiate(address, asset=asset)  # `add` would accept a list of addresses
+    if service is None:
+        raise egress.RequestNotSent(f"Invalid {scheme}:// address.", again=False)
+    sender = apprise.Apprise(asset=asset)
+    sender.add(service)
+    if not sender.notify(title=subject, body=body, body_format=apprise.NotifyFormat.TEXT):
+        message = f"{scheme} did not confirm the message."  # apprise returns no details
+        raise egress.RequestNotSent(message, unsure=True)
 
 
 def _parse_ntfy_address(address: str) -> tuple[str, str, str]:
@@ -80,31 +96,6 @@ def _parse_ntfy_address(address: str) -> tuple[str, str, str]:
     who, _, host = place.rpartition("@")
     protocol = "http" if scheme == "ntfy" and host else "https"
     return f"{protocol}://{host or NTFY_CLOUD}/", topic, unquote(who)
-
-
-def _send_ntfy(address: str, subject: str, body: str) -> None:
-    url, topic, who = _parse_ntfy_address(address)
-    headers = {"Content-Type": "application/json"}
-    if who:
-        basic = base64.b64encode(who.encode()).decode()
-        headers["Authorization"] = f"Basic {basic}" if ":" in who else f"Bearer {who}"
-    message = json.dumps({"topic": topic, "title": subject, "message": body}).encode()
-    egress.post_request(url, message, headers, seconds=TIMEOUT_SECONDS)
-
-
-def _send_apprise(address: str, subject: str, body: str) -> None:
-    apprise = import_module("apprise")
-    storage = apprise.PersistentStoreMode.MEMORY
-    asset = apprise.AppriseAsset(storage_mode=storage, http_redirects=False)
-    service = apprise.Apprise.instantiate(address, asset=asset)  # `add` would accept a list of addresses
-    scheme = urlsplit(address).scheme
-    if service is None:
-        raise egress.RequestNotSent(f"Invalid {scheme}:// address.", again=False)
-    sender = apprise.Apprise(asset=asset)
-    sender.add(service)
-    if not sender.notify(title=subject, body=body, body_format=apprise.NotifyFormat.TEXT):
-        message = f"{scheme} did not confirm the message."  # apprise returns no details
-        raise egress.RequestNotSent(message, unsure=True)
 
 
 SIGNATURE_HEADER = "Toolgate-Signature"
@@ -128,10 +119,6 @@ def post_webhook(url: str, kind: str, document: Mapping[str, Any], *, identity: 
 
 def webhook_signature(seconds: str, body: bytes) -> str:
     """Return the signature of a body sent at this Unix time."""
-    return hmac.new(_key(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
-
-
-def _key() -> bytes:
-    """Return the configured key; without one, a key that no receiver knows, so that nobody can forge signatures."""
-    own = settings.TOOLGATE_WEBHOOK_KEY.encode()
-    return own or hmac.digest(settings.SECRET_KEY.encode(), b"toolgate webhooks", hashlib.sha256)
+    key = settings.TOOLGATE_WEBHOOK_KEY.encode()
+    key = key or hmac.digest(settings.SECRET_KEY.encode(), b"toolgate webhooks", hashlib.sha256)
+    return hmac.new(key, f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()

@@ -9,7 +9,6 @@ missing one. Webhooks carry an idempotency key and are retried in that case too.
 import logging
 import smtplib
 import threading
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -20,7 +19,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from approvals.messaging import senders
-from approvals.messaging.addresses import CHAT, MAIL, WEBHOOK, Address, decrypt_address
+from approvals.messaging.addresses import CHAT, WEBHOOK, decrypt_address
 from approvals.models import Delivery
 from approvals.notifications.messages import Notice, build_notice
 from approvals.notifications.outbox import is_still_due
@@ -88,8 +87,8 @@ def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
 
 def _send(key: int) -> bool:
     """Claim one delivery and send it; return False if another process has claimed it."""
-    mine = Delivery.objects.filter(pk=key)
-    if not try_move(mine.filter(due_at__lte=clock.now(), status=Status.DUE), to=Status.SENDING, due_at=_lease()):
+    mine, now = Delivery.objects.filter(pk=key), clock.now()
+    if not try_move(mine.filter(due_at__lte=now, status=Status.DUE), to=Status.SENDING, due_at=now + LOST_AFTER):
         return False
     related = ("request__call__version", "request__call__requested_by", "request__call__token")
     of_call = ("call__version", "call__requested_by", "call__token")
@@ -98,7 +97,14 @@ def _send(key: int) -> bool:
         try_move(mine, to=Status.DROPPED, last_error="Answered before the notification was due.")
         return True
     try:
-        SENDERS[delivery.channel](decrypt_address(delivery.channel, delivery.address), build_notice(delivery), delivery)
+        address, notice = decrypt_address(delivery.channel, delivery.address).text, build_notice(delivery)
+        if delivery.channel == WEBHOOK:
+            identity = f"{delivery.event_key}:{delivery.address_key[:16]}"
+            senders.post_webhook(address, "notification", notice.document(), identity=identity)
+        elif delivery.channel == CHAT:
+            senders.send_chat(address, notice.subject, notice.body)
+        else:
+            _send_mail(address, notice)
     except RequestNotSent as error:
         _handle_not_sent(delivery, error)
     except InvalidToken:
@@ -109,10 +115,6 @@ def _send(key: int) -> bool:
     else:
         try_move(mine, to=Status.SENT, sent_at=clock.now(), attempts=delivery.attempts + 1, last_error="")
     return True
-
-
-def _lease() -> datetime:
-    return clock.now() + LOST_AFTER
 
 
 def _handle_not_sent(delivery: Delivery, not_sent: RequestNotSent) -> None:
@@ -134,11 +136,11 @@ def _schedule_retry(delivery: Delivery, error: str, *, again: bool) -> None:
         try_move(mine, to=Status.FAILED, **noted)
 
 
-def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
+def _send_mail(to: str, notice: Notice) -> None:
     """Send a mail. Raises RequestNotSent, with `unsure` if the server may have accepted it."""
     headers = {"Auto-Submitted": "auto-generated", "X-Toolgate-Event": notice.kind}
     connection = get_connection()
-    mail = EmailMessage(notice.subject, notice.body, to=[address.text], headers=headers, connection=connection)
+    mail = EmailMessage(notice.subject, notice.body, to=[to], headers=headers, connection=connection)
     try:
         connection.open()
     except OSError as error:
@@ -146,36 +148,18 @@ def _mail(address: Address, notice: Notice, delivery: Delivery) -> None:
     try:
         mail.send()
     except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused) as error:
-        code = _smtp_code(error)
-        raise RequestNotSent(
-            f"The mail server refused the message: {code}.", again=code < PERMANENT_FAILURE_CODE
-        ) from None
+        if isinstance(error, smtplib.SMTPSenderRefused):
+            code = error.smtp_code
+        else:
+            code = max(code for code, _ in error.recipients.values())
+        is_permanent = code >= PERMANENT_FAILURE_CODE
+        raise RequestNotSent(f"The mail server refused the message: {code}.", again=not is_permanent) from None
     except OSError as error:
-        raise RequestNotSent(
-            f"The mail server did not confirm the message: {type(error).__name__}.", unsure=True
-        ) from None
+        message = f"The mail server did not confirm the message: {type(error).__name__}."
+        raise RequestNotSent(message, unsure=True) from None
     finally:
         with suppress(OSError):
             connection.close()
-
-
-def _smtp_code(error: smtplib.SMTPSenderRefused | smtplib.SMTPRecipientsRefused) -> int:
-    """Return the status code with which the server refused the sender or the recipient."""
-    if isinstance(error, smtplib.SMTPSenderRefused):
-        return error.smtp_code
-    return max(code for code, _ in error.recipients.values())
-
-
-def _webhook(address: Address, notice: Notice, delivery: Delivery) -> None:
-    identity = f"{delivery.event_key}:{delivery.address_key[:16]}"
-    senders.post_webhook(address.text, "notification", notice.document(), identity=identity)
-
-
-def _chat(address: Address, notice: Notice, delivery: Delivery) -> None:
-    senders.send_chat(address.text, notice.subject, notice.body)
-
-
-SENDERS: Mapping[str, Callable[[Address, Notice, Delivery], None]] = {MAIL: _mail, WEBHOOK: _webhook, CHAT: _chat}
 
 
 class DeliveryThread:

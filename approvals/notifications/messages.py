@@ -8,10 +8,9 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from approvals.models import ApprovalRequest, Delivery
+from approvals.models import Delivery
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
-from catalog.models import Call
 from catalog.text.safety import split_hidden
 
 MAX_NAME_LENGTH = 80
@@ -93,36 +92,23 @@ def build_notice(delivery: Delivery) -> Notice:
     call = request.call if request is not None else delivery.call
     if call is None:
         raise LookupError("The delivery has neither a request nor a call.")
-    facts = {
-        "Tool": one_line(call.tool_name),
-        "Level": call.version.safety_level,
-        "Asked for by": _requester_name(call),
-    }
+    requester = one_line(user_display_name(call.requested_by)) if call.requested_by else "Toolgate"
+    if call.token is not None:
+        requester = _("%(token)s, for %(person)s") % {"token": one_line(call.token.name), "person": requester}
+    facts = {"Tool": one_line(call.tool_name), "Level": call.version.safety_level, "Asked for by": requester}
     if call.plan_ref:
         facts["Plan"] = call.plan_ref
     path = f"/plans/{call.plan_ref}/"
     if request is not None:
-        facts |= {"Request": request.public_id, **_status_facts(request)}
+        facts |= {"Request": request.public_id, "Status": request.get_status_display()}
+        if request.status == "pending":
+            facts["Expires"] = format_utc(request.expires_at)
+        review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
+        if request.decided_at is not None and review is not None:
+            facts |= {"Answer": review.get_verdict_display(), "Answered by": one_line(user_display_name(review.person))}
         path = f"/approvals/?item={request.public_id}"
     subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'tool': one_line(call.tool_name)}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}{path}")
-
-
-def _requester_name(call: Call) -> str:
-    person = one_line(user_display_name(call.requested_by)) if call.requested_by else "Toolgate"
-    if call.token is None:
-        return person
-    return _("%(token)s, for %(person)s") % {"token": one_line(call.token.name), "person": person}
-
-
-def _status_facts(request: ApprovalRequest) -> dict[str, str]:
-    facts = {"Status": request.get_status_display()}
-    if request.status == "pending":
-        facts["Expires"] = format_utc(request.expires_at)
-    review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
-    if request.decided_at is not None and review is not None:
-        facts |= {"Answer": review.get_verdict_display(), "Answered by": one_line(user_display_name(review.person))}
-    return facts
 
 
 def one_line(text: str) -> str:

@@ -5,7 +5,7 @@ Nothing that was rolled back is sent, and each address gets an event only once.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -22,7 +22,6 @@ from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import log_unexpected, try_move
 from catalog.errors import ParameterError
-from catalog.models import Call
 from catalog.signals import Fact
 from catalog.states import CallStatus
 
@@ -54,41 +53,26 @@ class NotificationEvent:
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Add the deliveries for a fact to the outbox."""
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
-        _cancel_undone(str(fact.data.get("approval")))
+        kinds = ("approval.decided", CHANGES_REQUESTED_KIND)
+        waiting = Delivery.objects.filter(request__public_id=str(fact.data.get("approval")), kind__in=kinds)
+        try_move(waiting, to=Delivery.Status.DROPPED)
     if (fact.kind not in REQUEST_KINDS and fact.kind != OUTCOME_UNKNOWN_KIND) or fact.call is None:
         return
-    request = _request_of(fact.call, in_hand=fact.kind in KINDS_WITH_LOADED_REQUEST)
+    if fact.kind in KINDS_WITH_LOADED_REQUEST:
+        request = getattr(fact.call, "approval", None)
+    else:
+        requests = ApprovalRequest.objects.filter(call=fact.call)
+        request = requests.select_related("policy_revision__policy").first()
     if request is None and fact.kind in REQUEST_KINDS:
         return
-    event = _event(fact, request)
-    people = list(_recipients(event).select_related("notification_choice").distinct())
-    rows = [*_deliveries_to_people(event, people), *_deliveries_to_addresses(event)]
-    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
-
-
-def _request_of(call: Call, *, in_hand: bool) -> ApprovalRequest | None:
-    """Return the call's request from the database, or with `in_hand` the loaded one."""
-    if in_hand:
-        return getattr(call, "approval", None)
-    return ApprovalRequest.objects.filter(call=call).select_related("policy_revision__policy").first()
-
-
-def _event(fact: Fact, request: ApprovalRequest | None) -> NotificationEvent:
     now = clock.now()
-    kind, due_at, about = fact.kind, now, request.public_id if request else str(fact.call and fact.call.public_id)
+    kind, due_at, about = fact.kind, now, request.public_id if request else fact.call.public_id
     if kind == "approval.decided" and request is not None:
         due_at = request.effective_at or now  # the decision can be undone until then
         kind = CHANGES_REQUESTED_KIND if fact.data.get("verdict") == "request_changes" else kind
     which = "" if kind == "approval.opened" else str(fact.data.get("number") or format_utc(now))
-    return NotificationEvent(kind, f"{kind}:{about}:{which}", request, fact, due_at)
-
-
-def _cancel_undone(public_id: str) -> None:
-    """Drop the unsent notifications of a decision that was undone."""
-    waiting = Delivery.objects.filter(
-        request__public_id=public_id, kind__in=("approval.decided", CHANGES_REQUESTED_KIND)
-    )
-    try_move(waiting, to=Delivery.Status.DROPPED)
+    event = NotificationEvent(kind, f"{kind}:{about}:{which}", request, fact, due_at)
+    Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
 
 
 def _recipients(event: NotificationEvent) -> "QuerySet[User]":
@@ -111,33 +95,28 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
     return users.filter(involved)
 
 
-def _deliveries_to_people(event: NotificationEvent, people: Iterable[User]) -> Iterator[Delivery]:
-    for person in people:
+def _deliveries(event: NotificationEvent) -> Iterator[Delivery]:
+    """Yield the deliveries of an event.
+
+    Open requests and unknown outcomes are also delivered to the addresses of the policy and the installation.
+    """
+    for person in _recipients(event).select_related("notification_choice").distinct():
         choice = getattr(person, "notification_choice", None) or NotificationChoice(person=person)
         due_at = after_quiet_hours(choice, event.due_at)
-        for address in addresses_of(choice):
-            yield _delivery(event, address, due_at, person)
-
-
-def _deliveries_to_addresses(event: NotificationEvent) -> Iterator[Delivery]:
-    """Yield deliveries to addresses of the policy and the installation: open requests and unknown outcomes."""
-    if event.kind not in REVIEWER_KINDS and event.kind != OUTCOME_UNKNOWN_KIND:
-        return
-    of_policy = event.request.policy_revision.notify if event.request is not None else []
-    found = (*_readable_addresses(of_policy), *_readable_addresses(settings.TOOLGATE_NOTIFY_URLS))
-    for address in {each.key: each for each in found}.values():
-        yield _delivery(event, address, event.due_at, None)
+        yield from (_delivery(event, address, due_at, person) for address in addresses_of(choice))
+    if event.kind in REVIEWER_KINDS or event.kind == OUTCOME_UNKNOWN_KIND:
+        of_policy = event.request.policy_revision.notify if event.request is not None else []
+        found = (*_readable_addresses(of_policy), *_readable_addresses(settings.TOOLGATE_NOTIFY_URLS))
+        for address in {each.key: each for each in found}.values():
+            yield _delivery(event, address, event.due_at, None)
 
 
 def _readable_addresses(stored: Iterable[Any]) -> Iterator[Address]:
     """Yield the usable addresses. Others are skipped, so that a lost key or a malformed address blocks no call."""
     for each in stored:
         try:
-            yield (
-                decrypt_address(each["channel"], each["ciphertext"])
-                if isinstance(each, dict)
-                else read_address(str(each))
-            )
+            is_kept = isinstance(each, dict)
+            yield decrypt_address(each["channel"], each["ciphertext"]) if is_kept else read_address(str(each))
         except ParameterError:
             continue
         except Exception as error:  # noqa: BLE001 - a lost key may cost a notification, never a call
@@ -174,14 +153,11 @@ def after_quiet_hours(choice: NotificationChoice, moment: datetime) -> datetime:
     if begin is None or end is None or begin == end:
         return moment
     local = moment.astimezone(ZoneInfo(choice.time_zone))
-    if not _is_between(local.time(), begin, end):
+    now = local.time()
+    if not (begin <= now < end if begin < end else now >= begin or now < end):
         return moment
     day = local.date() + timedelta(days=1 if local.time() >= end else 0)
     return datetime.combine(day, end, tzinfo=local.tzinfo).astimezone(moment.tzinfo)
-
-
-def _is_between(now: time, begin: time, end: time) -> bool:
-    return begin <= now < end if begin < end else now >= begin or now < end
 
 
 def is_still_due(delivery: Delivery) -> bool:

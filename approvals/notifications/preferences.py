@@ -65,7 +65,12 @@ def _saving_choice(person: User) -> Iterator[NotificationChoice]:
         before = _channels_in_use(choice)
         yield choice
         choice.save()
-        _record_channel_change(person, before, _channels_in_use(choice))
+        after = _channels_in_use(choice)
+        if before != after:  # recorded without the addresses
+            added = sorted(after[key] for key in after.keys() - before.keys())
+            removed = sorted(before[key] for key in before.keys() - after.keys())
+            username = person.get_username()
+            record_fact("notifications.changed", by=person, notifications=username, added=added, removed=removed)
 
 
 @retry_on_deadlock
@@ -79,7 +84,14 @@ def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str])
             choice.by_mail = bool(form.get("by_mail"))
         choice.quiet_from, choice.quiet_until = _hours(form)
         choice.time_zone = _zone(str(form.get("time_zone", "")).strip() or "UTC")
-        choice.addresses = _addresses_from_form(choice, str(form.get("address", "")).strip(), removed)
+        text = str(form.get("address", "")).strip()
+        kept = [each for number, each in enumerate(choice.addresses) if str(number) not in removed]
+        if text:
+            kept.append(read_address(text).kept())
+        if len(kept) > MAX_ADDRESSES:
+            message = f"You can have at most {MAX_ADDRESSES} addresses. Remove one first."
+            raise field_error("address", "invalid", message)
+        choice.addresses = kept
 
 
 def choice_for(person: User) -> NotificationChoice:
@@ -104,7 +116,14 @@ def set_choice(person: User, changes: Mapping[str, Any]) -> NotificationChoice:
             choice.quiet_from, choice.quiet_until = _hours(hours)
         choice.time_zone = _zone(changes.get("time_zone", choice.time_zone))
         if "addresses" in changes:
-            choice.addresses = _addresses_for_labels(choice, changes["addresses"])
+            known = addresses_by_label(choice)
+            found: dict[str, dict[str, str]] = {}
+            for number, text in enumerate(dict.fromkeys(changes["addresses"])):
+                try:
+                    found[text] = known.get(text) or read_address(text).kept()
+                except ParameterError as error:
+                    raise field_error(f"addresses.{number}", "invalid", error.message) from None
+            choice.addresses = list(found.values())
     return choice
 
 
@@ -114,32 +133,12 @@ def _format_time(moment: time | None) -> str:
 
 def addresses_by_label(choice: NotificationChoice) -> dict[str, dict[str, str]]:
     """Return a user's addresses by label: the displayed text, followed by a hash for addresses with secrets."""
-    return {_address_label(each): each for each in choice.addresses}
-
-
-def _address_label(kept: Mapping[str, str]) -> str:
-    mark = "" if kept["channel"] == MAIL else hashlib.sha256(kept["ciphertext"].encode()).hexdigest()[:MARK_LENGTH]
-    return f"{kept['shown']}{mark}"
-
-
-def _addresses_for_labels(choice: NotificationChoice, texts: Sequence[str]) -> list[dict[str, str]]:
-    known = addresses_by_label(choice)
-    found: dict[str, dict[str, str]] = {}
-    for number, text in enumerate(dict.fromkeys(texts)):
-        try:
-            found[text] = known.get(text) or read_address(text).kept()
-        except ParameterError as error:
-            raise field_error(f"addresses.{number}", "invalid", error.message) from None
-    return list(found.values())
-
-
-def _addresses_from_form(choice: NotificationChoice, text: str, removed: Sequence[str]) -> list[dict[str, str]]:
-    kept = [each for number, each in enumerate(choice.addresses) if str(number) not in removed]
-    if text:
-        kept.append(read_address(text).kept())
-    if len(kept) > MAX_ADDRESSES:
-        raise field_error("address", "invalid", f"You can have at most {MAX_ADDRESSES} addresses. Remove one first.")
-    return kept
+    found = {}
+    for each in choice.addresses:
+        is_mail, ciphertext = each["channel"] == MAIL, each["ciphertext"].encode()
+        mark = "" if is_mail else hashlib.sha256(ciphertext).hexdigest()[:MARK_LENGTH]
+        found[f"{each['shown']}{mark}"] = each
+    return found
 
 
 def _channels_in_use(choice: NotificationChoice) -> dict[str, str]:
@@ -148,30 +147,18 @@ def _channels_in_use(choice: NotificationChoice) -> dict[str, str]:
     return account | {each["ciphertext"]: each["channel"] for each in choice.addresses}
 
 
-def _record_channel_change(person: User, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Record in the audit log which channels a user added and removed, without the addresses."""
-    if before == after:
-        return
-    added = sorted(after[key] for key in after.keys() - before.keys())
-    removed = sorted(before[key] for key in before.keys() - after.keys())
-    username = person.get_username()
-    record_fact("notifications.changed", by=person, notifications=username, added=added, removed=removed)
-
-
 def _hours(form: Mapping[str, Any]) -> tuple[time | None, time | None]:
-    begin, end = (_hour(str(form.get(name, "")).strip(), name) for name in ("quiet_from", "quiet_until"))
+    hours: list[time | None] = []
+    for name in ("quiet_from", "quiet_until"):
+        text = str(form.get(name, "")).strip()
+        try:
+            hours.append(time.fromisoformat(text).replace(tzinfo=None, second=0, microsecond=0) if text else None)
+        except ValueError:
+            raise field_error(name, "invalid", "Enter a time such as 22:00.") from None
+    begin, end = hours
     if (begin is None) != (end is None):
         raise field_error("quiet_from", "invalid", "Enter both the start and the end of the quiet hours, or neither.")
     return begin, end
-
-
-def _hour(text: str, name: str) -> time | None:
-    if not text:
-        return None
-    try:
-        return time.fromisoformat(text).replace(tzinfo=None, second=0, microsecond=0)
-    except ValueError:
-        raise field_error(name, "invalid", "Enter a time such as 22:00.") from None
 
 
 def _zone(text: str) -> str:

@@ -4,10 +4,11 @@ Each call is evaluated by the current rules without and with the change, at the 
 """
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -28,7 +29,6 @@ from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import stored_arguments, validator_of
 from catalog.dispatch.pipeline import CallFacts, Hold
-from catalog.dispatch.pipeline import GateDecision as Gated
 from catalog.models import Call, CallRequester, ToolVersion
 from catalog.schemas import Validator
 
@@ -43,15 +43,8 @@ EFFECT_WORDS = {
     "deny": gettext_noop("Is refused"),
 }
 REPLAYED_COLUMNS = (
-    "pk",
-    "public_id",
-    "tool_name",
-    "version_id",
-    "arguments",
-    "defaults",
-    "requested_by_id",
-    "plan_ref",
-    "created_at",
+    *("pk", "public_id", "tool_name", "version_id", "arguments", "defaults"),
+    *("requested_by_id", "plan_ref", "created_at"),
 )
 
 
@@ -131,7 +124,9 @@ def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebook
     current, policy = revisions_in_force(), revision.policy
     others = [each for each in current if each.policy_id != policy.pk]
     is_in_force = revision.pk in {each.pk for each in current}
-    with_it = sorted([*others, *([revision] if enabled else [])], key=_order_key)
+    with_it = [*others, *([revision] if enabled else [])]
+    # A draft comes after policies with the same order number.
+    with_it.sort(key=lambda each: (each.policy.order, each.policy.pk is None, each.policy.pk or 0))
     people = requesters_named([*current, revision])
     return Rulebooks(
         before=build_rulebook(others if is_in_force else current, people),
@@ -151,16 +146,42 @@ def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
     found, ends = BackTest(), monotonic() + MAX_SECONDS
     since = clock.now() - timedelta(days=min(days, MAX_DAYS))
     for rows in _chunks(since, before):
-        _replay(found, rulebooks, rows)
+        tools = _versions({row["version_id"] for row in rows})
+        calls = [row["pk"] for row in rows]
+        reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
+        verdicts_given = dict(reviews.values_list("request__call_id", "verdict"))
+        requesters = defaultdict[int, set[int]](set)  # recorded for calls that were held
+        for call, person in CallRequester.objects.filter(call__in=calls).values_list("call_id", "user_id"):
+            requesters[call].add(person)
+        for row in rows:
+            version, at = tools[row["version_id"]], row["created_at"]
+            prepared = stored_arguments(version.validator, json.loads(row["arguments"]), row["defaults"])
+            facts = CallFacts(
+                tool_name=row["tool_name"],
+                arguments=prepared.passed,
+                requested_by=row["requested_by_id"],
+                plan_ref=row["plan_ref"],
+                prepared=prepared,
+                find_requesters=partial(requesters.__getitem__, row["pk"]),
+                **version.facts,
+            )
+            old, new = rulebooks.before.verdict(facts, at), rulebooks.after.verdict(facts, at)
+            effects, review = (effect_of(old), effect_of(new)), verdicts_given.get(row["pk"], "")
+            found.calls += 1
+            found.matched += rulebooks.changed.applies(facts, at)
+            found.counts[effects[1]] += 1
+            found.rejected += effects[1] == "allow" and review == ReviewVerdict.REJECT
+            if isinstance(old, Hold) and isinstance(new, Hold):
+                found.other_people += old.terms.stages != new.terms.stages
+            if effects[0] != effects[1]:
+                found.changes += 1
+                if len(found.changed) < MAX_CHANGED:
+                    change = ChangedCall(row["public_id"], row["tool_name"], *effects, review, row["plan_ref"])
+                    found.changed.append(change)
         if found.calls >= MAX_CALLS or monotonic() > ends:
             found.next = rows[-1]["public_id"]
             break
     return found
-
-
-def _order_key(revision: PolicyRevision) -> tuple[int, bool, int]:
-    """Return the sort key of a revision; a draft comes after policies with the same order number."""
-    return revision.policy.order, revision.policy.pk is None, revision.policy.pk or 0
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
@@ -177,45 +198,6 @@ def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
         last = rows[-1]["pk"]
 
 
-def _replay(found: BackTest, rulebooks: Rulebooks, rows: Sequence[dict[str, Any]]) -> None:
-    tools = _versions({row["version_id"] for row in rows})
-    reviews = _reviews_by_call([row["pk"] for row in rows])
-    requesters = _requesters_by_call([row["pk"] for row in rows])
-    for row in rows:
-        facts = _facts(row, tools[row["version_id"]], requesters.get(row["pk"], ()))
-        verdicts = [book.verdict(facts, row["created_at"]) for book in (rulebooks.before, rulebooks.after)]
-        before, after = map(effect_of, verdicts)
-        review = reviews.get(row["pk"], "")
-        found.calls += 1
-        found.matched += rulebooks.changed.applies(facts, row["created_at"])
-        found.counts[after] += 1
-        found.rejected += after == "allow" and review == ReviewVerdict.REJECT
-        found.other_people += _asks_other_people(*verdicts)
-        if before != after:
-            found.changes += 1
-            if len(found.changed) < MAX_CHANGED:
-                found.changed.append(
-                    ChangedCall(row["public_id"], row["tool_name"], before, after, review, row["plan_ref"])
-                )
-
-
-def _asks_other_people(before: Gated, after: Gated) -> bool:
-    return isinstance(before, Hold) and isinstance(after, Hold) and before.terms.stages != after.terms.stages
-
-
-def _facts(row: Mapping[str, Any], version: ReplayedVersion, requesters: Collection[int]) -> CallFacts:
-    prepared = stored_arguments(version.validator, json.loads(row["arguments"]), row["defaults"])
-    return CallFacts(
-        tool_name=row["tool_name"],
-        arguments=prepared.passed,
-        requested_by=row["requested_by_id"],
-        plan_ref=row["plan_ref"],
-        prepared=prepared,
-        find_requesters=lambda: requesters,
-        **version.facts,
-    )
-
-
 def _versions(versions: set[int]) -> dict[int, ReplayedVersion]:
     rows = ToolVersion.objects.filter(pk__in=versions).select_related("tool__source")
     rows = rows.defer(*(f"tool__source__{name}" for name in ("document", "secrets", "tool_settings")))
@@ -230,17 +212,3 @@ def _versions(versions: set[int]) -> dict[int, ReplayedVersion]:
         )
         for row in rows.prefetch_related("tool__categories")
     }
-
-
-def _requesters_by_call(calls: Sequence[int]) -> dict[int, set[int]]:
-    """Return the keys of the recorded requesters, by call: those of calls that were held."""
-    found: dict[int, set[int]] = {}
-    for call, person in CallRequester.objects.filter(call__in=calls).values_list("call_id", "user_id"):
-        found.setdefault(call, set()).add(person)
-    return found
-
-
-def _reviews_by_call(calls: Sequence[int]) -> dict[int, str]:
-    """Return the verdict of the last review that counts, by call."""
-    reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
-    return dict(reviews.values_list("request__call_id", "verdict"))

@@ -23,6 +23,12 @@ from catalog.schemas.defaults import SchemaDefaults
 WILDCARDS = str.maketrans("", "", "*?")
 MATCHING_MISSING = frozenset({"missing", "exists", "not_equals", "not_in"})
 """Operators for which a missing argument is considered: it satisfies them, or they are about it."""
+NO_SUCH_TOOL = {
+    "tool": "This matches no tool at present.",
+    "category": "No tool is in this category at present.",
+    "source": "No tool comes from this source at present.",
+    "safety_level": "No tool has this safety level at present.",
+}
 MAX_SCHEMAS = 100
 """Maximum number of tools whose schemas are checked for argument names."""
 
@@ -40,14 +46,30 @@ class _ToolRow:
 
 def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
     """Return warnings about valid terms, by field."""
-    return dict(
-        [
-            *(_warnings_of_ends(columns["conditions"]) if columns["effect"] == PolicyRevision.Effect.ALLOW else ()),
-            *_warnings_of_tools(columns),
-            *_warnings_of_people(columns),
-            *(_warnings_of_stages(columns) if columns["effect"] == PolicyRevision.Effect.HOLD else ()),
-        ]
-    )
+    warnings: dict[str, str] = {}
+    effect, requester = columns["effect"], columns["requester"]
+    if effect == PolicyRevision.Effect.ALLOW:
+        ends = ((f"row-{number}", open_end(row)) for number, row in enumerate(columns["conditions"]))
+        warnings |= {field: warning for field, warning in ends if warning}
+    warnings |= _warnings_of_tools(columns)
+    active = User.objects.filter(is_active=True)
+    if requester.startswith(GROUP):
+        if not active.filter(groups__name=requester.removeprefix(GROUP)).exists():
+            warnings["requester"] = "This group has no active members at present."
+    elif requester and not active.filter(username=requester).exists():
+        warnings["requester"] = "This account is disabled."
+    for number, stage in enumerate(columns["stages"] if effect == PolicyRevision.Effect.HOLD else ()):
+        group = stage["group"]
+        # Administrators and superusers count as reviewers too.
+        counted = Q(groups__in=Group.objects.filter(name__in={group, *([ADMINISTRATOR] if group == REVIEWER else [])}))
+        if group in (REVIEWER, ADMINISTRATOR):
+            counted |= Q(is_superuser=True)
+        count = active.filter(counted).distinct().count()
+        if count < stage["count"]:
+            has = f"has only {count} member{'' if count == 1 else 's'}" if count else "has no members"
+            warning = f"{group} {has} at present: such a call would wait until it expires."
+            warnings[f"stage-{number}"] = warning
+    return warnings
 
 
 def matched_levels(columns: Mapping[str, Any]) -> set[str]:
@@ -68,8 +90,14 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     tools = _tools()
     alone = {name: [tool for tool in tools if fits(tool)] for name, fits in _tool_filters(columns).items()}
     for name, fitting in alone.items():
-        if not fitting:
-            yield name, _no_tool_warning(name, columns[name], tools)
+        if fitting:
+            continue
+        suggestion = ""
+        if name == "tool":
+            suggestion = suggest_name(columns[name].translate(WILDCARDS), [tool.name for tool in tools])
+        elif name == "category":
+            suggestion = suggest_name(columns[name], list(Category.objects.values_list("name", flat=True)))
+        yield name, f"{NO_SUCH_TOOL[name]}{suggestion}"
     together = [tool for tool in tools if all(tool in fitting for fitting in alone.values())]
     if not together and all(alone.values()):
         first = next(iter(alone), "tool")
@@ -97,19 +125,6 @@ def _tool_filters(columns: Mapping[str, Any]) -> dict[str, Callable[[_ToolRow], 
     return {name: test for name, test in tests.items() if columns[name]}
 
 
-def _no_tool_warning(field: str, value: str, tools: Sequence[_ToolRow]) -> str:
-    if field == "tool":
-        return (
-            f"This matches no tool at present.{suggest_name(value.translate(WILDCARDS), [tool.name for tool in tools])}"
-        )
-    if field == "category":
-        known = list(Category.objects.values_list("name", flat=True))
-        return f"No tool is in this category at present.{suggest_name(value, known)}"
-    if field == "source":
-        return "No tool comes from this source at present."
-    return "No tool has this safety level at present."
-
-
 def _warnings_of_rows(columns: Mapping[str, Any], tools: Sequence[_ToolRow]) -> Iterator[tuple[str, str]]:
     if not columns["conditions"]:
         return
@@ -123,50 +138,10 @@ def _warnings_of_rows(columns: Mapping[str, Any], tools: Sequence[_ToolRow]) -> 
         if name not in names:
             yield f"row-{number}", f"No matching tool has an argument {name}.{suggest_name(name, list(names))}"
         elif columns["effect"] != PolicyRevision.Effect.ALLOW and row["operator"] not in MATCHING_MISSING:
-            tool = next((tool for tool, schema in sorted(schemas.items()) if _may_be_missing(name, schema)), "")
-            if tool:
-                yield (
-                    f"row-{number}",
-                    f"{tool} can be called without {name}, and no default is known. This row does not match such calls:"
-                    f" add a policy with “{name} missing” if they should be treated alike.",
-                )
-
-
-def _may_be_missing(name: str, schema: dict[str, Any]) -> bool:
-    """Return whether an argument is optional, and has no default in the schema."""
-    if name not in schema["properties"] or name in schema.get("required", ()):
-        return False
-    return (name,) in SchemaDefaults(schema).missing({}).undecided
-
-
-def _warnings_of_ends(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    for number, row in enumerate(rows):
-        warning = open_end(row)
-        if warning:
-            yield f"row-{number}", warning
-
-
-def _warnings_of_people(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    requester = columns["requester"]
-    if requester.startswith(GROUP):
-        if not User.objects.filter(groups__name=requester.removeprefix(GROUP), is_active=True).exists():
-            yield "requester", "This group has no active members at present."
-    elif requester and not User.objects.filter(username=requester, is_active=True).exists():
-        yield "requester", "This account is disabled."
-
-
-def _warnings_of_stages(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for number, stage in enumerate(columns["stages"]):
-        count = _people_in(stage["group"])
-        if count < stage["count"]:
-            has = f"has only {count} member{'' if count == 1 else 's'}" if count else "has no members"
-            yield f"stage-{number}", f"{stage['group']} {has} at present: such a call would wait until it expires."
-
-
-def _people_in(group: str) -> int:
-    """Return the number of active users who count for a group; administrators and superusers count as reviewers too."""
-    groups = Group.objects.filter(name__in=[group, ADMINISTRATOR] if group == REVIEWER else [group])
-    counted = Q(groups__in=groups)
-    if group in (REVIEWER, ADMINISTRATOR):
-        counted |= Q(is_superuser=True)
-    return User.objects.filter(counted, is_active=True).distinct().count()
+            for tool, schema in sorted(schemas.items()):
+                is_optional = name in schema["properties"] and name not in schema.get("required", ())
+                if is_optional and (name,) in SchemaDefaults(schema).missing({}).undecided:
+                    why = f"{tool} can be called without {name}, and no default is known."
+                    remedy = f"add a policy with “{name} missing” if they should be treated alike."
+                    yield f"row-{number}", f"{why} This row does not match such calls: {remedy}"
+                    break

@@ -391,29 +391,27 @@ def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset(
     try:
         return Clause(rule_from_revision(revision), compile_match(revision, people))
     except (ValueError, LookupError, TypeError):
-        return _unreadable_clause(revision)
-
-
-def _unreadable_clause(revision: PolicyRevision) -> Clause:
-    names: dict[str, Any] = {name: getattr(revision, name) for name in ("tool", "category", "safety_level", "source")}
-    match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_conditions([]))
-    message = f"The policy “{revision.policy.name}” is invalid. An administrator must fix it."
-    rule = Rule(
-        revision_id=revision.pk,
-        policy=revision.policy.name,
-        number=revision.number,
-        safety_level=revision.safety_level,
-        effect=Effect.DENY,
-        sentence=message,
-        stages=(),
-        expires_seconds=0,
-        allow_self_review=False,
-        editor_may_approve=False,
-        reason_required=False,
-        min_role_age_seconds=0,
-        message=message,
-    )
-    return Clause(rule, match)
+        names: dict[str, Any] = {
+            name: getattr(revision, name) for name in ("tool", "category", "safety_level", "source")
+        }
+        match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_conditions([]))
+        message = f"The policy “{revision.policy.name}” is invalid. An administrator must fix it."
+        rule = Rule(
+            revision_id=revision.pk,
+            policy=revision.policy.name,
+            number=revision.number,
+            safety_level=revision.safety_level,
+            effect=Effect.DENY,
+            sentence=message,
+            stages=(),
+            expires_seconds=0,
+            allow_self_review=False,
+            editor_may_approve=False,
+            reason_required=False,
+            min_role_age_seconds=0,
+            message=message,
+        )
+        return Clause(rule, match)
 
 
 def requesters_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:

@@ -91,7 +91,21 @@ def change_policy(policy: Policy, document: Mapping[str, Any], *, by: User) -> P
         before = row.revision
         if before is None or document.get("revision") not in (None, before.number):
             raise Conflict("Someone else has changed this policy. Reload it and try again.")
-        changes = [*_apply_attributes(row, document), *_revise(row, before, document, by)]
+        changes = []
+        attributes = {name: document[name] for name in ("name", "order", "enabled") if name in document}
+        if "name" in attributes:
+            attributes["name"] = check_name(attributes["name"])
+        for name, value in attributes.items():
+            old = getattr(row, name)
+            if old != value:
+                setattr(row, name, value)
+                switched = "switched on" if value else "switched off"
+                changes.append(switched if name == "enabled" else f"{name} {old} → {value}")
+        columns = term_columns(document, before)
+        if differences := term_differences(before, columns):
+            number = before.number + 1
+            row.revision = PolicyRevision.objects.create(policy=row, number=number, created_by=by, **columns)
+            changes += differences
         if changes:
             _save(row)
             _record_policy_change("policy.changed", row, by, changes=changes)
@@ -105,11 +119,13 @@ def move_policy(policy: Policy, *, up: bool, by: User) -> bool:
     with _changing_policies(by):
         _lock_policy(policy)
         rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
-        place = next(number for number, row in enumerate(rows) if row.pk == policy.pk)
+        place = [row.pk for row in rows].index(policy.pk)
         other = place - 1 if up else place + 1
         if not 0 <= other < len(rows):
             return False
-        orders = _distinct_orders([row.order for row in rows])
+        orders = [row.order for row in rows]
+        if len(set(orders)) < len(orders):
+            orders = [STEP * (place + 1) for place in range(len(orders))]
         rows[place], rows[other] = rows[other], rows[place]
         for row, order in zip(rows, orders, strict=True):
             if row.order != order:
@@ -171,11 +187,6 @@ def _record_policy_change(kind: str, policy: Policy, by: User, **more: Any) -> N
     record_fact(kind, by=by, policy=policy.public_id, name=policy.name, revision=number, **more)
 
 
-def _distinct_orders(orders: list[int]) -> list[int]:
-    """Return distinct orders in the same sequence: unchanged if they are distinct already."""
-    return orders if len(set(orders)) == len(orders) else [STEP * (place + 1) for place in range(len(orders))]
-
-
 def _reorder(policy: Policy, order: int, by: User) -> None:
     change = f"order {policy.order} → {order}"
     policy.order = order
@@ -183,44 +194,22 @@ def _reorder(policy: Policy, order: int, by: User) -> None:
     record_fact("policy.changed", by=by, policy=policy.public_id, name=policy.name, changes=[change])
 
 
-def _apply_attributes(policy: Policy, document: Mapping[str, Any]) -> Iterator[str]:
-    """Set name, order and enabled; yield a description of each change."""
-    attributes = {name: document[name] for name in ("name", "order", "enabled") if name in document}
-    if "name" in attributes:
-        attributes["name"] = check_name(attributes["name"])
-    for name, value in attributes.items():
-        old = getattr(policy, name)
-        if old != value:
-            setattr(policy, name, value)
-            yield (
-                {True: "switched on", False: "switched off"}[value] if name == "enabled" else f"{name} {old} → {value}"
-            )
-
-
-def _revise(policy: Policy, revision: PolicyRevision, document: Mapping[str, Any], by: User) -> list[str]:
-    columns = term_columns(document, revision)
-    changes = term_differences(revision, columns)
-    if changes:
-        number = revision.number + 1
-        policy.revision = PolicyRevision.objects.create(policy=policy, number=number, created_by=by, **columns)
-    return changes
-
-
 def term_differences(revision: PolicyRevision, columns: Mapping[str, Any]) -> list[str]:
     """Return a description of each changed term, with old and new values unless they may be confidential."""
-    changes = ((name, getattr(revision, name), columns[name]) for name in TERM_COLUMNS)
-    return [_difference(name, old, new) for name, old, new in changes if old != new]
-
-
-def _difference(name: str, before: Any, after: Any) -> str:
-    label = name.replace("_", " ")
-    if name in ("message", "notify"):
-        return f"{label} changed"
-    if name == "stages":
-        return f"people {people_in_words(stages_of(before))} → {people_in_words(stages_of(after))}"
-    if name == "conditions":
-        return f"conditions {_conditions_text(before)} → {_conditions_text(after)}"
-    return f"{label} {_term_text(before)} → {_term_text(after)}"
+    changes = []
+    for name in TERM_COLUMNS:
+        old, new, label = getattr(revision, name), columns[name], name.replace("_", " ")
+        if old == new:
+            continue
+        if name in ("message", "notify"):
+            changes.append(f"{label} changed")
+        elif name == "stages":
+            changes.append(f"people {people_in_words(stages_of(old))} → {people_in_words(stages_of(new))}")
+        elif name == "conditions":
+            changes.append(f"conditions {_conditions_text(old)} → {_conditions_text(new)}")
+        else:
+            changes.append(f"{label} {_term_text(old)} → {_term_text(new)}")
+    return changes
 
 
 def _conditions_text(rows: list[dict[str, Any]]) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.rulebook import (
-    Clause,
     Mismatch,
     compile_clause,
     default_verdict,
@@ -99,7 +98,27 @@ def simulate(
     """
     if at is not None and not EARLIEST <= at.year < LATEST:
         raise_for_problems([ArgumentProblem("at", "invalid", f"The year must be {EARLIEST} to {LATEST - 1}.")])
-    return simulate_among(_facts(tool_name, arguments, requester), revisions_in_force(), at)
+    tools = Tool.objects.select_related("current_version", "source").prefetch_related("categories")
+    is_name = "\x00" not in tool_name
+    tool = tools.filter(name=tool_name, current_version__isnull=False).first() if is_name else None
+    if tool is None or tool.current_version is None:
+        raise_for_problems([ArgumentProblem("tool", "unknown", "There is no tool with this name.")])
+        raise AssertionError  # unreachable: raise_for_problems has raised
+    person = find_active_user(requester) if requester else None
+    if requester and person is None:
+        raise_for_problems([ArgumentProblem("requester", "unknown", "There is no active user with this name.")])
+    prepared = _prepared_arguments(tool, dict(arguments))
+    facts = CallFacts(
+        tool_name=tool.name,
+        safety_level=SafetyLevel(tool.current_version.safety_level),
+        categories=tuple(category.name for category in tool.categories.all()),
+        arguments=prepared.passed,
+        requested_by=person.pk if person else None,
+        plan_ref="",
+        source=tool.source.name,
+        prepared=prepared,
+    )
+    return simulate_among(facts, revisions_in_force(), at)
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
@@ -124,35 +143,10 @@ def _first_match(
         verdict = None if reasons else clause.verdict(facts.safety_level)
         if verdict is not None:
             return Simulation(verdict, RuleTrace(revision.policy, revision, ()), tuple(passed))
-        passed.append(RuleTrace(revision.policy, revision, tuple(reasons) or _clause_mismatches(clause)))
+        if not reasons and allows:
+            reasons = [CANNOT_ALLOW_DANGEROUS]
+        passed.append(RuleTrace(revision.policy, revision, tuple(reasons)))
     return Simulation(default_verdict(facts.safety_level), None, tuple(passed))
-
-
-def _clause_mismatches(clause: Clause) -> tuple[Mismatch, ...]:
-    return (CANNOT_ALLOW_DANGEROUS,) if clause.rule.effect == PolicyRevision.Effect.ALLOW else ()
-
-
-def _facts(tool_name: str, arguments: Mapping[str, Any], requester: str) -> CallFacts:
-    tools = Tool.objects.select_related("current_version", "source").prefetch_related("categories")
-    is_name = "\x00" not in tool_name
-    tool = tools.filter(name=tool_name, current_version__isnull=False).first() if is_name else None
-    if tool is None or tool.current_version is None:
-        raise_for_problems([ArgumentProblem("tool", "unknown", "There is no tool with this name.")])
-        raise AssertionError  # unreachable: raise_for_problems has raised
-    person = find_active_user(requester) if requester else None
-    if requester and person is None:
-        raise_for_problems([ArgumentProblem("requester", "unknown", "There is no active user with this name.")])
-    prepared = _prepared_arguments(tool, dict(arguments))
-    return CallFacts(
-        tool_name=tool.name,
-        safety_level=SafetyLevel(tool.current_version.safety_level),
-        categories=tuple(category.name for category in tool.categories.all()),
-        arguments=prepared.passed,
-        requested_by=person.pk if person else None,
-        plan_ref="",
-        source=tool.source.name,
-        prepared=prepared,
-    )
 
 
 def _prepared_arguments(tool: Tool, arguments: dict[str, Any]) -> CallArguments:

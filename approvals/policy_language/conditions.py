@@ -31,20 +31,6 @@ MAX_VALUE = 4096
 MAX_TEXT = 1024
 MAX_CHOICES = 100
 
-OPERATORS = (
-    "equals",
-    "not_equals",
-    "in",
-    "not_in",
-    "starts_with",
-    "ends_with",
-    "contains",
-    "matches",
-    "less_than",
-    "greater_than",
-    "exists",
-    "missing",
-)
 WITHOUT_VALUE = frozenset({"exists", "missing"})
 
 
@@ -64,22 +50,19 @@ class Condition:
 
 def check_conditions(rows: object, path: str = "arguments") -> list[dict[str, Any]]:
     """Return the rows in canonical form. Raises ParameterError with paths such as arguments.0.operator."""
-    if not isinstance(rows, list):
-        raise_for_problems(
-            [ArgumentProblem(path, "type", "This must be a list of rows with path, operator and value.")]
-        )
-        raise AssertionError  # unreachable: raise_for_problems has raised
-    if len(rows) > MAX_CONDITIONS:
-        raise_for_problems(
-            [ArgumentProblem(path, "too_many", f"There can be at most {MAX_CONDITIONS} rows. Split the policy in two.")]
-        )
-    raise_for_problems([problem for number, row in enumerate(rows) for problem in _problems(row, f"{path}.{number}")])
-    return [_plain_condition(row) for row in rows]
-
-
-def _plain_condition(row: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {"path": row["path"], "operator": row["operator"]}
-    return plain if row["operator"] in WITHOUT_VALUE else plain | {"value": row["value"]}
+    listed: list[Any] = rows if isinstance(rows, list) else []
+    if listed is not rows:
+        message = "This must be a list of rows with path, operator and value."
+        raise_for_problems([ArgumentProblem(path, "type", message)])
+    if len(listed) > MAX_CONDITIONS:
+        message = f"There can be at most {MAX_CONDITIONS} rows. Split the policy in two."
+        raise_for_problems([ArgumentProblem(path, "too_many", message)])
+    raise_for_problems([problem for number, row in enumerate(listed) for problem in _problems(row, f"{path}.{number}")])
+    return [
+        {"path": row["path"], "operator": row["operator"]}
+        | ({} if row["operator"] in WITHOUT_VALUE else {"value": row["value"]})
+        for row in listed
+    ]
 
 
 def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
@@ -89,7 +72,19 @@ def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
         return
     for name in sorted(row.keys() - {"path", "operator", "value"}):
         yield ArgumentProblem(f"{path}.{name}", "unknown", "A row can only have path, operator and value.")
-    yield from _problems_of_path(row.get("path"), f"{path}.path")
+    names = row.get("path")
+    if not isinstance(names, str) or not names:
+        message = "This must be an argument's name, with dots for nested values: to.0.address."
+        yield ArgumentProblem(f"{path}.path", "required", message)
+    else:
+        steps = names.split(".")
+        if len(names) > MAX_PATH or len(steps) > MAX_PATH_STEPS:
+            message = f"A path can have at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps."
+            yield ArgumentProblem(f"{path}.path", "too_long", message)
+        if not all(steps):
+            yield ArgumentProblem(f"{path}.path", "invalid", "A path consists of names separated by single dots.")
+        if any(step.isascii() and step.isdigit() and int(step[:9]) > MAX_LIST_INDEX for step in steps):
+            yield ArgumentProblem(f"{path}.path", "invalid", f"A list index must be 0 to {MAX_LIST_INDEX}.")
     operator = row.get("operator")
     if not isinstance(operator, str) or operator not in OPERATORS:
         yield ArgumentProblem(f"{path}.operator", "invalid", f"This must be one of {', '.join(OPERATORS)}.")
@@ -97,23 +92,6 @@ def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
     message = _value_objection(operator, row)
     if message:
         yield ArgumentProblem(f"{path}.value", "invalid", message)
-
-
-def _problems_of_path(value: object, path: str) -> Iterator[ArgumentProblem]:
-    if not isinstance(value, str) or not value:
-        yield ArgumentProblem(
-            path, "required", "This must be an argument's name, with dots for nested values: to.0.address."
-        )
-        return
-    steps = value.split(".")
-    if len(value) > MAX_PATH or len(steps) > MAX_PATH_STEPS:
-        yield ArgumentProblem(
-            path, "too_long", f"A path can have at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps."
-        )
-    if not all(steps):
-        yield ArgumentProblem(path, "invalid", "A path consists of names separated by single dots.")
-    if any(step.isascii() and step.isdigit() and int(step[:9]) > MAX_LIST_INDEX for step in steps):
-        yield ArgumentProblem(path, "invalid", f"A list index must be 0 to {MAX_LIST_INDEX}.")
 
 
 def _value_objection(operator: str, row: Mapping[str, Any]) -> str:
@@ -128,11 +106,8 @@ def _value_objection(operator: str, row: Mapping[str, Any]) -> str:
         return problem.message
     if size > MAX_VALUE:
         return f"A value can have at most {MAX_VALUE:,} characters as JSON."
-    return _VALUE_CHECKS.get(operator, _no_objection)(row["value"])
-
-
-def _no_objection(value: Any) -> str:
-    return ""
+    objection = _VALUE_CHECKS.get(operator)
+    return objection(row["value"]) if objection is not None else ""
 
 
 def _choices_objection(value: Any) -> str:
@@ -143,10 +118,6 @@ def _choices_objection(value: Any) -> str:
 def _text_objection(value: Any) -> str:
     fits = isinstance(value, str) and 0 < len(value) <= MAX_TEXT // 2  # escaped, it may be twice as long
     return "" if fits else f"This must be a text of 1 to {MAX_TEXT // 2} characters."
-
-
-def _part_objection(value: Any) -> str:
-    return _text_objection(value) if isinstance(value, str) else ""
 
 
 def _number_objection(value: Any) -> str:
@@ -160,9 +131,8 @@ def _pattern_objection(value: Any) -> str:
     try:
         automaton_states(value)
     except SchemaProblem:
-        return (
-            "A pattern must be one a linear-time engine takes: no look-around, no back-references, no huge repetition."
-        )
+        why = "no look-around, no back-references, no huge repetition"
+        return f"A pattern must be one a linear-time engine takes: {why}."
     return ""
 
 
@@ -171,7 +141,7 @@ _VALUE_CHECKS: dict[str, Callable[[Any], str]] = {
     "not_in": _choices_objection,
     "starts_with": _text_objection,
     "ends_with": _text_objection,
-    "contains": _part_objection,
+    "contains": lambda value: _text_objection(value) if isinstance(value, str) else "",
     "matches": _pattern_objection,
     "less_than": _number_objection,
     "greater_than": _number_objection,
@@ -265,9 +235,8 @@ def _values(*options: Any) -> Schema:
 
 def _contains_schema(value: Any) -> Schema:
     entry = {"type": "array", "contains": _values(value)}
-    return (
-        {"anyOf": [{"type": "string", "pattern": _literal_pattern(value)}, entry]} if isinstance(value, str) else entry
-    )
+    part = {"type": "string", "pattern": _literal_pattern(value)} if isinstance(value, str) else None
+    return {"anyOf": [part, entry]} if part else entry
 
 
 _LEAF_SCHEMAS: dict[str, Callable[[Any], Schema]] = {
@@ -306,16 +275,14 @@ _OPERATOR_PHRASES = {
     "exists": "is given",
     "missing": "is not given",
 }
+OPERATORS = tuple(_OPERATOR_PHRASES)
 
 
 def condition_sentence(condition: Condition) -> str:
     """Return the row as a phrase: amount is greater than 1000."""
     value = condition.value
-    text = (
-        ", ".join(map(_value_text, value))
-        if isinstance(value, list) and condition.operator.endswith("in")
-        else _value_text(value)
-    )
+    is_choice = isinstance(value, list) and condition.operator.endswith("in")
+    text = ", ".join(map(_value_text, value)) if is_choice else _value_text(value)
     return f"{condition.path} {_OPERATOR_PHRASES[condition.operator].format(text)}"
 
 

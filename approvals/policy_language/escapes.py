@@ -27,7 +27,12 @@ def escapes(operator: str, value: Any, found: Any) -> bool:
     """Return True if what was found at a condition's path leads elsewhere than the condition's value says."""
     if operator in EXACT_OPERATORS or not isinstance(found, str):
         return False
-    return _has_parent_segment(found) or (operator == "starts_with" and _continues_name(value, found))
+    if _has_parent_segment(found):
+        return True
+    if operator != "starts_with" or _URL_PREFIX.match(value) is None or value.endswith("/"):
+        return False
+    # If the prefix ends inside a host or folder name, the URL may lead to a different one.
+    return found[len(value) : len(value) + 1] not in ("", "/", "?", "#")
 
 
 def _has_parent_segment(text: str) -> bool:
@@ -43,13 +48,6 @@ def _has_parent_segment(text: str) -> bool:
     return True
 
 
-def _continues_name(begin: str, text: str) -> bool:
-    """Return True if the prefix ends inside a host or folder name, so that the URL may lead to a different one."""
-    if _URL_PREFIX.match(begin) is None or begin.endswith("/"):
-        return False
-    return text[len(begin) : len(begin) + 1] not in ("", "/", "?", "#")
-
-
 def open_end(row: Mapping[str, Any]) -> str:
     """Return a warning about a row whose host or address goes on in other hosts and addresses; empty if none does."""
     operator, value = row["operator"], row.get("value")
@@ -60,9 +58,8 @@ def open_end(row: Mapping[str, Any]) -> str:
         value = value.removeprefix("^").removesuffix("$").replace("\\", "")
     else:
         begins, ends = operator == "starts_with", operator == "ends_with"
-    if operator not in ("starts_with", "ends_with", "contains", "matches") or (
-        operator == "matches" and begins and ends
-    ):
+    is_open = operator in ("starts_with", "ends_with", "contains", "matches")
+    if not is_open or (operator == "matches" and begins and ends):
         return ""
     address = _ADDRESS.fullmatch(value.lstrip("@.") if ends else value)
     if address is None:

@@ -43,7 +43,11 @@ def read_hours(text: str) -> Hours:
     start, end = _minutes(found["start"]), _minutes(found["end"])
     if start == end:
         raise ValueError("Start and end are equal. Leave the hours empty for always.")
-    return Hours(_days(found["days"]), start, end, _zone(found["zone"] or "UTC"))
+    days, name = _days(found["days"]), found["zone"] or "UTC"
+    try:
+        return Hours(days, start, end, ZoneInfo(name))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{name} is not a time zone. Use one such as Europe/Berlin, or UTC.") from None
 
 
 def _minutes(text: str) -> int:
@@ -69,10 +73,3 @@ def _day(text: str) -> int:
         return DAYS.index(text.capitalize())
     except ValueError:
         raise ValueError(f"{text} is not a day. The days are {', '.join(DAYS)}.") from None
-
-
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name} is not a time zone. Use one such as Europe/Berlin, or UTC.") from None

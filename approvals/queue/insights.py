@@ -162,13 +162,6 @@ class _Tally:
         return Decisions(self.verdicts, Durations.of(self.seconds))
 
 
-def _hide_names(viewer: User, reviewers: Sequence[ReviewerLine]) -> Sequence[ReviewerLine]:
-    """Hide the names of reviewers from viewers other than reviewers and administrators."""
-    if has_role(viewer, REVIEWER, ADMINISTRATOR):
-        return reviewers
-    return [replace(line, username="", name="A reviewer") for line in reviewers]
-
-
 def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
     """Return the insights over the last `days`, in a fixed number of queries.
 
@@ -178,42 +171,37 @@ def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
         raise NotAllowed("Insights are for people with a role; agents' tokens have none.")
     now = clock.now()
     since = now - timedelta(days=days)
-    given = _counted_reviews_since(since)
-    decided = _deciding_reviews(given)
-    waiting = _waiting_by_tool(viewer, now)
-    return Insights(
-        days=days,
-        since=since,
-        decisions=_decisions(decided),
-        ended=_ended_unanswered(since),
-        waiting=sum(each.count for each in waiting),
-        oldest=min((each.oldest for each in waiting), default=None),
-        ages=_ages(waiting),
-        per_day=_per_day(decided, since.date(), now.date()),
-        reviewers=_hide_names(viewer, _reviewers(given)),
-        tools=_tools(decided, {each.tool: each.count for each in waiting}),
-        is_cut=len(given) == MAX_REVIEWS_COUNTED,
-    )
-
-
-def _counted_reviews_since(since: datetime) -> list[_CountedReview]:
-    """Return the newest reviews that count, oldest first."""
     reviews = Review.objects.filter(undone_at=None, at__gte=since).order_by("-id")
     rows = reviews.values_list(
         *("person__username", "person__first_name", "person__last_name", "verdict", "at", "request_id"),
         *("round__created_at", "request__opened_at", "request__decided_at", "request__tool_version__tool__name"),
     )
-    found = [
+    newest = [
         _CountedReview(username, f"{first} {last}".strip() or username, *rest)
         for username, first, last, *rest in rows[:MAX_REVIEWS_COUNTED]
     ]
-    return found[::-1]
-
-
-def _deciding_reviews(reviews: Iterable[_CountedReview]) -> list[_CountedReview]:
-    """Return the deciding review of each decided request."""
-    last = {each.request: each for each in reviews if each.decided_at is not None}
-    return list(last.values())
+    given = newest[::-1]
+    # The deciding review of each decided request is its last one.
+    decided = list({each.request: each for each in given if each.decided_at is not None}.values())
+    waiting = _waiting_by_tool(viewer, now)
+    unanswered = Q(status__in=(RequestStatus.EXPIRED, RequestStatus.WITHDRAWN), decided_at=None)
+    ended = ApprovalRequest.objects.filter(unanswered, opened_at__gte=since).order_by()
+    reviewers = _reviewers(given)
+    if not has_role(viewer, REVIEWER, ADMINISTRATOR):
+        reviewers = [replace(line, username="", name="A reviewer") for line in reviewers]
+    return Insights(
+        days=days,
+        since=since,
+        decisions=_decisions(decided),
+        ended=Counter(dict(ended.values_list("status").annotate(count=Count("pk")))),
+        waiting=sum(each.count for each in waiting),
+        oldest=min((each.oldest for each in waiting), default=None),
+        ages=_ages(waiting),
+        per_day=_per_day(decided, since.date(), now.date()),
+        reviewers=reviewers,
+        tools=_tools(decided, {each.tool: each.count for each in waiting}),
+        is_cut=len(given) == MAX_REVIEWS_COUNTED,
+    )
 
 
 def _decisions(reviews: Iterable[_CountedReview]) -> Decisions:
@@ -221,13 +209,6 @@ def _decisions(reviews: Iterable[_CountedReview]) -> Decisions:
     for each in reviews:
         tally.add(each.verdict, (each.at - each.opened_at).total_seconds())
     return tally.done()
-
-
-def _ended_unanswered(since: datetime) -> Counter[str]:
-    """Return the number of requests that ended without an answer, by status."""
-    unanswered = Q(status__in=(RequestStatus.EXPIRED, RequestStatus.WITHDRAWN), decided_at=None)
-    ended = ApprovalRequest.objects.filter(unanswered, opened_at__gte=since).order_by()
-    return Counter(dict(ended.values_list("status").annotate(count=Count("pk"))))
 
 
 def _waiting_by_tool(viewer: User, now: datetime) -> list[_WaitingTool]:

@@ -6,7 +6,7 @@ mail domain. Never writes.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,12 +22,8 @@ from catalog.schemas.defaults import fill_defaults
 from catalog.states import TERMINAL
 
 ANSWERED = (
-    RequestStatus.APPROVED,
-    RequestStatus.CONSUMED,
-    RequestStatus.REJECTED,
-    RequestStatus.RESPONDED,
-    RequestStatus.CHANGES_REQUESTED,
-    RequestStatus.REVOKED,
+    *(RequestStatus.APPROVED, RequestStatus.CONSUMED, RequestStatus.REJECTED),
+    *(RequestStatus.RESPONDED, RequestStatus.CHANGES_REQUESTED, RequestStatus.REVOKED),
 )
 RAN = (RequestStatus.CONSUMED, RequestStatus.RESPONDED)
 REQUESTS_SEARCHED = 25
@@ -60,19 +56,13 @@ _FINAL_OUTCOMES = {*map(str, TERMINAL), "outcome_unknown"}
 def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
     """Return recent answered requests for the same tool, alike ones first, then by time; does not check access."""
     shape = arguments_shape(request.call.arguments, request.tool_version.input_schema)
-    alike = {
-        pk: shape is not None and arguments_shape(text, schema) == shape for pk, text, schema in _last_answered(request)
-    }
+    answered = _last_answered(request)
+    alike = {pk: shape is not None and arguments_shape(text, schema) == shape for pk, text, schema in answered}
     chosen = sorted(alike, key=lambda pk: (alike[pk], pk), reverse=True)[:limit]
-    found = _with_reviews(chosen) if chosen else {}
-    return [Precedent(found[pk], last_review(found[pk]), alike[pk]) for pk in chosen if pk in found]
-
-
-def _with_reviews(keys: Sequence[int]) -> dict[int, ApprovalRequest]:
-    """Load earlier requests with their reviews and the status of their calls."""
-    reviews = Review.objects.select_related("person").order_by("id")
+    reviews = Prefetch("reviews", Review.objects.select_related("person").order_by("id"))
     earlier = ApprovalRequest.objects.select_related("call").only("public_id", "status", "decided_at", "call__status")
-    return earlier.prefetch_related(Prefetch("reviews", reviews)).in_bulk(keys)
+    found = earlier.prefetch_related(reviews).in_bulk(chosen)
+    return [Precedent(found[pk], last_review(found[pk]), alike[pk]) for pk in chosen if pk in found]
 
 
 def _last_answered(request: ApprovalRequest) -> list[tuple[int, str, Mapping[str, Any]]]:
@@ -111,16 +101,12 @@ def _text_shape(text: str) -> str:
     if "\n" in text or len(text) > 1000:
         return "text"
     if "://" in text:
-        return f"at {_host(text)}"
+        try:
+            return f"at {(urlsplit(text).hostname or '').lower()}"
+        except ValueError:
+            return "at "
     mail = MAIL.fullmatch(text)
     if mail:
         return f"@{mail[1].lower()}"
     folder, slash, _ = text.rpartition("/")
     return f"in {folder}/" if slash and " " not in folder else "text"
-
-
-def _host(url: str) -> str:
-    try:
-        return (urlsplit(url).hostname or "").lower()
-    except ValueError:
-        return ""

@@ -4,7 +4,7 @@ Used by the pages, the badge and the API. The rules of `approvals.policies.eligi
 of requests here; only delegated and edited requests are checked individually. Never writes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -13,9 +13,8 @@ from django.contrib.auth.models import User
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 
 from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review, Round, Snooze
-from approvals.policies import eligibility
-from approvals.policies.eligibility import may_decide
-from approvals.policies.rulebook import Rule, rule_from_revision
+from approvals.policies.eligibility import counting_groups, may_decide
+from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.queries import (
     HIDDEN_PRE_APPROVALS,
     pending_for,
@@ -32,14 +31,8 @@ from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.models import CallRequester, ToolVersion
 from catalog.rest.pagination import Page, PageParameters, paginate
 
-WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS = (
-    "waiting",
-    "needs_me",
-    "claimed",
-    "others",
-    "snoozed",
-    "decided",
-)
+SAVED_VIEWS = ("waiting", "needs_me", "claimed", "others", "snoozed", "decided")
+WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS
 """Open requests; those the viewer can decide, has not snoozed and nobody else has claimed; those they have claimed;
 those that need someone else; those they have snoozed; decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
@@ -72,7 +65,14 @@ class Queues:
         """Return the requests in a view, unordered."""
         if view == DECIDED:
             return requests_for(self._viewer).exclude(status=RequestStatus.PENDING).exclude(HIDDEN_PRE_APPROVALS)
-        return pending_for(self._viewer).filter(self._within(view))
+        conditions: dict[str, Callable[[], Q]] = {  # lazy, so that a view loads only the rules it needs
+            WAITING: Q,
+            NEEDS_ME: lambda: self._needs_me,
+            CLAIMED: lambda: self._is_mine,
+            OTHERS: lambda: ~self._needs_me & ~self._is_mine & ~self._is_snoozed,
+            SNOOZED: lambda: self._is_snoozed,
+        }
+        return pending_for(self._viewer).filter(conditions[view]())
 
     def expiring(self, view: str) -> list[int]:
         """Return the keys of the requests in a view that expire within `EXPIRES_SOON`, the first to expire first."""
@@ -107,17 +107,6 @@ class Queues:
         mine_apart = pending_for(self._viewer).filter(apart).count() if found[CLAIMED] else 0
         others = found["waiting"] - found[NEEDS_ME] - found[SNOOZED] - mine_apart
         return ViewCounts(others=max(0, others), **found)
-
-    def _within(self, view: str) -> Q:
-        """Return the condition on open requests for a view."""
-        conditions: dict[str, Callable[[], Q]] = {  # lazy, so that a view loads only the rules it needs
-            WAITING: Q,
-            NEEDS_ME: lambda: self._needs_me,
-            CLAIMED: lambda: self._is_mine,
-            OTHERS: lambda: ~self._needs_me & ~self._is_mine & ~self._is_snoozed,
-            SNOOZED: lambda: self._is_snoozed,
-        }
-        return conditions[view]()
 
     @cached_property
     def _needs_me(self) -> Q:
@@ -154,8 +143,11 @@ class Queues:
         """Return the condition for requests whose rules the viewer counts for, and the rules that allow self-review."""
         waiting = pending_for(self._viewer).order_by().values_list("policy_revision", "escalated_to").distinct()
         pairs = list(waiting)
-        rules = _rules_by_revision({revision for revision, _ in pairs})
-        mine = [pair for pair in pairs if eligibility.counting_groups(_escalated_rule(rules, *pair), self._viewer)]
+        revisions = PolicyRevision.objects.filter(pk__in={pk for pk, _ in pairs}).select_related("policy")
+        rules = {revision.pk: rule_from_revision(revision) for revision in revisions}
+        mine = [
+            (pk, group) for pk, group in pairs if counting_groups(replace(rules[pk], escalated_to=group), self._viewer)
+        ]
         plain = [revision for revision, group in mine if not group]
         held_by = Q(policy_revision__in=plain, escalated_to="")
         for revision, group in mine:
@@ -169,24 +161,14 @@ class Queues:
         delegations = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
         edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
         special = list(delegations.values_list("request").union(edited.values_list("request")))
-        found = (
-            list(with_related(pending_for(self._viewer).filter(pk__in=[pk for (pk,) in special]))) if special else []
-        )
+        keys = [pk for (pk,) in special]
+        found = list(with_related(pending_for(self._viewer).filter(pk__in=keys))) if keys else []
         return [each.pk for each in found], [each.pk for each in found if may_decide(each, self._viewer) is None]
 
 
 def needed_count(user: User) -> int:
     """Return the number of requests in the view *Needs me*, shown on every page."""
     return Queues(user).of(NEEDS_ME).count()
-
-
-def _rules_by_revision(revisions: Iterable[int]) -> dict[int, Rule]:
-    found = PolicyRevision.objects.filter(pk__in=revisions).select_related("policy")
-    return {revision.pk: rule_from_revision(revision) for revision in found}
-
-
-def _escalated_rule(rules: Mapping[int, Rule], revision: int, group: str) -> Rule:
-    return replace(rules[revision], escalated_to=group)
 
 
 def annotate_risk(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
@@ -251,23 +233,21 @@ def page_for(viewer: User, filters: RequestFilters, page_parameters: PageParamet
 
 def listed_for(viewer: User, filters: RequestFilters) -> QuerySet[ApprovalRequest]:
     """Return the matching requests that the viewer may see, unordered."""
-    conditions = {
-        "plan_ref": filters.plan,
-        "call__requested_by": viewer.pk if filters.mine else "",
-    }
-    found = _in_status(viewer, filters.status).filter(**{name: value for name, value in conditions.items() if value})
+    status = WAITING if filters.status == RequestStatus.PENDING else filters.status
+    if status in SAVED_VIEWS:
+        found = Queues(viewer).of(status)
+    else:
+        found = requests_for(viewer).exclude(HIDDEN_PRE_APPROVALS)
+        found = found.filter(status=status) if status else found
+    if filters.plan:
+        found = found.filter(plan_ref=filters.plan)
+    if filters.mine:
+        found = found.filter(call__requested_by=viewer.pk)
     if not filters.tool:
         return found
     # Filter by keys instead of by a joined name, so that the index still provides the order.
     versions = ToolVersion.objects.filter(tool__name=filters.tool).values_list("pk", flat=True)
     return found.filter(tool_version__in=list(versions))
-
-
-def _in_status(viewer: User, status: str) -> QuerySet[ApprovalRequest]:
-    if status in (*SAVED_VIEWS, RequestStatus.PENDING):
-        return Queues(viewer).of(WAITING if status == RequestStatus.PENDING else status)
-    found = requests_for(viewer).exclude(HIDDEN_PRE_APPROVALS)
-    return found.filter(status=status) if status else found
 
 
 MOST_DUPLICATES = 20

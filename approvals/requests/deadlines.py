@@ -78,31 +78,20 @@ def _expire(request: ApprovalRequest, now: datetime) -> bool:
     """Expire an overdue request or escalate it; return True if it has expired."""
     with transaction.atomic():
         current = lock_request(request)
-        if current.is_pre_approval:
-            return _expire_pre_approval(current, now)
-        if _escalate(current, now):
+        if not current.is_pre_approval and _escalate(current, now):
             request.refresh_from_db(fields=["escalated_at", "escalated_to", "expires_at"])
             return False
         if not try_move(ApprovalRequest.objects.filter(_is_overdue(now), pk=request.pk), to=RequestStatus.EXPIRED):
             return False
-        effect = _expiry_effect(current) if current.status == RequestStatus.PENDING else FAIL
+        if current.is_pre_approval:
+            expire_pre_approval(current, f"{_sentence(current)} Its step requests approval again when it is ready.")
+            return True
+        effect = current.policy_revision.on_expiry  # an escalation has no effect of its own: the step fails
+        if current.status != RequestStatus.PENDING or effect not in REJECTION_EFFECTS:
+            effect = FAIL
         record_fact("approval.expired", call=current.call, approval=current.public_id, effect=effect)
         refuse_call(current, Refusal(EXPIRED, _sentence(current), effect=effect), now=now)
         return True
-
-
-def _expire_pre_approval(request: ApprovalRequest, now: datetime) -> bool:
-    """Expire a pre-approval, answered or not; return True if it expired now."""
-    if not try_move(ApprovalRequest.objects.filter(_is_overdue(now), pk=request.pk), to=RequestStatus.EXPIRED):
-        return False
-    expire_pre_approval(request, f"{_sentence(request)} Its step requests approval again when it is ready.")
-    return True
-
-
-def _expiry_effect(request: ApprovalRequest) -> str:
-    """Return the rule's effect of expiry on the step; after an escalation the step fails."""
-    outcome = request.policy_revision.on_expiry
-    return outcome if outcome in REJECTION_EFFECTS else FAIL
 
 
 def _escalate(request: ApprovalRequest, now: datetime) -> bool:
@@ -172,9 +161,9 @@ def _duration_in_words(duration: timedelta) -> str:
 
 
 def send_due_reminders(now: datetime, limit: int = 100) -> int:
-    """Remind of what is due, each request in its own transaction; return how many were spoken of.
+    """Send the due reminders, each in its own transaction; return their number.
 
-    Where both times passed unseen, it is spoken of once.
+    If both times have passed, one reminder is sent.
     """
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, remind_at__lte=now, expires_at__gt=now)
     due = waiting.exclude(HIDDEN_PRE_APPROVALS).select_related("call").order_by("remind_at")
@@ -183,15 +172,15 @@ def send_due_reminders(now: datetime, limit: int = 100) -> int:
 
 @retry_on_deadlock
 def _remind(request: ApprovalRequest, now: datetime) -> bool:
-    """Take the reminder that is due, unless someone else has, and say so."""
+    """Record the due reminder, unless another process has."""
     began = request.escalated_at or request.opened_at
     following = next_reminder(began, request.expires_at, now)
     with transaction.atomic():
         announce_call_change(request.call)
-        unspoken = ApprovalRequest.objects.filter(
+        unreminded = ApprovalRequest.objects.filter(
             pk=request.pk, status=RequestStatus.PENDING, remind_at=request.remind_at, expires_at__gt=now
         )
-        if not unspoken.update(reminders=F("reminders") + 1, remind_at=following):
+        if not unreminded.update(reminders=F("reminders") + 1, remind_at=following):
             return False
         record_fact(
             "approval.reminded",

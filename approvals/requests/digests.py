@@ -77,11 +77,8 @@ def intent_digest_for(plan_ref: str, tool_name: str, arguments: str, schema: Map
 
     Missing arguments count as their defaults in `schema`, the tool's input schema.
     """
-    return digest(INTENT_DOMAIN, current_origin().name, plan_ref, tool_name, _with_defaults(arguments, schema))
-
-
-def _with_defaults(arguments: str, schema: Mapping[str, Any]) -> str:
-    return canonical_text(fill_defaults(dict(schema), json.loads(arguments)).arguments)
+    filled = canonical_text(fill_defaults(dict(schema), json.loads(arguments)).arguments)
+    return digest(INTENT_DOMAIN, current_origin().name, plan_ref, tool_name, filled)
 
 
 def call_digest(call: Call) -> str:

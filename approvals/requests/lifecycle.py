@@ -48,17 +48,14 @@ def check_text(comment: str, field: str = "comment") -> None:
     if len(comment) > MAX_COMMENT:
         message = f"A comment can have at most {MAX_COMMENT:,} characters; this one has {len(comment):,}."
         raise field_error(field, "too_long", message)
-    if "\x00" in comment or not _is_encodable(comment):
+    try:
+        comment.encode()
+        is_storable = "\x00" not in comment
+    except UnicodeEncodeError:
+        is_storable = False
+    if not is_storable:
         message = "The comment contains characters that cannot be stored. Send plain text."
         raise field_error(field, "invalid", message)
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 CHANGED_PREFIX = "changed:"
@@ -95,7 +92,12 @@ def open_request(
     """
     early_by = provenance.early_by
     announce_call_change(call)
-    binding = _binding(call, preview)
+    binding = ApprovalBinding(
+        fingerprint=call.version.fingerprint,
+        implementation_digest=call.implementation.digest if call.implementation else "",
+        arguments=call.arguments,
+        state_token=(preview.state_token or "") if preview else "",
+    )
     request = ApprovalRequest.objects.create(
         call=call,
         digest=action_digest(call, binding, rule),
@@ -110,7 +112,20 @@ def open_request(
         is_early=early_by is not None,
         input_authors=sorted(provenance.input_authors),
     )
-    _first_round(request, binding, rule, preview)
+    Round.objects.create(
+        request=request,
+        number=request.round_number,
+        arguments=binding.arguments,
+        defaults=request.call.defaults,
+        omitted=request.call.omitted,
+        digest=request.digest,
+        preview=json.dumps(to_jsonable_python(preview)) if preview else "",
+        state_token=binding.state_token,
+        is_deceptive=is_deceptive(binding.arguments, request.call.reason),
+        policy_revision_id=rule.revision_id,
+        quorum=rule.quorum,
+        created_at=request.opened_at,
+    )
     if early_by is not None:
         _announce_opening("approval.prepared", request, early_by)
     else:
@@ -146,32 +161,6 @@ def activate_pre_approval(request: ApprovalRequest, now: datetime) -> None:
     _announce_opening("approval.opened", request, request.call.requested_by)
 
 
-def _binding(call: Call, preview: Preview | None) -> ApprovalBinding:
-    return ApprovalBinding(
-        fingerprint=call.version.fingerprint,
-        implementation_digest=call.implementation.digest if call.implementation else "",
-        arguments=call.arguments,
-        state_token=(preview.state_token or "") if preview else "",
-    )
-
-
-def _first_round(request: ApprovalRequest, binding: ApprovalBinding, rule: Rule, preview: Preview | None) -> None:
-    Round.objects.create(
-        request=request,
-        number=request.round_number,
-        arguments=binding.arguments,
-        defaults=request.call.defaults,
-        omitted=request.call.omitted,
-        digest=request.digest,
-        preview=json.dumps(to_jsonable_python(preview)) if preview else "",
-        state_token=binding.state_token,
-        is_deceptive=is_deceptive(binding.arguments, request.call.reason),
-        policy_revision_id=rule.revision_id,
-        quorum=rule.quorum,
-        created_at=request.opened_at,
-    )
-
-
 def lock_request(request: ApprovalRequest) -> ApprovalRequest:
     """Lock the plan and the request until the caller's transaction ends; return the current request."""
     announce_call_change(request.call)
@@ -180,6 +169,8 @@ def lock_request(request: ApprovalRequest) -> ApprovalRequest:
     for name in ("tool_version", "policy_revision"):
         if getattr(locked, f"{name}_id") == getattr(request, f"{name}_id"):
             setattr(locked, name, getattr(request, name))
+    if locked.call.version_id == locked.tool_version_id:
+        locked.call.version = locked.tool_version
     if locked.call.requested_by_id == request.call.requested_by_id:
         locked.call.requested_by = request.call.requested_by
     # The requesters never change after the request is opened: read them once for all four-eyes checks.
@@ -235,9 +226,8 @@ def invalidate(request: ApprovalRequest, *, reason: str, drift: Drift = Drift.OT
         announce_call_change(request.call)
         move(ApprovalRequest.objects.filter(pk=request.pk), to=RequestStatus.INVALIDATED)
         _cancel(request, reason, kind=f"{CHANGED_PREFIX}{drift}")
-        record_fact(
-            "approval.invalidated", call=request.call, approval=request.public_id, reason=reason, what=str(drift)
-        )
+        details: dict[str, Any] = {"approval": request.public_id, "reason": reason, "what": str(drift)}
+        record_fact("approval.invalidated", call=request.call, **details)
 
 
 def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, drift: Drift = Drift.OTHER) -> bool:
@@ -282,9 +272,9 @@ def find_request_change(request: ApprovalRequest) -> RequestChange | None:
     if old is None or not old.call.error_kind.startswith(CHANGED_PREFIX):
         return None
     word = old.call.error_kind.removeprefix(CHANGED_PREFIX)
-    what = Drift(word) if word in set(map(str, Drift)) else Drift.OTHER
+    drift = Drift(word) if word in set(map(str, Drift)) else Drift.OTHER
     before = old.rounds.get(number=old.round_number)
-    return RequestChange(what, old.call.message, before, request.rounds.get(number=1), old.decided_at is not None)
+    return RequestChange(drift, old.call.message, before, request.rounds.get(number=1), old.decided_at is not None)
 
 
 def _cancel(request: ApprovalRequest, message: str, *, kind: str = "") -> None:

@@ -88,18 +88,20 @@ def hidden_from(viewer: User, requests: Iterable[ApprovalRequest]) -> Mapping[in
     """Return the parts of these requests that are hidden from the viewer, by the keys of their calls."""
     if can_see_private(viewer):
         return {}
-    calls = [request.call for request in requests if not _is_own_request(viewer, request)]
+    person = viewer.pk if agent_token_of(viewer) is None else None
+    calls = [
+        request.call
+        for request in requests
+        if not is_own_call(viewer, request.call)
+        and (
+            person is None
+            or (
+                not any(person == each.user_id for each in request.call.requesters.all())
+                and not any(person == each.to_id for each in request.delegations.all())
+            )
+        )
+    ]
     return private_parts_of(calls) if calls else {}
-
-
-def _is_own_request(viewer: User, request: ApprovalRequest) -> bool:
-    in_set = agent_token_of(viewer) is None and viewer.pk in {each.user_id for each in request.call.requesters.all()}
-    return in_set or is_own_call(viewer, request.call) or _is_delegate(viewer, request)
-
-
-def _is_delegate(viewer: User, request: ApprovalRequest) -> bool:
-    """Return True if someone delegated the request to the viewer."""
-    return agent_token_of(viewer) is None and viewer.pk in {each.to_id for each in request.delegations.all()}
 
 
 def mask_preview(preview: Mapping[str, Any] | None) -> dict[str, Any] | None:

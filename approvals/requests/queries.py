@@ -26,20 +26,15 @@ HIDDEN_PRE_APPROVALS = Q(is_early=True, ready_at=None, decided_at=None)
 
 def requests_for(viewer: User) -> QuerySet[ApprovalRequest]:
     """Return the requests the viewer may see: all with any role, else their own and those delegated to them."""
-    return (
-        ApprovalRequest.objects.all()
-        if can_see_all(viewer)
-        else ApprovalRequest.objects.filter(_own_or_delegated(viewer))
-    )
-
-
-def _own_or_delegated(viewer: User) -> Q:
+    requests = ApprovalRequest.objects.all()
+    if can_see_all(viewer):
+        return requests
     token = agent_token_of(viewer)
     if token is not None:
-        return Q(call__token=token)
+        return requests.filter(call__token=token)
     own = CallRequester.objects.filter(call=OuterRef("call"), user=viewer.pk)
     handed = Delegation.objects.filter(request=OuterRef("pk"), to=viewer.pk)
-    return Q(call__requested_by=viewer.pk) | Q(Exists(own)) | Q(Exists(handed))
+    return requests.filter(Q(call__requested_by=viewer.pk) | Q(Exists(own)) | Q(Exists(handed)))
 
 
 def pending_for(viewer: User) -> QuerySet[ApprovalRequest]:

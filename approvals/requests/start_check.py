@@ -46,8 +46,8 @@ def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None
     if request.not_after is None or request.not_after <= now:
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
-    for what, reason in _objections(request, approved, binding):
-        raise Invalidated(reason, what)
+    for drift, reason in _objections(request, approved, binding):
+        raise Invalidated(reason, drift)
     usable = ApprovalRequest.objects.filter(pk=request.pk, digest=approved.digest)
     move(usable.filter(effective_at__lte=now, not_after__gt=now), to=RequestStatus.CONSUMED, consumed_at=now)
     record_fact("approval.consumed", call=call, approval=request.public_id, digest=request.digest)
@@ -65,43 +65,44 @@ def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
     binding = ApprovalBinding(fingerprint, implementation_digest, call.arguments, approved.state_token)
-    for what, reason in _objections(request, approved, binding):
-        raise Invalidated(reason, what)
+    for drift, reason in _objections(request, approved, binding):
+        raise Invalidated(reason, drift)
 
 
 def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBinding) -> Iterator[Objection]:
-    """Yield the reasons for which the call may not start."""
-    yield from _binding_objections(request, round_, binding)
-    yield from _tool_objections(request, binding)
-    yield from _reviewer_objections(request, round_)
-    yield from _policy_objections(request, round_)
-    yield from _quorum_objections(request, round_)
-
-
-def _binding_objections(request: ApprovalRequest, round_: Round, binding: ApprovalBinding) -> Iterator[Objection]:
-    tool = request.call.tool_name
+    """Yield the reasons for which the call may not start: first about the call itself, then about its approval."""
+    call, name = request.call, request.call.tool_name
     if binding.arguments != round_.arguments:
         yield Drift.ARGUMENTS, "The arguments differ from the approved ones."
-    if hides_defaults(request.call):
+    if hides_defaults(call):
         yield Drift.ARGUMENTS, UNFILLED
     if binding.fingerprint != request.tool_version.fingerprint:
-        yield Drift.DEFINITION, f"The definition of {tool} changed after the approval."
+        yield Drift.DEFINITION, f"The definition of {name} changed after the approval."
     if binding.state_token != round_.state_token:
         yield Drift.STATE, "The target of this call has changed since the approved preview."
-    if action_digest(request.call, binding, rule_from_revision(request.policy_revision)) != request.digest:
-        yield Drift.CODE, f"The code of {tool}, or this installation, changed after the approval."
-
-
-def _tool_objections(request: ApprovalRequest, binding: ApprovalBinding) -> Iterator[Objection]:
+    if action_digest(call, binding, rule_from_revision(request.policy_revision)) != request.digest:
+        yield Drift.CODE, f"The code of {name}, or this installation, changed after the approval."
     tool = Tool.objects.select_related("current_version").get(pk=request.tool_version.tool_id)
     if not tool.enabled or not tool.registered:
-        yield Drift.TOOL, f"The tool {tool.name} has been disabled since the approval."
+        yield Drift.TOOL, f"The tool {name} has been disabled since the approval."
     if tool.current_version is None or tool.current_version.fingerprint != binding.fingerprint:
-        yield Drift.DEFINITION, f"The definition of {tool.name} changed after the approval."
+        yield Drift.DEFINITION, f"The definition of {name} changed after the approval."
+    yield from _approval_objections(request, round_)
 
 
-def _policy_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
-    """Yield an objection if the current policies deny the call or the approvals do not satisfy the current rule."""
+def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
+    """Yield an objection if a reviewer is no longer eligible, or the approvals do not satisfy the current policies.
+
+    They must also still satisfy the request's own rule.
+    """
+    approvals = counted_approvals(round_)
+    if len({review.person_id for review in approvals}) < round_.quorum:
+        yield Drift.REVIEWERS, TOO_FEW_APPROVALS
+    for review in approvals:
+        why_not = may_decide(request, review.person)
+        if why_not is not None:
+            who = user_display_name(review.person)
+            yield Drift.REVIEWERS, f"{who} approved this but may no longer do so: {why_not}"
     verdict = gate(call_facts(request.call))
     if isinstance(verdict, Deny):
         yield Drift.POLICY, f"A policy refuses this call now: {verdict.message}"
@@ -109,24 +110,7 @@ def _policy_objections(request: ApprovalRequest, round_: Round) -> Iterator[Obje
         rule: Rule = verdict.terms
         if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well
             rule = rule_for(request)
-        if not is_enough(request, counted_approvals(round_), rule):
+        if not is_enough(request, approvals, rule):
             yield Drift.POLICY, f"A policy now requires more or other approvers. {rule.sentence}"
-
-
-def _reviewer_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
-    reviews = counted_approvals(round_)
-    if len({review.person_id for review in reviews}) < round_.quorum:
-        yield Drift.REVIEWERS, TOO_FEW_APPROVALS
-    for review in reviews:
-        why_not = may_decide(request, review.person)
-        if why_not is not None:
-            yield (
-                Drift.REVIEWERS,
-                f"{user_display_name(review.person)} approved this but may no longer do so: {why_not}",
-            )
-
-
-def _quorum_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
-    """Yield an objection if the approvals no longer satisfy the request's own rule."""
-    if not is_enough(request, counted_approvals(round_)):
+    if not is_enough(request, approvals):
         yield Drift.REVIEWERS, TOO_FEW_APPROVALS

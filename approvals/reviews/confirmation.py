@@ -79,10 +79,16 @@ def confirmation_requirements(
     terms, since = subject.terms, confirmation.since if confirmation else ""
     first_seen = _first_seen_at(request, viewer, since)
     if first_seen is None:
-        first_seen, since = clock.now(), _sign_first_seen(request, viewer)
+        first_seen, since = clock.now(), signing.dumps([request.digest, viewer.pk, clock.now().timestamp()], salt=SALT)
     waited = (clock.now() - first_seen).total_seconds()
+    target = ""
+    if terms.typed_target:
+        # The last segment of a path or URL if it can be typed, otherwise the tool's name.
+        last = subject.target.rstrip("/").rpartition("/")[2].strip()
+        can_be_typed = last.isascii() and last.isprintable() and 0 < len(last) <= MAX_TARGET_LENGTH
+        target = last if can_be_typed else request.call.tool_name
     return ConfirmationRequirements(
-        target=_last_segment(subject.target, request.call.tool_name) if terms.typed_target else "",
+        target=target,
         wait_seconds=max(0, round(terms.min_review_seconds - waited)) if terms.min_review_seconds else 0,
         needs_sign_in=_is_sign_in_stale(terms, viewer),
         since=since if terms.min_review_seconds else "",
@@ -121,16 +127,6 @@ def _is_sign_in_stale(terms: ConfirmationTerms, viewer: User) -> bool:
         return False
     at = signed_in_at(viewer)
     return at is None or at < clock.now() - timedelta(seconds=terms.fresh_sign_in_seconds)
-
-
-def _last_segment(target: str, tool_name: str) -> str:
-    """Return the last segment of a path or URL if it can be typed, otherwise the tool's name."""
-    last = target.rstrip("/").rpartition("/")[2].strip()
-    return last if last.isascii() and last.isprintable() and 0 < len(last) <= MAX_TARGET_LENGTH else tool_name
-
-
-def _sign_first_seen(request: ApprovalRequest, viewer: User) -> str:
-    return signing.dumps([request.digest, viewer.pk, clock.now().timestamp()], salt=SALT)
 
 
 def _first_seen_at(request: ApprovalRequest, viewer: User, since: str) -> datetime | None:

@@ -171,20 +171,14 @@ def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
         giver = delegator_of(current, by)
         if giver is not None:
             raise NotAllowed(f"You may decide this on behalf of {user_display_name(giver)}. Only they can delegate it.")
-        _check_delegate(current, to)
+        if may_decide(current, to) is not None:  # a delegation conveys no rights
+            may = deciders_sentence(rule_for(current))
+            message = f"{user_display_name(to)} may not decide this request. {may} Choose someone who may."
+            raise field_error("to", "invalid", message)
         Delegation.objects.update_or_create(request=current, by=by, defaults={"to": to, "at": clock.now()})
         _pending_row(current).filter(claimed_by=by).update(claimed_by=None, claimed_until=None)
         record_fact("approval.delegated", call=current.call, by=by, approval=current.public_id, to=to.get_username())
         return _reload(current)
-
-
-def _check_delegate(request: ApprovalRequest, to: User) -> None:
-    """Raise ParameterError if `to` may not decide the request, since a delegation conveys no rights."""
-    if may_decide(request, to) is not None:
-        may = deciders_sentence(rule_for(request))
-        raise field_error(
-            "to", "invalid", f"{user_display_name(to)} may not decide this request. {may} Choose someone who may."
-        )
 
 
 @retry_on_deadlock
@@ -204,7 +198,9 @@ def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
     Text that looks like a secret is redacted.
     Raises ParameterError for a text that is blank, too long or cannot be stored, and Conflict if there are too many.
     """
-    _check_text(text)
+    if not text.strip():
+        raise field_error("text", "required", "Enter a comment.")
+    check_text(text, "text")
     return _comment(request, by, redact_text(text))
 
 
@@ -218,12 +214,6 @@ def _comment(request: ApprovalRequest, by: User, text: str) -> Comment:
         comment = Comment.objects.create(request=request, person=by, is_agent=is_agent, text=text, at=clock.now())
         record_fact("approval.commented", call=request.call, by=by, approval=request.public_id, is_agent=is_agent)
         return comment
-
-
-def _check_text(text: str) -> None:
-    if not text.strip():
-        raise field_error("text", "required", "Enter a comment.")
-    check_text(text, "text")
 
 
 def _check_not_expired(request: ApprovalRequest) -> None:

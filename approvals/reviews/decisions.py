@@ -6,7 +6,7 @@ is locked or stored. `approvals.reviews.effects` applies it to the call when its
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum
 from typing import Any, Literal
 
@@ -85,16 +85,6 @@ def normalise_decision(decision: Decision) -> Decision:
 
     Raises ParameterError for fields that do not belong to the verdict.
     """
-    _check_parts(decision)
-    check_text(decision.comment)
-    decision = replace(decision, comment=redact_text(decision.comment))
-    if decision.hunks is None or decision.hunks:
-        return decision
-    return replace(decision, verdict=ReviewVerdict.REJECT, hunks=None)
-
-
-def _check_parts(decision: Decision) -> None:
-    """Raise ParameterError for fields of another verdict, instead of ignoring them silently."""
     verdict = decision.verdict
     if decision.hunks is not None and verdict != ReviewVerdict.APPROVE:
         raise field_error("hunks", "invalid", "Hunks can only be given with the verdict approve. Leave them out.")
@@ -111,6 +101,11 @@ def _check_parts(decision: Decision) -> None:
         raise field_error("effect", "invalid_choice", f"This must be one of {', '.join(REJECTION_EFFECTS)}.")
     if decision.effect != FAIL and verdict != ReviewVerdict.REJECT:
         raise field_error("effect", "invalid", "An effect can only be given with the verdict reject. Leave it out.")
+    check_text(decision.comment)
+    decision = replace(decision, comment=redact_text(decision.comment))
+    if decision.hunks is None or decision.hunks:
+        return decision
+    return replace(decision, verdict=ReviewVerdict.REJECT, hunks=None)
 
 
 def check_comment(request: ApprovalRequest, decision: Decision) -> None:
@@ -176,7 +171,15 @@ def decide(
     if decision.response is not UNSET:
         _check_decision(request, by, decision)
         check_response(request, decision.response)
-    edit = _compute_edit(request, by, decision) if isinstance(edit, Unset) else edit
+    if isinstance(edit, Unset):  # computed before anything is locked
+        edit = None
+        if decision.hunks is not None or decision.arguments is not None:
+            _check_decision(request, by, decision)
+        if decision.hunks is not None:
+            edit = narrow_to_hunks(request, decision.hunks)
+        elif decision.arguments is not None:
+            edit = check_edit(request, decision.arguments)
+            edit = edit if edit.text != current_round(request).arguments else None
     return _record_answer(request, by, decision, edit)
 
 
@@ -190,24 +193,51 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit:
         if decision.verdict == ReviewVerdict.APPROVE:
             check_sign_in_age(current.policy_revision, by)
         prefetch_related_objects([current], Prefetch("rounds", Round.objects.defer("arguments", "preview")))
-        if editor_counts(current, by):
-            review = _store_review(current, by, decision)
-            if _is_enough(review):
-                _settle(current, review)
-        else:
+        if not editor_counts(current, by):
             _store_comment(current, by, decision.comment)
+            return current
+        try:
+            with transaction.atomic():
+                review = Review.objects.create(
+                    request=current,
+                    round=current_round(current),
+                    person=by,
+                    on_behalf_of=delegator_of(current, by),
+                    verdict=decision.verdict,
+                    comment=decision.comment,
+                    response=redact_response(decision.response),
+                    effect=decision.effect,
+                    seen_digest=current.digest,
+                    channel=decision.channel,
+                    batch=decision.batch,
+                    at=clock.now(),
+                )
+        except IntegrityError:
+            raise Conflict(f"You have already decided this request. {NOT_RECORDED}") from None
+        _record("approval.reviewed", current, review)
+        if review.verdict == ReviewVerdict.APPROVE:
+            approvals = counted_approvals(review.round)
+            for each in approvals:
+                if each.person_id == by.pk:
+                    each.person = by  # whose groups are known
+            if not is_enough(current, approvals):
+                return current
+        # A decision on a page takes effect after the undo window, a request for changes at once.
+        status = STATUS_BY_VERDICT[decision.verdict]
+        undo_seconds = settings.TOOLGATE_UNDO_SECONDS if review.channel == "page" and status in UNDOABLE else 0
+        effective_at = review.at + timedelta(seconds=undo_seconds)
+        move_row(
+            current,
+            ApprovalRequest.objects.filter(pk=current.pk, digest=review.seen_digest, expires_at__gt=review.at),
+            to=status,
+            decided_at=review.at,
+            effective_at=effective_at,
+            not_after=run_window_end(current, effective_at) if status == RequestStatus.APPROVED else None,
+        )
+        _record("approval.decided", current, review, effective_at=format_utc(effective_at))
+        if not undo_seconds:
+            apply_decision(current, review.at, review)
         return current
-
-
-def _compute_edit(request: ApprovalRequest, by: User, decision: Decision) -> Edit | None:
-    """Compute the decision's edit of the call before anything is locked; None if it has none."""
-    if decision.hunks is None and decision.arguments is None:
-        return None
-    _check_decision(request, by, decision)
-    if decision.hunks is not None:
-        return narrow_to_hunks(request, decision.hunks)
-    edit = check_edit(request, decision.arguments or {})
-    return edit if edit.text != current_round(request).arguments else None
 
 
 def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> None:
@@ -221,57 +251,10 @@ def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> N
     check_comment(request, decision)
 
 
-def _store_review(request: ApprovalRequest, by: User, decision: Decision) -> Review:
-    """Store the review of the current round. Raises Conflict for a second one by the same person."""
-    try:
-        with transaction.atomic():
-            review = Review.objects.create(
-                request=request,
-                round=current_round(request),
-                person=by,
-                on_behalf_of=delegator_of(request, by),
-                verdict=decision.verdict,
-                comment=decision.comment,
-                response=redact_response(decision.response),
-                effect=decision.effect,
-                seen_digest=request.digest,
-                channel=decision.channel,
-                batch=decision.batch,
-                at=clock.now(),
-            )
-    except IntegrityError:
-        raise Conflict(f"You have already decided this request. {NOT_RECORDED}") from None
-    _record("approval.reviewed", request, review)
-    return review
-
-
 def _store_comment(request: ApprovalRequest, by: User, text: str) -> None:
     """Store as a comment the text that came with an edit that others must approve, or with a revocation."""
     if text.strip():
         Comment.objects.create(request=request, person=by, text=text, at=clock.now())
-
-
-def _is_enough(review: Review) -> bool:
-    """Return True if this review settles the request: any verdict other than approve, or the last approval needed."""
-    return review.verdict != ReviewVerdict.APPROVE or is_enough(review.request, counted_approvals(review.round))
-
-
-def _settle(request: ApprovalRequest, review: Review) -> None:
-    """Settle the request; a decision on a page takes effect after the undo window, requests for changes at once."""
-    status = STATUS_BY_VERDICT[ReviewVerdict(review.verdict)]
-    undo_seconds = settings.TOOLGATE_UNDO_SECONDS if review.channel == "page" and status in UNDOABLE else 0
-    effective_at = review.at + timedelta(seconds=undo_seconds)
-    move_row(
-        request,
-        ApprovalRequest.objects.filter(pk=request.pk, digest=review.seen_digest, expires_at__gt=review.at),
-        to=status,
-        decided_at=review.at,
-        effective_at=effective_at,
-        not_after=run_window_end(request, effective_at) if status == RequestStatus.APPROVED else None,
-    )
-    _record("approval.decided", request, review, effective_at=format_utc(effective_at))
-    if not undo_seconds:
-        apply_decision(request, review.at, review)
 
 
 def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) -> None:
@@ -299,23 +282,19 @@ def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
             raise Conflict(f"There is no decision to undo. {status_sentence(current)}")
         if review.person_id != by.pk:
             raise NotAllowed(f"Only {user_display_name(review.person)}, who decided this, may undo it.")
-        _reopen(current)
+        undoable = ApprovalRequest.objects.filter(
+            pk=current.pk, applied_at=None, effective_at__gt=clock.now(), call__status=CallStatus.HELD
+        )
+        try:
+            move(undoable, to=RequestStatus.PENDING, decided_at=None, effective_at=None, not_after=None)
+        except Conflict:
+            raise Conflict(f"It is too late to undo this. {status_sentence(current)}") from None
         Review.objects.filter(pk=review.pk).update(undone_at=clock.now())
         # Recorded as a review, a kind of event that clients know, so that they show the request as pending again.
         _record("approval.reviewed", current, review, verdict=UNDONE)
         undo_edit(current, by=by)
         current.refresh_from_db()
         return current
-
-
-def _reopen(request: ApprovalRequest) -> None:
-    undoable = ApprovalRequest.objects.filter(
-        pk=request.pk, applied_at=None, effective_at__gt=clock.now(), call__status=CallStatus.HELD
-    )
-    try:
-        move(undoable, to=RequestStatus.PENDING, decided_at=None, effective_at=None, not_after=None)
-    except Conflict:
-        raise Conflict(f"It is too late to undo this. {status_sentence(request)}") from None
 
 
 @retry_on_deadlock
@@ -333,7 +312,13 @@ def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> Approval
         why_not = may_revoke_approval(current, by)
         if why_not is not None:
             raise NotAllowed(why_not)
-        _mark_revoked(current, now)
+        if current.status != RequestStatus.APPROVED:
+            raise Conflict(f"There is no approval to revoke. {status_sentence(current)}")
+        if current.effective_at is None or current.effective_at > now:
+            remedy = "It can be revoked after the undo window."
+            raise Conflict(f"This approval can still be undone by its reviewer. {remedy}")
+        in_effect = ApprovalRequest.objects.filter(pk=current.pk, effective_at__lte=now)
+        move(in_effect, to=RequestStatus.REVOKED, applied_at=current.applied_at or now)
         current.refresh_from_db()
         details = {
             "approval": current.public_id,
@@ -349,13 +334,3 @@ def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> Approval
         )
         current.refresh_from_db()
         return current
-
-
-def _mark_revoked(request: ApprovalRequest, now: datetime) -> None:
-    """Change the status from approved to revoked. Raises Conflict if the approval is not in effect."""
-    if request.status != RequestStatus.APPROVED:
-        raise Conflict(f"There is no approval to revoke. {status_sentence(request)}")
-    if request.effective_at is None or request.effective_at > now:
-        raise Conflict("This approval can still be undone by its reviewer. It can be revoked after the undo window.")
-    in_effect = ApprovalRequest.objects.filter(pk=request.pk, effective_at__lte=now)
-    move(in_effect, to=RequestStatus.REVOKED, applied_at=request.applied_at or now)

@@ -39,7 +39,6 @@ from catalog.dispatch.arguments import (
 )
 from catalog.errors import Conflict, ParameterError, ToolError, field_error
 from catalog.inventory import snapshot
-from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.results import Preview
 from catalog.schemas.defaults import paths_from_store
@@ -147,7 +146,12 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
     part = find_divisible_change(round_, request.call.tool_name)
     if part is None:
         raise field_error("hunks", "not_divisible", "This change can only be decided as a whole. Leave hunks out.")
-    accepted = _check_hunks(part, hunks)
+    accepted, total = sorted(set(hunks)), part.total
+    unknown = sorted(set(accepted).difference(range(total)))
+    if unknown:
+        listed = ", ".join(map(str, unknown[:5]))
+        message = f"Unknown hunks: {listed}. This change has the hunks 0 to {total - 1}."
+        raise field_error("hunks", "unknown_hunk", message)
     if len(accepted) == part.total:
         return None
     after, before = part.division.apply(accepted), json.loads(round_.arguments)
@@ -171,30 +175,31 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
     )
 
 
-def _check_hunks(change: DivisibleChange, hunks: Collection[int]) -> list[int]:
-    accepted, total = sorted(set(hunks)), change.total
-    unknown = sorted(set(accepted).difference(range(total)))
-    if unknown:
-        listed = ", ".join(map(str, unknown[:5]))
-        message = f"Unknown hunks: {listed}. This change has the hunks 0 to {total - 1}."
-        raise field_error("hunks", "unknown_hunk", message)
-    return accepted
-
-
 def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     """Check edited arguments and return the resulting edit, for the live check of the page and for `decide`.
 
     Nothing is locked or stored. Raises ParameterError, with paths relative to the arguments, if the tool refuses them,
     and Conflict if a policy refuses the call or the tool has changed.
     """
-    round_, target = current_round(request), _callable_tool(request)
+    call, round_ = request.call, current_round(request)
+    target = snapshot.callable_tool(call.tool_name)
+    if target is None or target.drifted or target.version_pk != request.tool_version_id:
+        raise Conflict(f"{call.tool_name} has changed since the request was opened, so the call cannot be edited.")
+    if not target.enabled:
+        raise Conflict(f"{call.tool_name} is disabled, so the call cannot be edited.")
+    target = target.select_implementation(call.plan_ref, call.implementation_id)
     given = without_unchanged_defaults(target.tool, arguments, round_.arguments, round_.defaults)
     restored = vault.restore_edited_arguments(given, round_.arguments, request.call.plan_ref)
     checked = prepare_arguments(target.tool, restored.in_place())
     cut = vault.redact_arguments(target.tool, checked.storable)
     restored.check(cut)
     rule = _rule_for_edit(request, checked)
-    preview = _preview_edit(request.call, checked.given)
+    try:
+        preview = compute_preview(call, checked.given)
+    except ParameterError:
+        raise
+    except ToolError as error:
+        raise field_error("", "refused_by_tool", error.user_message()) from None
     return Edit(
         base=request.digest,
         text=cut.text,
@@ -206,27 +211,6 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
         rule=rule,
         fields=changed_fields(json.loads(round_.arguments), json.loads(cut.text)),
     )
-
-
-def _callable_tool(request: ApprovalRequest) -> CallableTool:
-    """Return the callable tool. Raises Conflict if it is not the version that the request is about."""
-    call = request.call
-    target = snapshot.callable_tool(call.tool_name)
-    if target is None or target.drifted or target.version_pk != request.tool_version_id:
-        raise Conflict(f"{call.tool_name} has changed since the request was opened, so the call cannot be edited.")
-    if not target.enabled:
-        raise Conflict(f"{call.tool_name} is disabled, so the call cannot be edited.")
-    return target.select_implementation(call.plan_ref, call.implementation_id)
-
-
-def _preview_edit(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
-    try:
-        return compute_preview(call, arguments)
-    except ParameterError:
-        raise
-    except ToolError as error:
-        message = error.user_message()
-        raise field_error("", "refused_by_tool", message) from None
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
@@ -318,12 +302,6 @@ def _open_round(request: ApprovalRequest, edit: Edit, *, editor: "User | None") 
     open_one = ApprovalRequest.objects.filter(pk=request.pk, digest=request.digest, status=RequestStatus.PENDING)
     if not open_one.update(digest=digest, round_number=number, policy_revision_id=rule.revision_id):
         raise Conflict("The request has been answered meanwhile.")
-    _rewrite(call, edit)
-    request.refresh_from_db(fields=["digest", "round_number", "policy_revision"])
-
-
-def _rewrite(call: Call, edit: Edit) -> None:
-    """Store the edited arguments and their query type on the held call. Raises Conflict if it is no longer held."""
     query_type = str(edit.arguments.get("query_type", "")) if call.query_type else ""
     columns = {"arguments": edit.text, "defaults": edit.defaults, "omitted": edit.omitted, "query_type": query_type}
     if not Call.objects.filter(pk=call.pk, status=CallStatus.HELD).update(**columns):
@@ -332,6 +310,7 @@ def _rewrite(call: Call, edit: Edit) -> None:
         setattr(call, name, value)
     if edit.secrets:
         vault.store_secrets(SecretScope(call.plan_ref, call.step_ref), edit.secrets)
+    request.refresh_from_db(fields=["digest", "round_number", "policy_revision"])
 
 
 def _rule_for_edit(request: ApprovalRequest, arguments: CallArguments) -> Rule:

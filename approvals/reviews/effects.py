@@ -33,15 +33,10 @@ def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review |
         if request.status == RequestStatus.APPROVED:
             held_calls.release_call(request, by=review.person if review else None)
         elif review is not None:
-            _apply_to_call(request, review, now)
+            if review.verdict == ReviewVerdict.RESPOND:
+                held_calls.respond_for_tool(request, review, now=now)
+            elif review.verdict == ReviewVerdict.REQUEST_CHANGES:
+                held_calls.send_back_call(request, review, now=now)
+            else:
+                held_calls.refuse_call(request, held_calls.refusal_from_review(review), now=now)
         return True
-
-
-def _apply_to_call(request: ApprovalRequest, review: Review, now: datetime) -> None:
-    """End a call according to its reviewer's verdict."""
-    if review.verdict == ReviewVerdict.RESPOND:
-        held_calls.respond_for_tool(request, review, now=now)
-    elif review.verdict == ReviewVerdict.REQUEST_CHANGES:
-        held_calls.send_back_call(request, review, now=now)
-    else:
-        held_calls.refuse_call(request, held_calls.refusal_from_review(review), now=now)

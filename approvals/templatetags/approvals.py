@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from django import template
 from django.utils.html import format_html, format_html_join
@@ -57,18 +58,20 @@ def _verdict_sentences(verdict: GateDecision, level: str) -> dict[str, str]:
     if isinstance(verdict, Deny):
         return {"lead": _("Every call is refused."), "rest": verdict.message}
     if isinstance(verdict, Hold) and isinstance(verdict.terms, Rule):
-        return {"lead": _("Every call needs approval."), "rest": _rule_sentence(verdict.terms)}
+        words = {
+            "people": people_in_words(verdict.terms.stages),
+            "time": format_timespan(verdict.terms.expires_seconds),
+        }
+        if verdict.terms.allow_self_review:
+            sentence = _("By %(people)s within %(time)s.") % words
+        else:
+            sentence = _("By %(people)s other than the requester, within %(time)s.") % words
+        return {
+            "lead": _("Every call needs approval."),
+            "rest": f"{sentence} {_(EXPIRY_SENTENCES[verdict.terms.on_expiry])}",
+        }
     rest = RUNS_WITHOUT_APPROVAL.get(level, gettext_noop("Calls run at once."))
     return {"lead": _("Runs without approval."), "rest": _(rest)}
-
-
-def _rule_sentence(rule: Rule) -> str:
-    words = {"people": people_in_words(rule.stages), "time": format_timespan(rule.expires_seconds)}
-    if rule.allow_self_review:
-        sentence = _("By %(people)s within %(time)s.") % words
-    else:
-        sentence = _("By %(people)s other than the requester, within %(time)s.") % words
-    return f"{sentence} {_(EXPIRY_SENTENCES[rule.on_expiry])}"
 
 
 EXPIRY_SENTENCES = {
@@ -119,37 +122,26 @@ def call_title(title: tuple[str, str, str]) -> str:
 @register.filter
 def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
     """Return the text of an argument with a label in place of each secret; adds no white space, which would show."""
-    return format_html_join("", "{}{}", ((revealed(text), _secret_label(secret)) for text, secret in pieces))
-
-
-def _secret_label(name: str) -> str:
-    if not name:
-        return ""
-    label = format_html(_("secret {name}"), name=revealed(name))
-    return format_html('<span class="was kept">{}{}</span>', icon("lock", "icon-small"), label)
+    parts = []
+    for text, secret in pieces:
+        label = format_html(_("secret {name}"), name=revealed(secret)) if secret else ""
+        mark = format_html('<span class="was kept">{}{}</span>', icon("lock", "icon-small"), label) if secret else ""
+        parts.append((revealed(text), mark))
+    return format_html_join("", "{}{}", parts)
 
 
 @register.filter
 def opaque_notes(runs: Iterable[EncodedRun]) -> str:
     """Return a note for each unreadable part of an argument, with the text decoded from it."""
-    return format_html_join("", "{}", ((_opaque_note(run),) for run in runs))
-
-
-def _opaque_note(run: EncodedRun) -> str:
-    if run.kind == "random":
-        label = format_html(_("Opaque: {count} characters without readable text"), count=run.length)
-    elif run.decoded:
-        text = format_html('<span class="verbatim given">{}</span>', revealed(run.decoded))
-        label = format_html(
-            _("Opaque: {count} characters of {encoding}, decoded: {text}"),
-            count=run.length,
-            encoding=run.kind,
-            text=text,
-        )
-    else:
-        label = format_html(
-            _("Opaque: {count} characters of {encoding}, not readable when decoded"),
-            count=run.length,
-            encoding=run.kind,
-        )
-    return format_html('<span class="opaque">{}{}</span>', icon("cautious", "icon-small text-warn"), label)
+    labels = []
+    for run in runs:
+        words: dict[str, Any] = {"count": run.length, "encoding": run.kind}
+        if run.kind == "random":
+            form = _("Opaque: {count} characters without readable text")
+        elif run.decoded:
+            form = _("Opaque: {count} characters of {encoding}, decoded: {text}")
+            words["text"] = format_html('<span class="verbatim given">{}</span>', revealed(run.decoded))
+        else:
+            form = _("Opaque: {count} characters of {encoding}, not readable when decoded")
+        labels.append((icon("cautious", "icon-small text-warn"), format_html(form, **words)))
+    return format_html_join("", '<span class="opaque">{}{}</span>', labels)

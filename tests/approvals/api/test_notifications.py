@@ -2,6 +2,7 @@
 
 import pytest
 
+from approvals.messaging import senders
 from approvals.messaging.addresses import decrypt_address
 from approvals.models import AuditEntry, Delivery, NotificationChoice
 from approvals.notifications import delivery as notifications_delivery
@@ -92,10 +93,10 @@ def test_an_administrator_retries_a_failed_delivery(ada, rosa, admin, monkeypatc
     entry = AuditEntry.objects.get(action="notifications.retried")
     assert (entry.actor, entry.object_ref) == (admin, f"delivery_{failed.pk}")
 
-    def send(address, notice, delivery):
-        sent.append((address.text, notice.facts["Request"]))
+    def post(url, kind, document, *, identity):
+        sent.append((url, document["facts"]["request"]))
 
-    monkeypatch.setitem(notifications_delivery.SENDERS, "webhook", send)
+    monkeypatch.setattr(senders, "post_webhook", post)
     assert (notifications_delivery.send_due(), sent) == (1, [(SECRET_HOOK, request.public_id)])
     failed.refresh_from_db()
     assert failed.status == "sent"

@@ -133,7 +133,7 @@ def test_delivery_gives_up_after_the_last_retry(ada, settings):
 
 
 def test_failed_delivery_does_not_block_others(ada, settings, monkeypatch):
-    monkeypatch.setitem(notifications_delivery.SENDERS, "mail", lambda *_: 1 / 0)
+    monkeypatch.setattr(notifications_delivery, "get_connection", lambda: 1 / 0)
     with taking() as server:
         hook(settings, server)
         ask(ada)
