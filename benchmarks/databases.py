@@ -22,7 +22,13 @@ def fresh_database(folder: Path) -> Iterator[str]:
     if kind_of(server) == "sqlite":
         yield f"sqlite:///{folder / 'bench.sqlite3'}"
         return
-    name = f"toolgate_bench_{os.getpid()}"
+    with database_beside(server, f"toolgate_bench_{os.getpid()}") as url:
+        yield url
+
+
+@contextmanager
+def database_beside(server: str, name: str) -> Iterator[str]:
+    """Yield the URL of a new database of this name on the PostgreSQL server that a URL names; then drop it."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
         try:

@@ -65,8 +65,10 @@ FIGURES = (
     Figure("chain_ms_per_step_normal", "chain", settings={"TOOLGATE_SQLITE_SYNCHRONOUS": "NORMAL"}, only="sqlite"),
     Figure("chain_bare_ms_per_step", "bare"),
     Figure("chain_ratio", "bare", unit="", function="chain_ratio"),
+    Figure("chain_ratio_langgraph", "peers.plans", unit="", function="chain_ratio"),
     Figure("fanout_ms_per_step", "fanout"),
     Figure("fanout_ratio", "bare", unit="", function="fanout_ratio"),
+    Figure("fanout_ratio_dbos", "peers.plans", unit="", function="fanout_ratio"),
     Figure("direct_call_ms", "direct_call"),
     *(
         Figure(f"calls_per_s_{clients}", "direct_call", unit="calls/s", function=f"calls_per_s_{clients}")
@@ -74,8 +76,8 @@ FIGURES = (
     ),
     Figure("mcp_call_ms", "mcp_call"),
     Figure("mcp_calls_per_s", "mcp_call", unit="calls/s", function="per_second"),
-    Figure("mcp_call_ratio_echo", "mcp_peers.compare", unit="", function="call_ratio"),
-    Figure("mcp_rate_ratio_echo", "mcp_peers.compare", unit="", function="rate_ratio"),
+    Figure("mcp_call_ratio_agentbarrier", "peers.mcp", unit="", function="call_ratio"),
+    Figure("mcp_rate_ratio_agentbarrier", "peers.mcp", unit="", function="rate_ratio"),
     Figure("mcp_upstream_ms", "upstream", settings=LOCAL_UPSTREAM),
     Figure("mcp_upstream_per_s", "upstream", unit="calls/s", settings=LOCAL_UPSTREAM, function="per_second"),
     Figure("decide_to_start_ms", "decide_to_start", value="p95", settings=AT_ONCE),

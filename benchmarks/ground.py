@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +83,17 @@ class Watch:
 
 
 def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
-    """Run a plan of these steps several times on a warm executor; return the milliseconds a step of each run.
+    """Run a plan of these steps several times on a warm executor; return the milliseconds a step of each run."""
+    with plan_runs(steps) as run:
+        return [run() for _ in range(runs)]
 
-    A run is timed from the request to start until the commit of the plan's end. One more run before them warms up
-    and counts the plan's events.
+
+@contextmanager
+def plan_runs(steps: list[dict[str, Any]]) -> Iterator[Callable[[], float]]:
+    """Yield a function that runs a plan of these steps once and returns its milliseconds a step.
+
+    A run is timed from the request to start until the commit of the plan's end. One run before them warms up and
+    counts the plan's events.
     """
     by = Requester(prepare(), via="shell")
     document = PlanDocument.model_validate({"goal": "Measure", "steps": steps, "start": False})
@@ -94,7 +101,7 @@ def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
     with run_executor():
         last_seq = _count_events(create_plan(document, by=by), by)
         tune_garbage_collector()
-        return [_timed(create_plan(document, by=by), by, watch, last_seq) / len(steps) for _ in range(runs)]
+        yield lambda: _timed(create_plan(document, by=by), by, watch, last_seq) / len(steps)
 
 
 def _count_events(plan: Plan, by: Requester) -> int:

@@ -14,7 +14,8 @@ from time import perf_counter
 from benchmarks.figures import print_figure
 from benchmarks.ground import person, prepare, serving, token_for
 from benchmarks.mcp_call import CALLS, CLIENTS, WARM_UP, McpClient
-from benchmarks.mcp_peers.compare import HERE, listening
+from benchmarks.peers.environments import HERE
+from benchmarks.peers.mcp import listening
 from catalog.inventory.source_sync import sync_source
 from catalog.inventory.sources import create_source
 from catalog.models import Tool

@@ -1,8 +1,8 @@
-"""`mcp_call_ratio…`, `mcp_rate_ratio…`: Toolgate's `/mcp` beside the SDK's bare echo server and AgentBarrier.
+"""`mcp_call_ratio_agentbarrier`, `mcp_rate_ratio_agentbarrier`: `/mcp` beside AgentBarrier and the SDK's bare echo.
 
 The servers run at once and are called in turn, round by round, so that a busy machine slows all of them. AgentBarrier
 verifies a token, judges a policy and stores each call in SQLite, as Toolgate does, before an upstream echo server over
-stdio answers. It is installed from its lock into `var/`; where that fails it is left out.
+stdio answers.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,10 +22,8 @@ from uuid import uuid4
 from benchmarks.figures import ROOT, print_figure
 from benchmarks.ground import prepare, serving, token_for
 from benchmarks.mcp_call import CLIENTS, WARM_UP, McpClient
+from benchmarks.peers.environments import HERE, environment_of
 
-HERE = Path(__file__).parent
-LOCK = HERE / "agentbarrier.lock"
-ENVIRONMENT = ROOT / "var" / "bench-agentbarrier"
 TOKEN = "agentbarrier-token-for-benchmarks-only"  # noqa: S105 - opens nothing but a server of this run
 START_SECONDS = 60.0
 CALLS = 50
@@ -34,7 +31,7 @@ Caller = Callable[[int], float]
 
 
 def call_ratio(runs: int) -> list[float]:
-    """Print the milliseconds of one call at each server; return Toolgate's over those of the bare echo server."""
+    """Print the milliseconds of one call at each server; return Toolgate's over AgentBarrier's, round by round."""
     with _servers() as servers:
         for make in servers.values():
             _call_often(make(), WARM_UP)
@@ -46,7 +43,7 @@ def call_ratio(runs: int) -> list[float]:
 
 
 def rate_ratio(runs: int) -> list[float]:
-    """Print the calls per second of sixteen clients at each server; return Toolgate's over the bare echo server's."""
+    """Print the calls per second of sixteen clients at each server; return Toolgate's over AgentBarrier's."""
     with _servers() as servers, ThreadPoolExecutor(CLIENTS) as threads:
         for make in servers.values():
             _call_often(make(), WARM_UP)
@@ -57,10 +54,9 @@ def rate_ratio(runs: int) -> list[float]:
 
 
 def _ratios(name: str, rounds: Sequence[dict[str, float]]) -> list[float]:
-    """Print the ratio to AgentBarrier where it was measured; return that to the echo server, round by round."""
-    if "agentbarrier" in rounds[0]:
-        print_figure(f"{name}_agentbarrier", [each["toolgate"] / each["agentbarrier"] for each in rounds], "")
-    return [each["toolgate"] / each["echo"] for each in rounds]
+    """Print the ratio to the echo server; return that to AgentBarrier, round by round."""
+    print_figure(f"{name}_echo", [each["toolgate"] / each["echo"] for each in rounds], "")
+    return [each["toolgate"] / each["agentbarrier"] for each in rounds]
 
 
 def _rate(threads: ThreadPoolExecutor, make: Callable[[], Caller]) -> float:
@@ -84,19 +80,17 @@ def _call_often(call: Caller, count: int) -> list[float]:
 @contextmanager
 def _servers() -> Iterator[dict[str, Callable[[], Caller]]]:
     """Serve all that are compared; yield for each what makes a client of it."""
-    token = token_for(prepare(), "calls:create")
+    environment, token = environment_of("agentbarrier"), token_for(prepare(), "calls:create")
     with ExitStack() as stack:
         toolgate = stack.enter_context(serving()).port
         echo = stack.enter_context(listening(lambda port: [sys.executable, str(HERE / "echo.py"), str(port)]))
-        found: dict[str, Callable[[], Caller]] = {
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentbarrier-", dir=ROOT / "var")))
+        barrier = stack.enter_context(listening(lambda port: _barrier_command(environment, folder, port)))
+        yield {
             "toolgate": lambda: McpClient(toolgate, token).call,
             "echo": lambda: McpClient(echo, TOKEN, "echo").call,
+            "agentbarrier": lambda: _barrier_call(McpClient(barrier, TOKEN, "echo")),
         }
-        if _install():
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentbarrier-", dir=ROOT / "var")))
-            barrier = stack.enter_context(listening(lambda port: _barrier_command(folder, port)))
-            found["agentbarrier"] = lambda: _barrier_call(McpClient(barrier, TOKEN, "echo"))
-        yield found
 
 
 def _barrier_call(client: McpClient) -> Caller:
@@ -104,35 +98,20 @@ def _barrier_call(client: McpClient) -> Caller:
     return lambda number: client.call(number, key=uuid4().hex)
 
 
-def _install() -> bool:
-    """Make AgentBarrier's environment unless its lock was installed before; say whether it is there."""
-    installed = ENVIRONMENT / "installed.lock"
-    if installed.exists() and installed.read_bytes() == LOCK.read_bytes():
-        return True
-    venv.create(ENVIRONMENT, with_pip=True, clear=True)
-    command = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", "--require-hashes"]
-    done = subprocess.run([*command, "-r", str(LOCK)], capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        print(f"AgentBarrier is left out: pip cannot install {LOCK.name}.\n{done.stderr[-500:]}", file=sys.stderr)
-        return False
-    installed.write_bytes(LOCK.read_bytes())
-    return True
-
-
-def _barrier_command(folder: Path, port: int) -> list[str]:
+def _barrier_command(environment: Path, folder: Path, port: int) -> list[str]:
     """Return the command of AgentBarrier in front of the echo server; write what it is configured by."""
     policy = {"version": "1", "default": "deny", "rules": [{"name": "echo", "effect": "allow", "tool": "echo"}]}
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     auth = {"version": "1", "tokens": [{"subject": "bench", "token_sha256": digest, "scopes": ["mcp:call"]}]}
     (folder / "policy.json").write_text(json.dumps(policy))
     (folder / "auth.json").write_text(json.dumps(auth))
-    command = [str(ENVIRONMENT / "bin" / "agentbarrier"), "mcp", "http", "--port", str(port)]
+    command = [str(environment / "bin" / "agentbarrier"), "mcp", "http", "--port", str(port)]
     command += ["--policy", str(folder / "policy.json"), "--auth-config", str(folder / "auth.json")]
     command += ["--db", str(folder / "barrier.sqlite3"), "--idempotency-argument", "key"]
     return [
         *command,
         "--upstream-command",
-        str(ENVIRONMENT / "bin" / "python"),
+        str(environment / "bin" / "python"),
         "--upstream-arg",
         str(HERE / "echo.py"),
     ]
