@@ -102,12 +102,16 @@ def respond_once(
     if not IDEMPOTENCY_KEY_PATTERN.fullmatch(key):
         message = "Use 1 to 255 visible ASCII characters without spaces."
         raise ValidationError({"Idempotency-Key": [message]})
-    row, is_first = _reserve_key(_key_owner(request), key, _request_digest(request))
-    return (
-        _store_first_response(row, answer, unstored)
-        if is_first
-        else _repeat_response(row, _request_digest(request), again)
-    )
+    by_token = isinstance(request.auth, ApiToken)
+    owner = f"token:{request.auth.pk}" if by_token else f"user:{request.user.pk}"
+    # The roles are part of it. A bare digest of a body with a short secret could be brute-forced.
+    roles = canonical_text(sorted(roles_of(request.user)))
+    whole = digest(str(request.method), request.path, canonical_text(request.data or {}), roles)
+    body_digest = keyring().fingerprint(whole)
+    reserved_key, is_first = _reserve_key(owner, key, body_digest)
+    if is_first:
+        return _first_response(reserved_key, answer, unstored)
+    return _repeat_response(reserved_key, body_digest, again)
 
 
 def run_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
@@ -148,71 +152,48 @@ def delete_expired_keys(*, now: datetime, limit: int = 1000) -> int:
     return deleted
 
 
-def _store_first_response(row: IdempotencyKey, answer: ResponseFactory, unstored: Collection[str]) -> Response:
+def _first_response(key: IdempotencyKey, answer: ResponseFactory, unstored: Collection[str]) -> Response:
+    """Do the work and store its response. Raises DatabaseError if the database is unavailable."""
     try:
-        with using_idempotency_key(row):
+        with using_idempotency_key(key):
             response = answer()
     except Exception as error:  # noqa: BLE001 - every outcome is a response, and the key must not stay reserved
         response = exception_handler(error, {})
     if response.status_code == 429:
-        IdempotencyKey.objects.filter(pk=row.pk).delete()
+        IdempotencyKey.objects.filter(pk=key.pk).delete()
     elif response.status_code >= 500:
-        release_key(row)
+        release_key(key)
     else:
-        _store_or_release(row, response, unstored)
+        try:
+            _store_response(key, response, unstored)
+        except DatabaseError:
+            release_key(key)
+            raise
     return response
 
 
-def _store_or_release(row: IdempotencyKey, response: Response, unstored: Collection[str]) -> None:
-    """Store the response, or release the key and raise DatabaseError if the database is unavailable."""
-    try:
-        _store_response(row, response, unstored)
-    except DatabaseError:
-        release_key(row)
-        raise
-
-
-def _store_response(row: IdempotencyKey, response: Response, unstored: Collection[str] = ()) -> None:
+def _store_response(key: IdempotencyKey, response: Response, unstored: Collection[str] = ()) -> None:
     kept = {name: value for name, value in response.data.items() if name not in unstored} if unstored else response.data
     text = JSONRenderer().render(kept).decode()
-    IdempotencyKey.objects.filter(pk=row.pk).update(answer_status=response.status_code, answer=text)
+    IdempotencyKey.objects.filter(pk=key.pk).update(answer_status=response.status_code, answer=text)
 
 
-def _repeat_response(row: IdempotencyKey, body_digest: str, again: RepeatResponseFactory | None) -> Response:
-    if row.body_digest != body_digest:
+def _repeat_response(key: IdempotencyKey, body_digest: str, again: RepeatResponseFactory | None) -> Response:
+    if key.body_digest != body_digest:
         detail = (
             "This Idempotency-Key was used for another request, or before your roles changed. Check what that request "
             "did, and use a new key."
         )
         return ProblemDetails(409, detail, "key_reused").response()
-    if row.answer_status is None and row.done_ref:
-        return _response_for_done(row, again)
-    if row.answer_status is None:
+    if key.answer_status is None and key.done_ref:  # the first response was lost
+        if again is None:
+            detail = f"This request was completed, but its response was lost. See {key.done_ref}."
+            return ProblemDetails(409, detail, "already_done").response()
+        response = again(key.done_ref)
+        _store_response(key, response)
+        return response
+    if key.answer_status is None:
         detail = "The first request with this Idempotency-Key is still running."
         return ProblemDetails(409, detail, "still_running", headers={"Retry-After": "1"}).response()
-    media_type = MEDIA_TYPE if row.answer_status >= 400 else None
-    return Response(json.loads(row.answer), row.answer_status, content_type=media_type)
-
-
-def _response_for_done(row: IdempotencyKey, again: RepeatResponseFactory | None) -> Response:
-    """Return a response for work whose first response was lost."""
-    if again is None:
-        return ProblemDetails(
-            409, f"This request was completed, but its response was lost. See {row.done_ref}.", "already_done"
-        ).response()
-    response = again(row.done_ref)
-    _store_response(row, response)
-    return response
-
-
-def _key_owner(request: Request) -> str:
-    if isinstance(request.auth, ApiToken):
-        return f"token:{request.auth.pk}"
-    return f"user:{request.user.pk}"
-
-
-def _request_digest(request: Request) -> str:
-    """Return a digest of the method, the path, the canonical body and the caller's roles."""
-    roles = canonical_text(sorted(roles_of(request.user)))
-    whole = digest(str(request.method), request.path, canonical_text(request.data or {}), roles)
-    return keyring().fingerprint(whole)  # a bare digest of a body with a short secret could be brute-forced
+    media_type = MEDIA_TYPE if key.answer_status >= 400 else None
+    return Response(json.loads(key.answer), key.answer_status, content_type=media_type)

@@ -1,6 +1,5 @@
 """Postprocessing hooks of the OpenAPI document: shared error responses, descriptions and overlapping alternatives."""
 
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -27,31 +26,22 @@ def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
     for path in result["paths"].values():
         for method, operation in path.items():
             responses = operation["responses"]
-            for status in _refusal_statuses(method, operation):
-                responses.setdefault(str(status), _refusal_response(status))
+            places = {parameter["in"] for parameter in operation.get("parameters", ())}
+            statuses = [
+                *COMMON_STATUSES,
+                *((404,) if "path" in places else ()),
+                *((422,) if "query" in places else ()),
+                *(WRITE_STATUSES if method != "get" else ()),
+                *(BODY_STATUSES if method in ("post", "patch") else ()),
+            ]
+            for status in statuses:
+                refusal = {
+                    "description": DESCRIPTIONS.get(status, HTTPStatus(status).phrase),
+                    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+                responses.setdefault(str(status), refusal)
             operation["responses"] = dict(sorted(responses.items()))
     return result
-
-
-def _refusal_statuses(method: str, operation: dict[str, Any]) -> Iterator[int]:
-    """Yield the error statuses implied by an operation's method, parameters and body."""
-    places = {parameter["in"] for parameter in operation.get("parameters", ())}
-    yield from COMMON_STATUSES
-    if "path" in places:
-        yield 404
-    if "query" in places:
-        yield 422
-    if method != "get":
-        yield from WRITE_STATUSES
-    if method in ("post", "patch"):
-        yield from BODY_STATUSES
-
-
-def _refusal_response(status: int) -> dict[str, Any]:
-    return {
-        "description": DESCRIPTIONS.get(status, HTTPStatus(status).phrase),
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
 
 
 def describe_fields(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

@@ -68,7 +68,15 @@ def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> P
     """Return one page, sorted by the field `order` (text, integer or time; `-` for descending), then by id."""
     back = at.cursor is not None and at.cursor.back
     name, descending = order.lstrip("-"), order.startswith("-") != back
-    found = _rows_beyond(queryset, name, at, descending=descending)
+    sign, side = ("-", "lt") if descending else ("", "gt")
+    ordered = queryset.order_by(f"{sign}{name}", f"{sign}pk")
+    try:
+        if at.cursor is not None:
+            value, pk = at.cursor.value, at.cursor.pk
+            ordered = ordered.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
+        found = list(ordered[: at.size + 1])  # one more if there is a further page
+    except (ValueError, TypeError, OverflowError, InvalidValue):
+        raise _invalid_cursor_error() from None
     more, found = len(found) > at.size, found[: at.size]
     rows = found[::-1] if back else found
     is_more_after, is_more_before = (True, more) if back else (more, at.cursor is not None)
@@ -77,19 +85,6 @@ def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> P
         next=_cursor_for(rows[-1], name, back=False) if rows and is_more_after else None,
         previous=_cursor_for(rows[0], name, back=True) if rows and is_more_before else None,
     )
-
-
-def _rows_beyond(queryset: "QuerySet[RowT]", name: str, at: PageParameters, *, descending: bool) -> list[RowT]:
-    """Return the rows of the page, and one more if there is a further page."""
-    sign, side = ("-", "lt") if descending else ("", "gt")
-    rows = queryset.order_by(f"{sign}{name}", f"{sign}pk")
-    try:
-        if at.cursor is not None:
-            value, pk = at.cursor.value, at.cursor.pk
-            rows = rows.filter(Q(**{f"{name}__{side}": value}) | Q(**{name: value, f"pk__{side}": pk}))
-        return list(rows[: at.size + 1])
-    except (ValueError, TypeError, OverflowError, InvalidValue):
-        raise _invalid_cursor_error() from None
 
 
 def paginated_response(request: Request, page: Page[RowT], show: Callable[[RowT], Any]) -> Response:

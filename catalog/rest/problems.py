@@ -138,16 +138,6 @@ def _field_problem_factory(code: str, field: str = "") -> Callable[[Any], Proble
     return make
 
 
-def _policy_problem(error: errors.PolicyRefusal) -> ProblemDetails:
-    named = {"name": error.policy, "rule": error.rule} if error.policy else None
-    return ProblemDetails(403, error.message, error.kind, policy=named)
-
-
-def _malformed_problem(error: errors.MalformedJSON) -> ProblemDetails:
-    place = {"path": error.path, "code": error.code, "message": error.message}
-    return ProblemDetails(400, error.message, "malformed_json", [place])
-
-
 def _validation_problem(error: exceptions.ValidationError) -> ProblemDetails:
     found = list(_flatten_errors(error.detail))
     return ProblemDetails(422, first_error_detail(found), "invalid", found)
@@ -179,10 +169,6 @@ def _throttled_problem(error: exceptions.Throttled) -> ProblemDetails:
     return ProblemDetails(429, str(error.detail), "throttled", headers={"Retry-After": str(seconds)})
 
 
-def _rate_limit_problem(error: errors.RateLimited) -> ProblemDetails:
-    return ProblemDetails(429, error.message, error.code, headers={"Retry-After": str(error.retry_after)})
-
-
 def _drf_problem(error: exceptions.APIException) -> ProblemDetails:
     challenge = getattr(error, "auth_header", None)
     headers = {"WWW-Authenticate": challenge} if challenge else None
@@ -193,19 +179,38 @@ def _drf_problem(error: exceptions.APIException) -> ProblemDetails:
 
 
 PROBLEM_FACTORIES: list[tuple[type[Exception], Callable[[Any], ProblemDetails]]] = [
-    (errors.MalformedJSON, _malformed_problem),
+    (
+        errors.MalformedJSON,
+        lambda error: ProblemDetails(
+            400,
+            error.message,
+            "malformed_json",
+            [{"path": error.path, "code": error.code, "message": error.message}],
+        ),
+    ),
     (errors.TooLarge, _problem_factory(413, "too_large")),
     (errors.RestoredDatabase, _problem_factory(503, "restored")),
     (errors.SourceProblem, _problem_factory(502, "source_problem")),
     (errors.UpstreamUnavailable, _problem_factory(502, "upstream_unavailable")),
     (errors.Conflict, _problem_factory(409, "conflict")),
-    (errors.PolicyRefusal, _policy_problem),
+    (
+        errors.PolicyRefusal,
+        lambda error: ProblemDetails(
+            403,
+            error.message,
+            error.kind,
+            policy={"name": error.policy, "rule": error.rule} if error.policy else None,
+        ),
+    ),
     (errors.ToolDisabled, _problem_factory(409, "tool_disabled")),
     (errors.ToolDrifted, _problem_factory(409, "drifted")),
     (errors.NoImplementation, _problem_factory(409, "no_implementation")),
     (errors.UnknownTool, _field_problem_factory("unknown_tool", "tool")),
     (errors.QueryTypeUnsupported, _field_problem_factory("query_type_unsupported", "query_type")),
-    (errors.RateLimited, _rate_limit_problem),
+    (
+        errors.RateLimited,
+        lambda error: ProblemDetails(429, error.message, error.code, headers={"Retry-After": str(error.retry_after)}),
+    ),
     (errors.ToolError, _field_problem_factory("invalid")),
     (exceptions.ValidationError, _validation_problem),
     (exceptions.Throttled, _throttled_problem),

@@ -69,18 +69,18 @@ class Endpoint(APIView):
         auth = self.request.auth
         return auth if isinstance(auth, ApiToken) else None
 
-    def body(self, kind: type[StrictSerializer]) -> dict[str, Any]:
+    def body(self, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
         """Return the validated body. Raises ValidationError."""
-        serializer = kind(data=self.request.data)
+        serializer = serializer_class(data=self.request.data)
         serializer.is_valid(raise_exception=True)
         checked: dict[str, Any] = serializer.validated_data
         return checked
 
-    def query(self, kind: type[QuerySerializer]) -> dict[str, Any]:
+    def query(self, serializer_class: type[QuerySerializer]) -> dict[str, Any]:
         """Return the validated query. Raises ValidationError."""
-        return kind().read(self.request.query_params)
+        return serializer_class().read(self.request.query_params)
 
-    def page_query(self, kind: type[PageQuery]) -> tuple[dict[str, Any], PageParameters]:
+    def page_query(self, query_class: type[PageQuery]) -> tuple[dict[str, Any], PageParameters]:
         """Return the validated query of a list and the requested page. Raises ValidationError."""
-        query = self.query(kind)
+        query = self.query(query_class)
         return query, PageParameters(size=query.pop("page_size"), cursor=PageCursor.read(query.pop("cursor", "")))
