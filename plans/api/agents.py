@@ -108,10 +108,11 @@ class AgentList(AgentEndpoint):
     )
     def post(self, request: Request) -> Response:
         """Create an agent. Administrators only."""
-        return respond_once(request, lambda: self._create(request.data), lambda ref: self.detail_response(ref, 201))
-
-    def _create(self, body: Any) -> Response:
-        return self.detail_response(administration.create(body, by=self.user).name, 201)
+        return respond_once(
+            request,
+            lambda: self.detail_response(administration.create(request.data, by=self.user).name, 201),
+            lambda ref: self.detail_response(ref, 201),
+        )
 
 
 class AgentDetail(AgentEndpoint):

@@ -3,7 +3,7 @@
 A view waits only briefly; for longer waits it sets `WAIT_HEADER`, and the ASGI layer waits outside the worker thread.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.http import Http404
 from django.http.response import HttpResponseBase
@@ -73,26 +73,26 @@ class CallList(CallEndpoint):
         """Call a tool and wait for the result, up to `wait_seconds` (10 by default)."""
         order = self.body(CallBody)
         seconds = order.pop("wait_seconds", None)
-        response = respond_once(request, lambda: self._create(order, at_once=seconds == 0), self._of_plan)
+
+        def call_tool() -> Response:
+            try:
+                call = create_call(CallOrder(plan_ref=order.pop("plan", None), **order), by=self.requester)
+            except Plan.DoesNotExist:
+                raise Http404 from None
+            if seconds == 0:
+                return self.detail_response(call.public_id, 201)
+            return read_soon(
+                call,
+                lambda: self.detail_response(call.public_id, 201),
+                lambda answer: answer.data["status"] == "running",
+            )
+
+        response = respond_once(  # a direct call is the only one of its plan
+            request, call_tool, lambda ref: self.detail_response(selectors.newest_call_of(ref).public_id, 201)
+        )
         if seconds is None and response.data["status"] == "running":
             seconds = USUAL_WAIT
         return request_call_wait(response, seconds)
-
-    def _create(self, order: dict[str, Any], *, at_once: bool) -> Response:
-        call_order = CallOrder(plan_ref=order.pop("plan", None), **order)
-        try:
-            call = create_call(call_order, by=self.requester)
-        except Plan.DoesNotExist:
-            raise Http404 from None
-        if at_once:
-            return self.detail_response(call.public_id, 201)
-        return read_soon(
-            call, lambda: self.detail_response(call.public_id, 201), lambda answer: answer.data["status"] == "running"
-        )
-
-    def _of_plan(self, plan_ref: str) -> Response:
-        """Return the response with the newest call of a plan; a direct call is the only one."""
-        return self.detail_response(selectors.newest_call_of(plan_ref).public_id, 201)
 
 
 class CallPreview(PlanEndpoint):

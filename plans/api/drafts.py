@@ -31,7 +31,7 @@ from plans.live.long_polling import DRAFT, WAIT_HEADER
 from plans.live.waits import wait_briefly
 from plans.llm.provider import NotConfigured
 from plans.planner import drafts
-from plans.planner.drafts import LONGEST_REQUEST, FinishedDraft
+from plans.planner.drafts import LONGEST_REQUEST
 from plans.states import DRAFT_TOOL
 from plans.store.privacy import hidden_call_parts
 from plans.store.selectors import newest_call_of
@@ -96,9 +96,24 @@ class DraftEndpoint(CallEndpoint):
         call = self.draft(public_id)
         found = drafts.finished_draft(call)
         if found is None and call.public_status not in UNFINISHED_STATUSES:
-            return _failure_response(call)
+            failure = STATUS_BY_FAILURE.get(call.error_kind, 409)
+            headers = {"Retry-After": DRAFT_RETRY_SECONDS} if failure == 429 else None
+            detail = call.message or "The draft ended before the model answered. Try again."
+            return Refusal(failure, detail, call.error_kind, headers=headers).response()
         plan = drafts.started_plan(call) if found else None
-        return Response(_draft_body(call, found) | {"started_plan": plan.public_id if plan else None}, status)
+        document = {
+            "id": call.public_id,
+            "status": call.public_status,
+            "request": drafts.request_of(call),
+            "strategy": str(call.arguments_json.get("strategy", "")),
+            "output": found.output.model_dump(mode="json") if found else None,
+            "plan": found.document if found else None,
+            "problems": list(found.problems) if found else [],
+            "model": found.model if found else "",
+            "tokens": found.tokens if found else 0,
+            "started_plan": plan.public_id if plan else None,
+        }
+        return Response(document, status)
 
 
 class DraftList(DraftEndpoint):
@@ -119,18 +134,19 @@ class DraftList(DraftEndpoint):
         """
         body = self.body(DraftBody)
         seconds = body.pop("wait_seconds", MAX_WAIT)
-        return _request_draft_wait(respond_once(request, lambda: self._ask(body), self._of_plan), seconds)
 
-    def _ask(self, body: dict[str, Any]) -> Response:
-        try:
-            call = drafts.request_draft(body["request"], body.get("strategy"), by=self.requester)
-        except NotConfigured as missing:
-            return Refusal(503, missing.message, missing.kind).response()
-        wait_briefly(call)
-        return self.answered(call.public_id, 201)
+        def ask() -> Response:
+            try:
+                call = drafts.request_draft(body["request"], body.get("strategy"), by=self.requester)
+            except NotConfigured as missing:
+                return Refusal(503, missing.message, missing.kind).response()
+            wait_briefly(call)
+            return self.answered(call.public_id, 201)
 
-    def _of_plan(self, plan_ref: str) -> Response:
-        return self.answered(newest_call_of(plan_ref).public_id, 201)
+        response = respond_once(request, ask, lambda ref: self.answered(newest_call_of(ref).public_id, 201))
+        if seconds and response.data.get("status") in UNFINISHED_STATUSES:  # the ASGI layer waits for the draft
+            response[WAIT_HEADER] = f"{response.data['id']};{seconds};{DRAFT}"
+        return response
 
 
 class DraftDetail(DraftEndpoint):
@@ -161,42 +177,13 @@ class DraftStart(DraftEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Start the drafted plan, or an edited one. 409 if it was already started, 422 with all problems."""
-        return respond_once(request, lambda: self._start(public_id), self.plan_response)
 
-    def _start(self, public_id: str) -> Response:
-        document = self.body(DraftStartBody).get("plan")
-        try:
-            plan = drafts.start_draft(self.draft(public_id), by=self.requester, document=document)
-        except PlanProblems as refusal:
-            return problems_response(refusal.problems, "")
-        return self.plan_response(plan.public_id)
+        def start() -> Response:
+            document = self.body(DraftStartBody).get("plan")
+            try:
+                plan = drafts.start_draft(self.draft(public_id), by=self.requester, document=document)
+            except PlanProblems as refusal:
+                return problems_response(refusal.problems, "")
+            return self.plan_response(plan.public_id)
 
-
-def _draft_body(call: Call, found: FinishedDraft | None) -> dict[str, Any]:
-    arguments = call.arguments_json
-    return {
-        "id": call.public_id,
-        "status": call.public_status,
-        "request": drafts.request_of(call),
-        "strategy": str(arguments.get("strategy", "")),
-        "output": found.output.model_dump(mode="json") if found else None,
-        "plan": found.document if found else None,
-        "problems": list(found.problems) if found else [],
-        "model": found.model if found else "",
-        "tokens": found.tokens if found else 0,
-    }
-
-
-def _failure_response(call: Call) -> Response:
-    """Return the error response for a failed draft."""
-    status = STATUS_BY_FAILURE.get(call.error_kind, 409)
-    headers = {"Retry-After": DRAFT_RETRY_SECONDS} if status == 429 else None
-    detail = call.message or "The draft ended before the model answered. Try again."
-    return Refusal(status, detail, call.error_kind, headers=headers).response()
-
-
-def _request_draft_wait(response: Response, seconds: float) -> Response:
-    """Set the header that makes the ASGI layer wait for an unfinished draft."""
-    if seconds and response.data.get("status") in UNFINISHED_STATUSES:
-        response[WAIT_HEADER] = f"{response.data['id']};{seconds};{DRAFT}"
-    return response
+        return respond_once(request, start, self.plan_response)

@@ -16,7 +16,7 @@ from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.problems import ProblemDetails, first_error_detail
-from catalog.rest.serializers import PageQuery
+from catalog.rest.serializers import PageQuery, StrictSerializer
 from catalog.rest.views import Endpoint
 from plans.actions import control, create
 from plans.actions.change import PlanChange, change_plan, read_plan_change
@@ -54,7 +54,6 @@ from plans.store.privacy import hidden_parts
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control, step_counts
 
-Service = Callable[..., None]
 SESSION_HEADER = "Toolgate-Session"
 MAX_SESSION = 128
 SESSION_NAME = OpenApiParameter(
@@ -119,6 +118,28 @@ class PlanEndpoint(Endpoint):
         )
         return Response(serializer.data, status)
 
+    def act(
+        self,
+        request: Request,
+        public_id: str,
+        serializer: type[StrictSerializer],
+        action: Callable[[Plan, dict[str, Any]], object],
+    ) -> Response:
+        """Do something once per Idempotency-Key with a plan that the caller controls; return the plan.
+
+        The action gets the plan and the body; a Step.DoesNotExist that it raises becomes Http404.
+        """
+
+        def first() -> Response:
+            body = self.body(serializer)
+            try:
+                action(self.own_plan(public_id), body)
+            except Step.DoesNotExist:
+                raise Http404 from None
+            return self.detail_response(public_id)
+
+        return respond_once(request, first, self.detail_response)
+
 
 class PlanListEndpoint(PlanEndpoint):
     """The plans."""
@@ -142,18 +163,17 @@ class PlanListEndpoint(PlanEndpoint):
     def post(self, request: Request) -> Response:
         """Store a plan and start it, unless `start` is false; 422 with all problems."""
         text = body_text(request)
-        return respond_once(
-            request, lambda: self._create(request.data, text), lambda ref: self.detail_response(ref, 201)
-        )
 
-    def _create(self, document: Any, text: str) -> Response:
-        try:
-            plan = create.create_plan(PlanDocument.model_validate(document), by=self.requester)
-        except ValidationError:
-            return problems_response(create.check_document(document, by=self.requester), text)
-        except PlanProblems as refusal:
-            return problems_response(refusal.problems, text)
-        return self.detail_response(plan.public_id, 201)
+        def create_plan() -> Response:
+            try:
+                plan = create.create_plan(PlanDocument.model_validate(request.data), by=self.requester)
+            except ValidationError:
+                return problems_response(create.check_document(request.data, by=self.requester), text)
+            except PlanProblems as refusal:
+                return problems_response(refusal.problems, text)
+            return self.detail_response(plan.public_id, 201)
+
+        return respond_once(request, create_plan, lambda ref: self.detail_response(ref, 201))
 
 
 class PlanCheck(PlanEndpoint):
@@ -226,12 +246,6 @@ class PlanAction(PlanEndpoint):
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
-    def act(self, service: Service, public_id: str) -> Response:
-        """Call the service with a plan that the caller controls; return the response with the plan."""
-        self.body(ActionBody)
-        service(self.own_plan(public_id), by=self.requester)
-        return self.detail_response(public_id)
-
 
 class PlanStart(PlanAction):
     """Start of a plan."""
@@ -239,7 +253,7 @@ class PlanStart(PlanAction):
     @extend_schema("plans_start", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Start a plan; 409 if it has already started."""
-        return respond_once(request, lambda: self.act(create.start_plan, public_id), self.detail_response)
+        return self.act(request, public_id, ActionBody, lambda plan, _: create.start_plan(plan, by=self.requester))
 
 
 class PlanCancel(PlanAction):
@@ -248,7 +262,7 @@ class PlanCancel(PlanAction):
     @extend_schema("plans_cancel", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Cancel a plan: no further step starts, and running calls are asked to stop. 409 if it has ended."""
-        return respond_once(request, lambda: self.act(control.cancel_plan, public_id), self.detail_response)
+        return self.act(request, public_id, ActionBody, lambda plan, _: control.cancel_plan(plan, by=self.requester))
 
 
 class PlanPause(PlanAction):
@@ -257,7 +271,7 @@ class PlanPause(PlanAction):
     @extend_schema("plans_pause", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Pause a plan: no further step starts, running calls continue. 409 unless it is running."""
-        return respond_once(request, lambda: self.act(control.pause_plan, public_id), self.detail_response)
+        return self.act(request, public_id, ActionBody, lambda plan, _: control.pause_plan(plan, by=self.requester))
 
 
 class PlanResume(PlanAction):
@@ -266,7 +280,7 @@ class PlanResume(PlanAction):
     @extend_schema("plans_resume", parameters=[IDEMPOTENCY_KEY], request=ActionBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Resume a paused plan; 409 if it is not paused."""
-        return respond_once(request, lambda: self.act(control.resume_plan, public_id), self.detail_response)
+        return self.act(request, public_id, ActionBody, lambda plan, _: control.resume_plan(plan, by=self.requester))
 
 
 class StepOutcome(PlanEndpoint):
@@ -279,18 +293,13 @@ class StepOutcome(PlanEndpoint):
     )
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Settle the unknown outcome of a call that was lost while it ran. Agents' tokens may not."""
-        return respond_once(request, lambda: self._settle(public_id, step_id), self.detail_response)
 
-    def _settle(self, public_id: str, step_id: int) -> Response:
-        settlement = Settlement(**self.body(OutcomeBody))
-        plan = self.own_plan(public_id)
-        if agent_token_of(self.user) is not None:
-            raise NotAllowed("Only a person may settle an unknown outcome; agents' tokens may not.")
-        try:
-            settle_outcome(plan, step_id, settlement=settlement, by=self.requester)
-        except Step.DoesNotExist:
-            raise Http404 from None
-        return self.detail_response(public_id)
+        def settle(plan: Plan, body: dict[str, Any]) -> None:
+            if agent_token_of(self.user) is not None:
+                raise NotAllowed("Only a person may settle an unknown outcome; agents' tokens may not.")
+            settle_outcome(plan, step_id, settlement=Settlement(**body), by=self.requester)
+
+        return self.act(request, public_id, OutcomeBody, settle)
 
 
 class PlanRetry(PlanEndpoint):
@@ -301,19 +310,14 @@ class PlanRetry(PlanEndpoint):
     @extend_schema("plans_retry", parameters=[IDEMPOTENCY_KEY], request=RetryBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Retry one failed step, optionally with new arguments, or all failed steps; 409 if none has failed."""
-        return respond_once(request, lambda: self._retry(public_id), self.detail_response)
 
-    def _retry(self, public_id: str) -> Response:
-        body = self.body(RetryBody)
-        try:
-            plan = self.own_plan(public_id)
+        def retry(plan: Plan, body: dict[str, Any]) -> None:
             if "arguments" in body:
                 retry_with(plan, body["step_id"], body["arguments"], by=self.requester)
             else:
                 retry_plan(plan, body["step_id"], by=self.requester)
-        except Step.DoesNotExist:
-            raise Http404 from None
-        return self.detail_response(public_id)
+
+        return self.act(request, public_id, RetryBody, retry)
 
 
 class StepSkip(PlanEndpoint):
@@ -324,18 +328,13 @@ class StepSkip(PlanEndpoint):
     @extend_schema("plans_skip_step", parameters=[IDEMPOTENCY_KEY], request=SkipBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str, step_id: int) -> Response:
         """Skip a pending, waiting or failed step, with a reason; 409 if it runs or is completed."""
-        return respond_once(request, lambda: self._skip(public_id, step_id), self.detail_response)
 
-    def _skip(self, public_id: str, step_id: int) -> Response:
-        body = self.body(SkipBody)
-        plan = self.own_plan(public_id)
-        if agent_token_of(self.user) is not None:
-            raise NotAllowed("Only a person may skip a step; agents' tokens may not. Use a done_check instead.")
-        try:
+        def skip(plan: Plan, body: dict[str, Any]) -> None:
+            if agent_token_of(self.user) is not None:
+                raise NotAllowed("Only a person may skip a step; agents' tokens may not. Use a done_check instead.")
             skip_step(plan, step_id, body["reason"], by=self.requester)
-        except Step.DoesNotExist:
-            raise Http404 from None
-        return self.detail_response(public_id)
+
+        return self.act(request, public_id, SkipBody, skip)
 
 
 class PlanInput(PlanEndpoint):
@@ -346,16 +345,11 @@ class PlanInput(PlanEndpoint):
     @extend_schema("plans_input", parameters=[IDEMPOTENCY_KEY], request=InputBody, responses=PlanDetailSerializer)
     def post(self, request: Request, public_id: str) -> Response:
         """Answer a step's question, or send new arguments for a step with requested changes; 409 if none waits."""
-        return respond_once(request, lambda: self._give(public_id), self.detail_response)
 
-    def _give(self, public_id: str) -> Response:
-        body = self.body(InputBody)
-        plan = self.own_plan(public_id)
-        try:
+        def give(plan: Plan, body: dict[str, Any]) -> None:
             give_input(plan, body["step_id"], body.get("arguments"), text=body["text"], by=self.requester)
-        except Step.DoesNotExist:
-            raise Http404 from None
-        return self.detail_response(public_id)
+
+        return self.act(request, public_id, InputBody, give)
 
 
 class PlanClone(PlanEndpoint):
@@ -371,15 +365,16 @@ class PlanClone(PlanEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Copy a plan that you may read as your own. The copy starts only if `start` is true."""
-        return respond_once(request, lambda: self._clone(public_id), lambda ref: self.detail_response(ref, 201))
 
-    def _clone(self, public_id: str) -> Response:
-        body = self.body(CloneBody)
-        try:
-            made = clone_plan(self.plan(public_id), by=self.requester, start=body["start"])
-        except PlanProblems as refusal:
-            return problems_response(refusal.problems, text="")
-        return self.detail_response(made.public_id, 201)
+        def clone() -> Response:
+            body = self.body(CloneBody)
+            try:
+                made = clone_plan(self.plan(public_id), by=self.requester, start=body["start"])
+            except PlanProblems as refusal:
+                return problems_response(refusal.problems, text="")
+            return self.detail_response(made.public_id, 201)
+
+        return respond_once(request, clone, lambda ref: self.detail_response(ref, 201))
 
 
 class MessageSerializer(serializers.Serializer[Message]):
@@ -418,8 +413,4 @@ class PlanPrompts(PlanEndpoint):
         if not may_control(self.user, self.token, plan):
             raise NotAllowed("Only the plan's owner and administrators may read its prompts.")
         page = paginate(ModelUse.objects.filter(plan=plan).select_related("call"), order="id", at=at)
-        return paginated_response(request, page, self._serialize)
-
-    @staticmethod
-    def _serialize(use: ModelUse) -> Any:
-        return PromptSerializer(Transcript(use)).data
+        return paginated_response(request, page, lambda use: PromptSerializer(Transcript(use)).data)
