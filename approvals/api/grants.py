@@ -113,9 +113,9 @@ class GrantEndpoint(Endpoint):
         grant = self.grant(public_id)
         return Response(GrantSerializer(grant, context=self.seeing([grant])).data, status)
 
-    def seeing(self, found: Sequence[Grant]) -> dict[str, Any]:
+    def seeing(self, grants: Sequence[Grant]) -> dict[str, Any]:
         """Return the serializer context for these grants."""
-        return {"rows": conditions_for(self.user, found)}
+        return {"rows": conditions_for(self.user, grants)}
 
 
 class GrantList(GrantEndpoint):
@@ -134,25 +134,21 @@ class GrantList(GrantEndpoint):
     @extend_schema("grants_create", parameters=[IDEMPOTENCY_KEY], request=GrantBody, responses={201: GrantSerializer})
     def post(self, request: Request) -> Response:
         """Create a grant. Administrators, or reviewers from a request they approved (`created_from`)."""
-        return respond_once(request, self._make, lambda ref: self.detail_response(ref, 201))
 
-    def _make(self) -> Response:
-        body = self.body(GrantBody)
-        source = self._source(body.pop("created_from"))
-        terms = GrantTerms(rows=body.pop("arguments"), **body)
-        made = services.create_grant(terms, by=self.user, source_request=source, as_administrator=self._administers)
-        return self.detail_response(made.public_id, 201)
+        def create() -> Response:
+            body = self.body(GrantBody)
+            source_id = body.pop("created_from")
+            try:
+                source = request_for(self.user, source_id) if source_id else None
+            except ApprovalRequest.DoesNotExist:
+                raise GrantRefused("created_from", "No such request exists, or you may not see it.") from None
+            terms = GrantTerms(rows=body.pop("arguments"), **body)
+            may = self.token is None or "policies:write" in self.token.scopes
+            as_administrator = may and has_role(self.user, ADMINISTRATOR)
+            grant = services.create_grant(terms, by=self.user, source_request=source, as_administrator=as_administrator)
+            return self.detail_response(grant.public_id, 201)
 
-    @property
-    def _administers(self) -> bool:
-        may = self.token is None or "policies:write" in self.token.scopes
-        return may and has_role(self.user, ADMINISTRATOR)
-
-    def _source(self, public_id: str | None) -> ApprovalRequest | None:
-        try:
-            return request_for(self.user, public_id) if public_id else None
-        except ApprovalRequest.DoesNotExist:
-            raise GrantRefused("created_from", "No such request exists, or you may not see it.") from None
+        return respond_once(request, create, lambda ref: self.detail_response(ref, 201))
 
 
 class GrantDetail(GrantEndpoint):

@@ -137,12 +137,13 @@ class DeliveryRetry(Endpoint):
     @extend_schema("deliveries_retry", parameters=[IDEMPOTENCY_KEY], request=RemarkBody, responses=DeliverySerializer)
     def post(self, request: Request, number: int) -> Response:
         """Retry a failed delivery immediately; 409 if it has not failed. Administrators only."""
-        return respond_once(request, lambda: self._again(number), lambda _: self._detail_response(number))
 
-    def _again(self, number: int) -> Response:
-        self.body(RemarkBody)
-        retry_delivery(self._delivery(number), by=self.user)
-        return self._detail_response(number)
+        def retry() -> Response:
+            self.body(RemarkBody)
+            retry_delivery(self._delivery(number), by=self.user)
+            return self._detail_response(number)
+
+        return respond_once(request, retry, lambda _: self._detail_response(number))
 
     def _detail_response(self, number: int) -> Response:
         return Response(DeliverySerializer(self._delivery(number)).data)

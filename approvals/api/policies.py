@@ -15,9 +15,9 @@ from rest_framework.response import Response
 from approvals.messaging.addresses import MAX_ADDRESS_LENGTH
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
-from approvals.policies.backtest import MAX_DAYS, BackTest, back_test, draft_of, rulebooks_for
+from approvals.policies.backtest import MAX_DAYS, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import policy_warnings
-from approvals.policies.simulator import Simulation, simulate
+from approvals.policies.simulator import simulate
 from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS
 from approvals.policy_language.sentences import extra_terms_in_words
@@ -314,10 +314,11 @@ class PolicyList(PolicyEndpoint):
     )
     def post(self, request: Request) -> Response:
         """Create a policy. Administrators only."""
-        return respond_once(request, self._create, lambda ref: self.detail_response(ref, 201))
-
-    def _create(self) -> Response:
-        return self.detail_response(services.create_policy(self.body(PolicyBody), by=self.user).public_id, 201)
+        return respond_once(
+            request,
+            lambda: self.detail_response(services.create_policy(self.body(PolicyBody), by=self.user).public_id, 201),
+            lambda ref: self.detail_response(ref, 201),
+        )
 
 
 class PolicyDetail(PolicyEndpoint):
@@ -354,7 +355,20 @@ class PolicySimulate(PolicyEndpoint):
         """Show the policy that would decide a call, and why earlier ones do not match. Nothing is stored."""
         self.require_role()
         body = self.body(SimulateBody)
-        return Response(_simulation_data(simulate(body["tool"], body["arguments"], body["requester"], body["at"])))
+        simulation = simulate(body["tool"], body["arguments"], body["requester"], body["at"])
+        decided = simulation.decided
+        document = {
+            "effect": simulation.effect,
+            "policy": decided.policy.name if decided else None,
+            "rule": str(decided.revision) if decided else None,
+            "sentence": simulation.sentence,
+            "stages": decided.revision.stages if decided and simulation.effect == "hold" else [],
+            "passed": [
+                {"policy": each.policy.name, "reasons": [reason.text for reason in each.reasons]}
+                for each in simulation.passed
+            ],
+        }
+        return Response(document)
 
 
 class PolicyInWords(PolicyEndpoint):
@@ -386,7 +400,23 @@ class PolicyBackTest(PolicyEndpoint):
         services.require_policy_changes(self.user)
         body = self.body(BackTestBody)
         books = rulebooks_for(self._revision(body["policy"]))
-        return Response(_backtest_data(back_test(books, days=body["days"], before=body["before"])))
+        tested = back_test(books, days=body["days"], before=body["before"])
+        document = {
+            "held": tested.counts["hold"],
+            "allowed": tested.counts["allow"],
+            "denied": tested.counts["deny"],
+            "rejected": tested.rejected,
+            "other_people": tested.other_people,
+            "calls": tested.calls,
+            "matched": tested.matched,
+            "changed": [
+                {"call": each.call, "before": each.before, "after": each.after}
+                | ({"review": each.review} if each.review else {})
+                for each in tested.changed
+            ],
+            "next": tested.next,
+        }
+        return Response(document)
 
     def _revision(self, given: Any) -> PolicyRevision:
         """Return the revision to test: the current one of the policy with this id, or a draft."""
@@ -414,36 +444,3 @@ def _draft_columns(draft: dict[str, Any]) -> dict[str, Any]:
             ]
         )
         raise
-
-
-def _simulation_data(found: Simulation) -> dict[str, Any]:
-    decided = found.decided
-    return {
-        "effect": found.effect,
-        "policy": decided.policy.name if decided else None,
-        "rule": str(decided.revision) if decided else None,
-        "sentence": found.sentence,
-        "stages": decided.revision.stages if decided and found.effect == "hold" else [],
-        "passed": [
-            {"policy": each.policy.name, "reasons": [reason.text for reason in each.reasons]} for each in found.passed
-        ],
-    }
-
-
-def _backtest_data(found: BackTest) -> dict[str, Any]:
-    changed = [
-        {"call": each.call, "before": each.before, "after": each.after}
-        | ({"review": each.review} if each.review else {})
-        for each in found.changed
-    ]
-    return {
-        "held": found.counts["hold"],
-        "allowed": found.counts["allow"],
-        "denied": found.counts["deny"],
-        "rejected": found.rejected,
-        "other_people": found.other_people,
-        "calls": found.calls,
-        "matched": found.matched,
-        "changed": changed,
-        "next": found.next,
-    }

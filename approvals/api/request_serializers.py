@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from approvals.models import ApprovalRequest, PolicyRevision, Round
+from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policies import eligibility, quorum
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import ORDERS, STATUSES
@@ -372,18 +372,20 @@ class ApprovalDetailSerializer(ApprovalSerializer):
     def get_rounds(self, request: ApprovalRequest) -> Any:
         """Return the rounds, oldest first."""
         rounds = sorted(request.rounds.all(), key=lambda each: each.number)
-        return [self._round(each, self._hidden(request)) for each in rounds]
-
-    def _round(self, round_: Round, hidden: PrivateCallParts | None) -> Any:
-        arguments = round_.arguments_json
-        document = {
-            "number": round_.number,
-            "arguments": hidden.mask_arguments(arguments) if hidden else arguments,
-            "digest": round_.digest,
-            "editor": round_.editor.get_username() if round_.editor else None,
-            "at": round_.created_at,
-        }
-        return RoundSerializer(document).data
+        private_parts = self._hidden(request)
+        documents = [
+            {
+                "number": each.number,
+                "arguments": private_parts.mask_arguments(each.arguments_json)
+                if private_parts
+                else each.arguments_json,
+                "digest": each.digest,
+                "editor": each.editor.get_username() if each.editor else None,
+                "at": each.created_at,
+            }
+            for each in rounds
+        ]
+        return RoundSerializer(documents, many=True).data
 
     @extend_schema_field(PrecedentSerializer(many=True))
     def get_precedent(self, request: ApprovalRequest) -> Any:

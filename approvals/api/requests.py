@@ -6,7 +6,6 @@ Services and selectors check permissions, not the views.
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from django.contrib.auth.models import User
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -61,9 +60,27 @@ class ApprovalEndpoint(Endpoint):
             raise Http404 from None
         return Response(ApprovalDetailSerializer(approval, context=self.context([approval])).data, status)
 
-    def context(self, rows: Sequence[ApprovalRequest]) -> dict[str, Any]:
+    def context(self, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
         """Return the serializer context for these requests."""
-        return {"viewer": self.user, "private": hidden_from(self.user, rows)}
+        return {"viewer": self.user, "private": hidden_from(self.user, requests)}
+
+    def act(
+        self,
+        request: Request,
+        public_id: str,
+        serializer: type[StrictSerializer],
+        action: Callable[[ApprovalRequest, dict[str, Any]], object],
+        *,
+        status: int = 200,
+    ) -> Response:
+        """Do something once per Idempotency-Key with a request, given the body; return the request."""
+
+        def first() -> Response:
+            body = self.body(serializer)
+            action(self.approval(public_id), body)
+            return self.detail_response(public_id, status)
+
+        return respond_once(request, first, lambda _: self.detail_response(public_id, status))
 
 
 class ApprovalList(ApprovalEndpoint):
@@ -101,14 +118,13 @@ class ApprovalReviews(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Review a request, identified by the digest you saw. The review takes effect immediately."""
-        return respond_once(request, lambda: self._decide(public_id), lambda _: self.detail_response(public_id, 201))
 
-    def _decide(self, public_id: str) -> Response:
-        body = self.body(ReviewBody)
-        hunks = tuple(body.pop("hunks")) if "hunks" in body else None
-        decision = Decision(ReviewVerdict(body.pop("verdict")), hunks=hunks, **body)
-        decide(self.approval(public_id), by=self.user, decision=decision)
-        return self.detail_response(public_id, 201)
+        def review(approval: ApprovalRequest, body: dict[str, Any]) -> None:
+            hunks = tuple(body.pop("hunks")) if "hunks" in body else None
+            decision = Decision(ReviewVerdict(body.pop("verdict")), hunks=hunks, **body)
+            decide(approval, by=self.user, decision=decision)
+
+        return self.act(request, public_id, ReviewBody, review, status=201)
 
 
 class ApprovalUndo(ApprovalEndpoint):
@@ -121,12 +137,7 @@ class ApprovalUndo(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Undo your own decision before it takes effect; 409 afterwards."""
-        return respond_once(request, lambda: self._undo(public_id), lambda _: self.detail_response(public_id))
-
-    def _undo(self, public_id: str) -> Response:
-        self.body(RemarkBody)
-        undo_decision(self.approval(public_id), by=self.user)
-        return self.detail_response(public_id)
+        return self.act(request, public_id, RemarkBody, lambda approval, _: undo_decision(approval, by=self.user))
 
 
 class ApprovalRevoke(ApprovalEndpoint):
@@ -139,12 +150,12 @@ class ApprovalRevoke(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Revoke an unused approval; the call fails. 409 if the approval was used."""
-        return respond_once(request, lambda: self._revoke(public_id), lambda _: self.detail_response(public_id))
-
-    def _revoke(self, public_id: str) -> Response:
-        comment = self.body(RemarkBody)["comment"]
-        revoke(self.approval(public_id), by=self.user, comment=comment)
-        return self.detail_response(public_id)
+        return self.act(
+            request,
+            public_id,
+            RemarkBody,
+            lambda approval, body: revoke(approval, by=self.user, comment=body["comment"]),
+        )
 
 
 class ApprovalWithdraw(ApprovalEndpoint):
@@ -158,34 +169,18 @@ class ApprovalWithdraw(ApprovalEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Withdraw your own request; the call will not run."""
-        return respond_once(request, lambda: self._withdraw(public_id), lambda _: self.detail_response(public_id))
-
-    def _withdraw(self, public_id: str) -> Response:
-        comment = self.body(RemarkBody)["comment"]
-        withdraw(self.approval(public_id), by=self.user, reason=comment)
-        return self.detail_response(public_id)
+        return self.act(
+            request,
+            public_id,
+            RemarkBody,
+            lambda approval, body: withdraw(approval, by=self.user, reason=body["comment"]),
+        )
 
 
 class CoordinationEndpoint(ApprovalEndpoint):
     """An action on one request that returns the request."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
-
-    def act(
-        self,
-        request: Request,
-        public_id: str,
-        body: type[StrictSerializer],
-        do: Callable[[ApprovalRequest, dict[str, Any]], object],
-    ) -> Response:
-        """Perform the action once per Idempotency-Key."""
-
-        def first() -> Response:
-            given = self.body(body)
-            do(self.approval(public_id), given)
-            return self.detail_response(public_id)
-
-        return respond_once(request, first, lambda _: self.detail_response(public_id))
 
 
 class ApprovalClaim(CoordinationEndpoint):
@@ -196,7 +191,7 @@ class ApprovalClaim(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Claim a request for 15 minutes. Others see the claim and may still decide."""
-        return self.act(request, public_id, RemarkBody, lambda held, _: coordination.claim(held, by=self.user))
+        return self.act(request, public_id, RemarkBody, lambda approval, _: coordination.claim(approval, by=self.user))
 
 
 class ApprovalRelease(CoordinationEndpoint):
@@ -207,7 +202,9 @@ class ApprovalRelease(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Release your claim."""
-        return self.act(request, public_id, RemarkBody, lambda held, _: coordination.release(held, by=self.user))
+        return self.act(
+            request, public_id, RemarkBody, lambda approval, _: coordination.release(approval, by=self.user)
+        )
 
 
 class ApprovalExtend(CoordinationEndpoint):
@@ -218,7 +215,7 @@ class ApprovalExtend(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Extend a request by 30 minutes in its last hour, at most ten times; otherwise 409."""
-        return self.act(request, public_id, RemarkBody, lambda held, _: coordination.extend(held, by=self.user))
+        return self.act(request, public_id, RemarkBody, lambda approval, _: coordination.extend(approval, by=self.user))
 
 
 class ApprovalSnooze(CoordinationEndpoint):
@@ -229,13 +226,14 @@ class ApprovalSnooze(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Hide a request from your own lists until a time, at the latest until it expires; null shows it again."""
-        return self.act(request, public_id, SnoozeBody, self._snooze)
 
-    def _snooze(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
-        if body["until"] is None:
-            coordination.unsnooze(held, by=self.user)
-        else:
-            coordination.snooze(held, by=self.user, until=body["until"])
+        def snooze(approval: ApprovalRequest, body: dict[str, Any]) -> None:
+            if body["until"] is None:
+                coordination.unsnooze(approval, by=self.user)
+            else:
+                coordination.snooze(approval, by=self.user, until=body["until"])
+
+        return self.act(request, public_id, SnoozeBody, snooze)
 
 
 class ApprovalDelegate(CoordinationEndpoint):
@@ -246,10 +244,14 @@ class ApprovalDelegate(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Delegate your review of this request to another person; null ends the delegation."""
-        return self.act(request, public_id, DelegateBody, self._delegate)
 
-    def _delegate(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
-        coordination.delegate(held, by=self.user, to=None if body["to"] is None else _find_person(body["to"]))
+        def delegate(approval: ApprovalRequest, body: dict[str, Any]) -> None:
+            person = None if body["to"] is None else find_active_user(body["to"])
+            if person is None and body["to"] is not None:
+                raise ValidationError({"to": ["No active account has this username."]})
+            coordination.delegate(approval, by=self.user, to=person)
+
+        return self.act(request, public_id, DelegateBody, delegate)
 
 
 class ApprovalComments(CoordinationEndpoint):
@@ -262,10 +264,12 @@ class ApprovalComments(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Comment on a request. Comments by agents' tokens are marked as unverified."""
-        return self.act(request, public_id, CommentBody, self._comment)
-
-    def _comment(self, held: ApprovalRequest, body: dict[str, Any]) -> None:
-        coordination.comment(held, by=self.user, text=body["text"])
+        return self.act(
+            request,
+            public_id,
+            CommentBody,
+            lambda approval, body: coordination.comment(approval, by=self.user, text=body["text"]),
+        )
 
 
 class ApprovalBatch(Endpoint):
@@ -279,28 +283,20 @@ class ApprovalBatch(Endpoint):
 
         Each request is decided separately; the response has a result for each.
         """
-        return respond_once(
-            request, self._answer, lambda _: self._results_response(batch_status(self.user, self._items()))
-        )
 
-    def _answer(self) -> Response:
-        body, items = self.body(BatchBody), self._items()
-        if body["verdict"] == SNOOZE:
-            return self._results_response(snooze_many(self.user, body["until"], items))
-        return self._results_response(decide_many(self.user, body["verdict"], body["comment"], items, "rest"))
+        def first() -> Response:
+            body, items = self.body(BatchBody), self._items()
+            if body["verdict"] == SNOOZE:
+                return self._results_response(snooze_many(self.user, body["until"], items))
+            return self._results_response(decide_many(self.user, body["verdict"], body["comment"], items, "rest"))
+
+        return respond_once(request, first, lambda _: self._results_response(batch_status(self.user, self._items())))
 
     def _items(self) -> list[BatchItem]:
         return [BatchItem(**item) for item in self.body(BatchBody)["items"]]
 
     def _results_response(self, results: list[BatchItemResult]) -> Response:
         return Response(BatchResultSerializer({"results": results}).data)
-
-
-def _find_person(username: str) -> User:
-    found = find_active_user(username)
-    if found is None:
-        raise ValidationError({"to": ["No active account has this username."]})
-    return found
 
 
 MAX_PATH = 1000

@@ -231,11 +231,12 @@ class SourceList(SourceEndpoint):
     )
     def post(self, request: Request) -> Response:
         """Add a source. It connects and imports its tools in the background; `sync/` waits for that."""
-        return respond_once(request, self._create)
 
-    def _create(self) -> Response:
-        source = sources.create_source(self.body(SourceBody), by=self.user)
-        return Response(SourceSerializer(source).data, 201)
+        def create() -> Response:
+            source = sources.create_source(self.body(SourceBody), by=self.user)
+            return Response(SourceSerializer(source).data, 201)
+
+        return respond_once(request, create)
 
 
 class SourcePreviewEndpoint(SourceEndpoint):

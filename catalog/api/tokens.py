@@ -147,16 +147,17 @@ class TokenList(TokenEndpoint):
         """Create a token for yourself. Requires a session: tokens cannot create tokens."""
         if self.token is not None:
             raise PermissionDenied("A token cannot create tokens. Sign in instead.")
-        return respond_once(request, self._create, lambda ref: self.detail_response(int(ref), 201), unstored=["token"])
 
-    def _create(self) -> Response:
-        body = self.body(TokenBody)
-        with transaction.atomic():
-            token, text = tokens.issue_token(user=self.user, **body)
-            record_done(str(token.pk))
-        response = self.detail_response(token.pk, 201)
-        response.data["token"] = text
-        return response
+        def create() -> Response:
+            body = self.body(TokenBody)
+            with transaction.atomic():
+                token, text = tokens.issue_token(user=self.user, **body)
+                record_done(str(token.pk))
+            response = self.detail_response(token.pk, 201)
+            response.data["token"] = text
+            return response
+
+        return respond_once(request, create, lambda ref: self.detail_response(int(ref), 201), unstored=["token"])
 
 
 class TokenDetail(TokenEndpoint):

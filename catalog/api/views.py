@@ -137,18 +137,19 @@ class ToolList(Endpoint):
     )
     def post(self, request: Request) -> Response:
         """Add a tool whose calls are HTTP requests. Administrators only."""
-        return respond_once(request, self._create)
 
-    def _create(self) -> Response:
-        values = self.body(ToolBody)
-        row = create_http_tool(
-            values["specification"],
-            values["http"],
-            safety_level=values["safety_level"],
-            categories=values.get("categories", ()),
-            by=self.user,
-        )
-        return Response(ToolDetailSerializer(tool_or_404(row.name), context={"viewer": self.user}).data, 201)
+        def create() -> Response:
+            values = self.body(ToolBody)
+            tool = create_http_tool(
+                values["specification"],
+                values["http"],
+                safety_level=values["safety_level"],
+                categories=values.get("categories", ()),
+                by=self.user,
+            )
+            return Response(ToolDetailSerializer(tool_or_404(tool.name), context={"viewer": self.user}).data, 201)
+
+        return respond_once(request, create)
 
     @extend_schema("tools_list", parameters=[ToolQuery], responses=page_schema(ListedToolSerializer))
     def get(self, request: Request) -> Response:

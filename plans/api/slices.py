@@ -68,10 +68,10 @@ class UpcomingStepSerializer(serializers.Serializer[UpcomingStep]):
     stands = serializers.CharField(source="kind")
     why = serializers.SerializerMethodField()
 
-    def get_why(self, ahead: UpcomingStep) -> str:
+    def get_why(self, upcoming: UpcomingStep) -> str:
         """Return the reason, masked if it may repeat private data."""
         private: PrivatePlanParts = self.context["private"]
-        return PRIVATE_NOTICE if ahead.why and ahead.step.step_id in private.steps else ahead.why
+        return PRIVATE_NOTICE if upcoming.why and upcoming.step.step_id in private.steps else upcoming.why
 
 
 class LeftOutSerializer(serializers.Serializer[Any]):
@@ -89,19 +89,19 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
     ahead = UpcomingStepSerializer(many=True)
 
     @extend_schema_field(SliceItemSerializer(many=True))
-    def get_results(self, found: slices.PlanSlice) -> Any:
+    def get_results(self, plan_slice: slices.PlanSlice) -> Any:
         """Return the requests as in lists."""
-        viewer, order = self.context["viewer"], [request.pk for request in found.requests]
+        viewer, order = self.context["viewer"], [request.pk for request in plan_slice.requests]
         rows = with_snooze(with_related(requests_for(viewer)), viewer).filter(pk__in=order)
         requests: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
         context = {"viewer": viewer, "private": hidden_from(viewer, requests)}
         return SliceItemSerializer(requests, many=True, context=context).data
 
     @extend_schema_field(LeftOutSerializer(many=True))
-    def get_left(self, found: slices.PlanSlice) -> list[dict[str, Any]]:
+    def get_left(self, plan_slice: slices.PlanSlice) -> list[dict[str, Any]]:
         """Return the gated steps without a request."""
         private: PrivatePlanParts = self.context["private"]
-        reasons = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in found.left]
+        reasons = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in plan_slice.left]
         return [{"step_id": number, "why": why} for number, why in reasons]
 
 
