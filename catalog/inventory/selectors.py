@@ -14,6 +14,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import search
 from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
+from catalog.tools.registry import STEP_TOOLS
 
 
 def tool_or_404(name: str) -> Tool:
@@ -162,7 +163,7 @@ def call_counts(tool: Tool) -> CallCounts:
 
 
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
-    """Return the current versions of the matching tools that may be called, by name."""
-    current = ToolVersion.objects.filter(tool__current_version=F("pk"))
+    """Return the current versions of the matching tools that may be called directly, by name."""
+    current = ToolVersion.objects.filter(tool__current_version=F("pk")).exclude(tool__name__in=STEP_TOOLS)
     wanted = offered_tools().filter(condition & Q(in_use=True))
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

@@ -119,6 +119,8 @@ SHIPPED_PACKAGE = "catalog.toolsets"
 ENTRY_POINT_GROUP = "toolgate.tools"
 RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
 """Names with a special meaning in the layers above, also without a configured model."""
+STEP_TOOLS = frozenset({"agent_turn", "ask_user"})
+"""Names of tools that work only as steps of a plan: a direct call of one fails."""
 RESERVED_PREFIX = "planning_"
 
 ToolT = TypeVar("ToolT", bound=Tool[Any, Any] | BaseTool)
