@@ -173,5 +173,7 @@ class _Credentials:
         """Yield a sentence for each key that operations need and do not have."""
         for (place, name), count in self._missing.items():
             operations = "1 operation needs" if count == 1 else f"{count:,} operations need"
-            remedy = "Toolgate does not send cookies." if place == "cookie" else "Store it under “query” of the source."
+            remedy = "Store it under “query” of the source, or with --query of import_openapi."
+            if place == "cookie":
+                remedy = "Toolgate does not send cookies."
             yield visible_text(f"{operations} the API key {name[:100]!r} in the {place}. {remedy}")
