@@ -99,7 +99,8 @@ class TextComparison:
 def diff_texts(before: str | None, after: str | None) -> TextDiff:
     """Compare two texts; None means there was, or will be, no file."""
     rows = tuple(chain.from_iterable(TextComparison(before, after).rows))
-    return TextDiff(rows, sum(row.kind == "add" for row in rows), sum(row.kind == "del" for row in rows))
+    kinds = [row.kind for row in rows]
+    return TextDiff(rows, kinds.count("add"), kinds.count("del"))
 
 
 def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
@@ -120,7 +121,8 @@ def rows_from(rows: Sequence[DiffRow], start: int) -> list[DiffRow]:
 
 def unshown_lines(rows: Sequence[DiffRow]) -> int:
     """Return the number of lines that `truncate_rows` leaves out."""
-    return _cut_row(rows, MAX_DIFF_ROWS // 2).skipped if len(rows) > MAX_DIFF_ROWS else 0
+    half = MAX_DIFF_ROWS // 2
+    return sum(row.skipped or 1 for row in rows[half:-half]) if len(rows) > MAX_DIFF_ROWS else 0
 
 
 def _cut_row(rows: Sequence[DiffRow], start: int) -> DiffRow:
@@ -195,7 +197,10 @@ def _opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
     i2, j2 = len(old) - tail, len(new) - tail
     if head:
         yield "equal", 0, head, 0, head
-    if (i2 - head) * (j2 - head) <= MAX_LINE_PAIRS:
+    if head in (i2, j2):  # only one side has lines left
+        if i2 != j2:
+            yield "insert" if head == i2 else "delete", head, i2, head, j2
+    elif (i2 - head) * (j2 - head) <= MAX_LINE_PAIRS:
         matcher = _BoundedMatcher(old[head:i2], new[head:j2], MAX_LINE_PAIRS)
         for tag, a, b, c, d in matcher.get_opcodes():
             yield tag, a + head, b + head, c + head, d + head

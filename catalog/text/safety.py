@@ -262,7 +262,8 @@ def _readable_text(data: bytes) -> str:
 
 # A screenful of blanks, behind which text would be missed.
 _PLAIN_PATTERN = re.compile(r"[!-~]+(?: [!-~]+)*")
-_BLANK_STRETCH = re.compile(r"[ \t]{40,}|(?:[ \t]*\n){6,}")
+# 40 blanks, or 6 empty lines. Begins with a single character because `re` scans for one much faster than for a repeat.
+_BLANK_STRETCH = re.compile(r"[ \t\n](?:(?<!\n)[ \t]{39,}|(?:(?<=\n)|[ \t]*\n)(?:[ \t]*\n){5,})")
 # Marks stacked on one letter cover its neighbours, and some strike letters out.
 _STACKED_MARKS = re.compile(
     "[\u0334-\u0338\u20d2\u20d3\u20d8-\u20e2\u20e4-\u20eb]|(?<!\ufe0f)\u20e3|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{2})"
@@ -330,7 +331,7 @@ def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:
         yield match.start(), match.end(), "nothing", f"{lines} empty lines" if lines else f"{len(match[0])} spaces"
     for place in hidden_places(text):
         yield place, place + 1, "hidden", f"U+{ord(text[place]):04X}"
-    for match in _STACKED_MARKS.finditer(text):
+    for match in () if text.isascii() else _STACKED_MARKS.finditer(text):  # the pattern takes long for long texts
         yield match.start(), match.end(), "hidden", f"U+{ord(match[0]):04X}"
     for word in confusable_words(text):
         yield word.start, word.end, "odd", word.why
