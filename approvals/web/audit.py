@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib.auth.models import User
-from django.db.models import QuerySet, Subquery
+from django.db.models import Subquery
 from django.forms.boundfield import BoundField
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
@@ -193,30 +193,25 @@ class AuditPage:
 def audit_page(viewer: User, query: AuditPageQuery) -> AuditPage:
     """Return the requested page, in a fixed number of queries. Raises NotAllowed if the viewer may not read the log."""
     fitting = entries_for(viewer, query.filters)
-    shown, has_older, has_newer = _fetch_page(fitting, query)
+    if query.after is not None:
+        rows = list(fitting.filter(seq__gt=query.after).order_by("seq")[: PAGE_SIZE + 1])
+        shown, has_older, has_newer = rows[:PAGE_SIZE][::-1], True, len(rows) > PAGE_SIZE
+    else:
+        below = fitting.filter(seq__lt=query.before) if query.before is not None else fitting
+        rows = list(below[: PAGE_SIZE + 1])
+        shown, has_older, has_newer = rows[:PAGE_SIZE], len(rows) > PAGE_SIZE, query.before is not None
     older = query.address(before=shown[-1].seq) if has_older and shown else None
     newer = query.address(after=shown[0].seq) if has_newer and shown else None
     # A text search reads every entry, so a result that fits on one page is not counted by a second search.
     found = fitting[: MAX_COUNTED + 1].count() if has_older or has_newer else len(shown)
     count, has_more = min(found, MAX_COUNTED), found > MAX_COUNTED
-    lines = [_line(entry) for entry in shown]
+    lines = []
+    for entry in shown:
+        badge = action_label(entry.action, str(entry.details_json.get("verdict", "")))
+        # Show the name that the chain covers: the account may have been renamed since.
+        is_system = entry.actor_id is None and entry.actor_name == SYSTEM_ACTOR
+        lines.append(AuditLine(entry, badge, entry.actor_name, is_system))
     return AuditPage(query, lines, count, has_more, older, newer)
-
-
-def _fetch_page(entries: QuerySet[AuditEntry], query: AuditPageQuery) -> tuple[list[AuditEntry], bool, bool]:
-    """Return the entries of one page, newest first, has_older and has_newer."""
-    if query.after is not None:
-        found = list(entries.filter(seq__gt=query.after).order_by("seq")[: PAGE_SIZE + 1])
-        return found[:PAGE_SIZE][::-1], True, len(found) > PAGE_SIZE
-    below = entries.filter(seq__lt=query.before) if query.before is not None else entries
-    found = list(below[: PAGE_SIZE + 1])
-    return found[:PAGE_SIZE], len(found) > PAGE_SIZE, query.before is not None
-
-
-def _line(entry: AuditEntry) -> AuditLine:
-    word = action_label(entry.action, str(entry.details_json.get("verdict", "")))
-    # Show the name that the chain covers: the account may have been renamed since.
-    return AuditLine(entry, word, entry.actor_name, entry.actor_id is None and entry.actor_name == SYSTEM_ACTOR)
 
 
 def _midnight(day: date | None) -> datetime | None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db.models import Prefetch, QuerySet
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -15,9 +15,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from approvals.grants.conditions import conditions_for, conditions_sentence
 from approvals.grants.services import GrantStatus, grant_status, grants_for, may_revoke_grant, revoke_grant
-from approvals.models import ApprovalRequest, Grant, GrantUse
-from approvals.requests.queries import request_for
+from approvals.models import Grant, GrantUse
 from approvals.web.grant_form import GrantForm
+from approvals.web.review.views import request_or_404
 from catalog.access.roles import user_display_name
 from catalog.errors import Conflict
 from catalog.ui.requests import PageRequest, sign_in_required
@@ -118,7 +118,7 @@ def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Show the form that creates a grant from an approved request; a POST checks it against history, or saves it."""
-    held = _request_or_404(request, public_id)
+    held = request_or_404(request, public_id)
     form = GrantForm(held, request.user, request.POST if request.method == "POST" else None)
     if request.POST.get("do") == "make" and form.save(request.user) is not None:
         messages.success(request, _("Grant created. Matching calls run without approval until it ends."))
@@ -127,10 +127,3 @@ def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     status = 200 if not form.is_bound or form.is_valid() else 422
     shown = {"section": "approvals", "form": form, "tested": tested}
     return render(request, "approvals/grant.html", shown, status=status)
-
-
-def _request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
-    try:
-        return request_for(request.user, public_id)
-    except ApprovalRequest.DoesNotExist:
-        raise Http404 from None

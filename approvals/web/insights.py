@@ -67,38 +67,34 @@ def day_bars(days: Sequence[Day]) -> list[DayBar]:
     """Return a bar for each day."""
     pitch = WIDTH / max(1, len(days))
     unit = (HEIGHT - FLOOR) / max(1, *(day.approved + day.others for day in days), 1)
-    return [_day_bar(day, index * pitch, pitch, unit) for index, day in enumerate(days)]
-
-
-def _day_bar(day: Day, left: float, pitch: float, unit: float) -> DayBar:
-    top = HEIGHT - day.approved * unit
-    return DayBar(
-        day=day,
-        x=round(left + pitch * 0.1, 1),
-        width=round(pitch * 0.8, 1),
-        top=round(top, 1),
-        height=round(day.approved * unit, 1),
-        other_top=round(top - day.others * unit, 1),
-        other_height=round(day.others * unit, 1),
-    )
+    return [
+        DayBar(
+            day=day,
+            x=round((index + 0.1) * pitch, 1),
+            width=round(pitch * 0.8, 1),
+            top=round(HEIGHT - day.approved * unit, 1),
+            height=round(day.approved * unit, 1),
+            other_top=round(HEIGHT - (day.approved + day.others) * unit, 1),
+            other_height=round(day.others * unit, 1),
+        )
+        for index, day in enumerate(days)
+    ]
 
 
 def age_bars(ages: Sequence[Age]) -> list[AgeBar]:
     """Return a bar for each age group, youngest first."""
     most = max(1, *(age.count for age in ages), 1)
-    before = [None, *(age.under for age in ages)]
-    return [
-        AgeBar(_age_label(age.under, since), age.count, round(age.count / most * AGE_WIDTH, 1))
-        for age, since in zip(ages, before, strict=False)
-    ]
-
-
-def _age_label(under: int | None, since: int | None) -> str:
-    if under is None:
-        return _("Over %(time)s") % {"time": format_timespan(since or 0)}
-    if not since:
-        return _("Under %(time)s") % {"time": format_timespan(under)}
-    return _("%(start)s to %(end)s") % {"start": format_timespan(since), "end": format_timespan(under)}
+    bars, since = [], 0
+    for age in ages:
+        if age.under is None:
+            label = _("Over %(time)s") % {"time": format_timespan(since)}
+        elif not since:
+            label = _("Under %(time)s") % {"time": format_timespan(age.under)}
+        else:
+            label = _("%(start)s to %(end)s") % {"start": format_timespan(since), "end": format_timespan(age.under)}
+        bars.append(AgeBar(label, age.count, round(age.count / most * AGE_WIDTH, 1)))
+        since = age.under or 0
+    return bars
 
 
 @require_safe

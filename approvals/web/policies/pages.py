@@ -1,7 +1,7 @@
 """Contexts of the policy pages: the ordered list, and one policy with its editor, summary, history and back-test."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,16 +58,14 @@ def policy_page(viewer: User, form: PolicyForm) -> dict[str, Any]:
     require_role(viewer)
     policy = form.policy
     history = services.policy_history(policy) if policy is not None else []
-    return (
-        _base_context(viewer)
-        | _suggestions()
-        | {
-            "policy": policy,
-            "form": form,
-            "summary": summarise_policy_form(form),
-            "history": history,
-        }
-    )
+    return _base_context(viewer) | {
+        "categories": list(Category.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
+        "sources": list(Source.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
+        "policy": policy,
+        "form": form,
+        "summary": summarise_policy_form(form),
+        "history": history,
+    }
 
 
 def run_backtest(form: PolicyForm, *, before: str = "") -> BackTest | None:
@@ -88,18 +86,12 @@ def summarise_policy_form(form: PolicyForm) -> PolicySummary:
         return PolicySummary("")
     draft = PolicyRevision(**columns)
     form.show_warnings(policy_warnings(columns))
-    return PolicySummary(policy_sentence(draft), extra_terms_in_words(draft), _warning(columns), _order_sentence(form))
-
-
-def _warning(columns: Mapping[str, Any]) -> str:
-    if columns["effect"] != PolicyRevision.Effect.ALLOW:
-        return ""
-    levels = matched_levels(columns)
-    if levels == {"dangerous"}:
-        return _("This policy allows nothing: all matching calls are dangerous, and those always need approval.")
-    if "dangerous" in levels or not levels:
-        return _("Dangerous calls always need approval: for them, the next matching policy decides.")
-    return ""
+    warning, levels = "", matched_levels(columns)
+    if columns["effect"] == PolicyRevision.Effect.ALLOW and levels == {"dangerous"}:
+        warning = _("This policy allows nothing: all matching calls are dangerous, and those always need approval.")
+    elif columns["effect"] == PolicyRevision.Effect.ALLOW and ("dangerous" in levels or not levels):
+        warning = _("Dangerous calls always need approval: for them, the next matching policy decides.")
+    return PolicySummary(policy_sentence(draft), extra_terms_in_words(draft), warning, _order_sentence(form))
 
 
 def _order_sentence(form: PolicyForm) -> str:
@@ -143,11 +135,3 @@ def require_role(viewer: User) -> None:
 
 def _base_context(viewer: User) -> dict[str, Any]:
     return {"section": "policies", "may_change": services.may_change_policy(viewer)}
-
-
-def _suggestions() -> dict[str, Any]:
-    """Return the names that fields of the editor suggest."""
-    return {
-        "categories": list(Category.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
-        "sources": list(Source.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
-    }

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -63,7 +63,13 @@ def policy(request: PageRequest, public_id: str) -> HttpResponse:
 def _submit(request: PageRequest, policy: Policy | None) -> HttpResponse:
     """Perform the action of the pressed button; `test:CALL` continues a test with calls older than that one."""
     do, _sep, before = request.POST.get("do", "").partition(":")
-    form = PolicyForm(_with_another_row(request.POST, do), policy=policy)
+    sent = request.POST
+    if do in ROW_PREFIXES:  # one of the buttons that add rows
+        sent = sent.copy()
+        name = f"{ROW_PREFIXES[do]}-TOTAL_FORMS"
+        count = sent.get(name, "")
+        sent[name] = str(int(count) + 1) if count.isascii() and count.isdecimal() and len(count) < 5 else count
+    form = PolicyForm(sent, policy=policy)
     if do == "save":
         saved = _save(form, by=request.user)
         if saved is not None and policy is None:
@@ -79,17 +85,6 @@ def _submit(request: PageRequest, policy: Policy | None) -> HttpResponse:
         shown |= {"tested": run_backtest(form, before=before), "tested_before": before}
     failed = do in ("save", "test") and bool(form.problems)
     return render(request, "policies/policy.html", shown, status=422 if failed else 200)
-
-
-def _with_another_row(sent: QueryDict, do: str) -> QueryDict:
-    """Return the submission, with one row more if one of the buttons that add rows was pressed."""
-    if do not in ROW_PREFIXES:
-        return sent
-    sent = sent.copy()
-    name = f"{ROW_PREFIXES[do]}-TOTAL_FORMS"
-    count = sent.get(name, "")
-    sent[name] = str(int(count) + 1) if count.isascii() and count.isdecimal() and len(count) < 5 else count
-    return sent
 
 
 def _save(form: PolicyForm, *, by: User) -> Policy | None:

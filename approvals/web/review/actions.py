@@ -4,7 +4,6 @@
 """
 
 import json
-from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -260,77 +259,49 @@ def _cleaned(form: forms.Form, name: str) -> Any:
     return form.cleaned_data[name]
 
 
-Action = Callable[[ApprovalRequest, User, QueryDict], str]
+ACTIONS = frozenset({"claim", "release", "extend", "snooze", "wake", "delegate", "comment", "withdraw", "revoke"})
 HIDING_ACTIONS = frozenset({"snooze"})
 """Actions after which the page opens the next request."""
 
 
 def perform_action(action: str, request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    """Perform an action and return its success message.
+    """Perform one of ACTIONS and return its success message.
 
-    Raises KeyError for an unknown action, and NotAllowed, Conflict and ParameterError from the action itself.
+    Raises NotAllowed, Conflict and ParameterError from the action itself.
     """
-    return ACTIONS[action](request, by, sent)
-
-
-def _claim(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    coordination.claim(request, by=by)
-    return _("Claimed: others see that you are working on it. They can still decide it.")
-
-
-def _release(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    coordination.release(request, by=by)
-    return _("Claim released.")
-
-
-def _extend(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    until = coordination.extend(request, by=by).expires_at
-    return _("Deadline extended until %(time)s UTC.") % {"time": f"{until:%-d %b %H:%M}"}
-
-
-def _snooze(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    until = _cleaned(SnoozeForm(sent), "until")
-    coordination.snooze(request, by=by, until=until)
-    return _("Snoozed until %(time)s UTC, for you only.") % {"time": f"{until:%-d %b %H:%M}"}
-
-
-def _unsnooze(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    coordination.unsnooze(request, by=by)
-    return _("Back in your list.")
-
-
-def _delegate(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    is_delegated = by.pk in {each.by_id for each in request.delegations.all()}
-    person = _cleaned(DelegateForm(sent, is_delegated=is_delegated), "to")
-    coordination.delegate(request, by=by, to=person)
-    if person is None:
-        return _("Delegation removed.")
-    return _("Delegated to %(name)s, who can now answer on your behalf.") % {"name": user_display_name(person)}
-
-
-def _comment(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    coordination.comment(request, by=by, text=_cleaned(NoteForm(sent), "comment"))
-    return _("Comment added.")
-
-
-def _withdraw(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    lifecycle.withdraw(request, by=by, reason=_cleaned(NoteForm(sent), "comment"))
-    return _("Request withdrawn. The call will not run.")
-
-
-def _revoke(request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    decisions.revoke(request, by=by, comment=_cleaned(NoteForm(sent), "comment"))
-    return _("Approval revoked. The call will not run.")
-
-
-ACTIONS: Mapping[str, Action] = {
-    "claim": _claim,
-    "release": _release,
-    "extend": _extend,
-    "snooze": _snooze,
-    "wake": _unsnooze,
-    "delegate": _delegate,
-    "comment": _comment,
-    "withdraw": _withdraw,
-    "revoke": _revoke,
-}
+    message = ""
+    match action:
+        case "claim":
+            coordination.claim(request, by=by)
+            message = _("Claimed: others see that you are working on it. They can still decide it.")
+        case "release":
+            coordination.release(request, by=by)
+            message = _("Claim released.")
+        case "extend":
+            until = coordination.extend(request, by=by).expires_at
+            message = _("Deadline extended until %(time)s UTC.") % {"time": f"{until:%-d %b %H:%M}"}
+        case "snooze":
+            until = _cleaned(SnoozeForm(sent), "until")
+            coordination.snooze(request, by=by, until=until)
+            message = _("Snoozed until %(time)s UTC, for you only.") % {"time": f"{until:%-d %b %H:%M}"}
+        case "wake":
+            coordination.unsnooze(request, by=by)
+            message = _("Back in your list.")
+        case "delegate":
+            is_delegated = by.pk in {each.by_id for each in request.delegations.all()}
+            person = _cleaned(DelegateForm(sent, is_delegated=is_delegated), "to")
+            coordination.delegate(request, by=by, to=person)
+            message = _("Delegation removed.")
+            if person is not None:
+                name = {"name": user_display_name(person)}
+                message = _("Delegated to %(name)s, who can now answer on your behalf.") % name
+        case "comment":
+            coordination.comment(request, by=by, text=_cleaned(NoteForm(sent), "comment"))
+            message = _("Comment added.")
+        case "withdraw":
+            lifecycle.withdraw(request, by=by, reason=_cleaned(NoteForm(sent), "comment"))
+            message = _("Request withdrawn. The call will not run.")
+        case "revoke":
+            decisions.revoke(request, by=by, comment=_cleaned(NoteForm(sent), "comment"))
+            message = _("Approval revoked. The call will not run.")
+    return message

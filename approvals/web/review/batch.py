@@ -1,10 +1,9 @@
 """Batch review: several requests on one page with a table of their differences, one decision, and its results."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import QueryDict
@@ -79,21 +78,19 @@ class BatchReview:
         return [render_argument(name, value) for name, value in first.items() if self._is_shared(name)]
 
     def _is_shared(self, name: str) -> bool:
-        values = [_argument_key(each.arguments, name) for each in self.request_details]
-        return all(value == values[0] for value in values)
+        given = [each.arguments for each in self.request_details]
+        values = {json.dumps(each[name], sort_keys=True) if name in each else "" for each in given}
+        return len(values) <= 1
 
     @cached_property
     def rows(self) -> list[tuple[RequestDetail, list[ArgumentRow | None]]]:
         """Each request with its values of the differing arguments."""
-        return [(each, [_argument(each.arguments, name) for name in self.names]) for each in self.request_details]
-
-
-def _argument_key(arguments: Mapping[str, Any], name: str) -> str:
-    return json.dumps(arguments[name], sort_keys=True) if name in arguments else ""
-
-
-def _argument(arguments: Mapping[str, Any], name: str) -> ArgumentRow | None:
-    return render_argument(name, arguments[name]) if name in arguments else None
+        found = []
+        for each in self.request_details:
+            given = each.arguments
+            row = [render_argument(name, given[name]) if name in given else None for name in self.names]
+            found.append((each, row))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

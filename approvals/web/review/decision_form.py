@@ -34,6 +34,10 @@ WRITTEN_ANSWERS = ("reject", "request_changes", "reject:skip", "reject:cancel_pl
 HTTP_STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
+INVALID_HUNK = 10**9
+"""Placeholder for an invalid hunk number; no hunk has this number, so it is refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionForm:
     """Submitted values: the verdict, the digest that was displayed, the comment, and the second press.
@@ -60,8 +64,13 @@ class DecisionForm:
     @classmethod
     def read(cls, form: QueryDict) -> "DecisionForm":
         """Parse a submission; CRLF line ends become LF."""
-        verdict, _, effect = _read_verdict(form).partition(":")
-        hunks = _read_hunks(form) if verdict == ReviewVerdict.APPROVE and form.get("choosing") == "1" else None
+        verdicts = form.getlist("verdict")
+        verdict, _, effect = (verdicts[0] if len(verdicts) == 1 else "").partition(":")
+        hunks = None
+        if verdict == ReviewVerdict.APPROVE and form.get("choosing") == "1":
+            texts = form.getlist("hunks")
+            numbers = (int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None for text in texts)
+            hunks = tuple(INVALID_HUNK if number is None else number for number in numbers)
         return cls(
             verdict,
             form.get("seen_digest", ""),
@@ -122,23 +131,8 @@ class DecisionForm:
             raise field_error("response", "json", error.message) from None
 
 
-def _read_verdict(form: QueryDict) -> str:
-    """Return the submitted verdict; empty if there is none, or more than one."""
-    verdicts = form.getlist("verdict")
-    return verdicts[0] if len(verdicts) == 1 else ""
-
-
 def _read_text(form: QueryDict, name: str) -> str:
     return form.get(name, "").replace("\r\n", "\n")
-
-
-INVALID_HUNK = 10**9
-"""Placeholder for an invalid hunk number; no hunk has this number, so it is refused."""
-
-
-def _read_hunks(form: QueryDict) -> tuple[int, ...]:
-    numbers = form.getlist("hunks")
-    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 9 else INVALID_HUNK for text in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +163,10 @@ class DecisionError:
     def from_error(cls, error: ToolgateError, form: DecisionForm | None = None) -> "DecisionError":
         """Return the failure for an exception."""
         kinds: dict[int, Literal["taken", "forbidden", "field"]] = {409: "taken", 403: "forbidden", 422: "field"}
-        return cls(kinds[http_status_for(error)], error.message, form, _field_for_error(error))
+        details = getattr(error, "details", None) or {}
+        name = str(details.get("field") or "").partition(".")[0]
+        field = name if name in ERROR_FIELDS else "comment"
+        return cls(kinds[http_status_for(error)], error.message, form, field)
 
     def of(self, request: ApprovalRequest) -> "DecisionError":
         """Return the failure with `taken` replaced by `changed` if the request is open but was edited meanwhile."""
@@ -182,14 +179,6 @@ def _is_open(request: ApprovalRequest) -> bool:
 
 
 ERROR_FIELDS = ("verdict", "hunks", "comment", "response", "typed", "sign_in", "review", "until", "to", "reason")
-
-
-def _field_for_error(error: ToolgateError) -> str:
-    """Return the field of the bar that shows an error."""
-    details = getattr(error, "details", None) or {}
-    name = str(details.get("field") or "").partition(".")[0]
-    name = {"text": "comment"}.get(name, name)
-    return name if name in ERROR_FIELDS else "comment"
 
 
 def http_status_for(error: ToolgateError) -> int:
@@ -239,6 +228,11 @@ class DecisionResult:
     subject: ApprovalSubject | None = None
     confirmation: Confirmation | None = None
 
+    @classmethod
+    def refused(cls, error: ToolgateError, form: DecisionForm | None = None) -> "DecisionResult":
+        """Return the result of a submission that ended in an exception."""
+        return cls(setback=DecisionError.from_error(error, form), status=http_status_for(error))
+
 
 def submit_decision(request: ApprovalRequest, by: User, sent: QueryDict) -> DecisionResult:
     """Record the submitted decision. An edit that it contains is computed only once, here."""
@@ -256,7 +250,10 @@ def submit_decision(request: ApprovalRequest, by: User, sent: QueryDict) -> Deci
             subject = subject_of_edit(request, edit)
         if form.verdict == ReviewVerdict.APPROVE:
             detail = detail_for(request, by)
-            reason = _second_press_reason(detail, form, editing)
+            if editing is not None and editing.changes:
+                reason = detail.second_press_for(editing.unshown_lines)
+            else:
+                reason = detail.second_press_when_shown if form.saw_all else detail.second_press
             if reason and not form.confirmed:
                 again = DecisionError("again", reason, form)
                 return DecisionResult(setback=again, editing=editing, subject=subject, confirmation=form.confirmation)
@@ -266,13 +263,6 @@ def submit_decision(request: ApprovalRequest, by: User, sent: QueryDict) -> Deci
         return replace(_failure_result(request, by, error, form, sent), subject=subject)
     undoable = has_undo_window(form.verdict) and not _is_open(decided)
     return DecisionResult(message=success_message(form.verdict, decided), undoable=undoable)
-
-
-def _second_press_reason(detail: RequestDetail, form: DecisionForm, edit_form: EditForm | None) -> str:
-    """Return the reason for which approving what was submitted needs a second press; empty if it needs none."""
-    if edit_form is not None and edit_form.changes:
-        return detail.second_press_for(edit_form.unshown_lines)
-    return detail.second_press_when_shown if form.saw_all else detail.second_press
 
 
 def edit_check_result(edit_form: EditForm, sent: QueryDict) -> DecisionResult:

@@ -166,7 +166,14 @@ class RequestDetail:
     def named_arguments(self) -> list[ArgumentRow]:
         """All arguments in full, with notes on defaults, followed by notes on those left out."""
         given = [self._argument(name, value) for name, value in self.arguments.items()]
-        return [*sorted(given, key=lambda each: each.is_before or each.is_after), *self._missing_arguments()]
+        given.sort(key=lambda each: each.is_before or each.is_after)
+        schema, omitted = self.request.tool_version.input_schema, current_round(self.request).omitted_paths
+        for note in notes_on_missing(loaded_tool(self.request.call.tool_name), schema, self.arguments, omitted):
+            if note.has_value:
+                given.append(render_argument(note.path, note.value, is_default=True, note=note.label))
+            else:
+                given.append(ArgumentRow(note.path, "", is_default=True, note=note.label))
+        return given
 
     def _argument(self, name: str, value: Any) -> ArgumentRow:
         is_default = name in self._default_paths
@@ -174,7 +181,7 @@ class RequestDetail:
         note = gettext("default: %(paths)s") % {"paths": ", ".join(inside)} if inside and not is_default else ""
         if self.kind != "diff" or not isinstance(value, str):
             is_secret = isinstance(value, Mapping) and value.keys() == {PLACEHOLDER_KEY}
-            secret = self._secret_at(name) if is_secret else None
+            secret = next((field for field in self.secrets if field.path == name), None) if is_secret else None
             return render_argument(name, value, secret=secret, is_default=is_default, note=note)
         is_before = "\n" in value and value == self.preview.get("before")
         is_after = value == self.preview.get("after")
@@ -183,21 +190,6 @@ class RequestDetail:
     @cached_property
     def _default_paths(self) -> list[str]:
         return current_round(self.request).default_paths
-
-    def _missing_arguments(self) -> list[ArgumentRow]:
-        """Return rows for the arguments that the call leaves out: its default if there is one, and what happens."""
-        schema, omitted = self.request.tool_version.input_schema, current_round(self.request).omitted_paths
-        notes = notes_on_missing(loaded_tool(self.request.call.tool_name), schema, self.arguments, omitted)
-        rows = []
-        for each in notes:
-            if each.has_value:
-                rows.append(render_argument(each.path, each.value, is_default=True, note=each.label))
-            else:
-                rows.append(ArgumentRow(each.path, "", is_default=True, note=each.label))
-        return rows
-
-    def _secret_at(self, path: str) -> SecretField | None:
-        return next((field for field in self.secrets if field.path == path), None)
 
     @cached_property
     def duplicates(self) -> list[ApprovalRequest]:

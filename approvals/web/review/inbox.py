@@ -187,6 +187,10 @@ def inbox_for(viewer: User, query: InboxQuery) -> Inbox:
     shown = named
     if named is None and not query.item and listed.groups:
         shown = _find_request(viewer, listed.requests[0].public_id)
+    last_decided = None
+    if shown is None:
+        decided = _load_listed_fields(requests_for(viewer).filter(decided_at__isnull=False))
+        last_decided = decided.order_by("-decided_at").first()
     return replace(
         listed,
         shown=detail_for(shown, viewer) if shown else None,
@@ -194,7 +198,7 @@ def inbox_for(viewer: User, query: InboxQuery) -> Inbox:
         missing=query.item if named is None else "",
         ignored=query.ignored[:40],
         view=query.view,
-        last_decided=_last_decided(viewer) if shown is None else None,
+        last_decided=last_decided,
     )
 
 
@@ -393,7 +397,3 @@ def _find_request(viewer: User, public_id: str) -> ApprovalRequest | None:
         return expire_and_load(viewer, public_id) if public_id else None
     except ApprovalRequest.DoesNotExist:
         return None
-
-
-def _last_decided(viewer: User) -> ApprovalRequest | None:
-    return _load_listed_fields(requests_for(viewer).filter(decided_at__isnull=False)).order_by("-decided_at").first()

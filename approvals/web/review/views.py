@@ -23,12 +23,10 @@ from approvals.web.review.actions import ACTIONS, HIDING_ACTIONS, perform_action
 from approvals.web.review.batch import BatchReview, load_batch, submit_batch
 from approvals.web.review.decision_form import (
     WRITTEN_ANSWERS,
-    DecisionError,
     DecisionForm,
     DecisionResult,
     detail_after_decision,
     edit_check_result,
-    http_status_for,
     submit_decision,
 )
 from approvals.web.review.detail import detail_for
@@ -118,9 +116,7 @@ def undo(request: PageRequest, public_id: str) -> HttpResponse:
     try:
         decisions.undo_decision(held, by=request.user)
     except ToolgateError as error:
-        return decision_response(
-            request, public_id, DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
-        )
+        return decision_response(request, public_id, DecisionResult.refused(error))
     messages.success(request, f"{summary_of(request.user, held)}: {_('Decision undone. The request is open again.')}")
     return decision_response(request, public_id)
 
@@ -132,8 +128,7 @@ def undo_several(request: PageRequest) -> HttpResponse:
     try:
         results = undo_batch(request.user, request.POST.get("batch", "")[:32])
     except ToolgateError as error:
-        failed = DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
-        return decision_response(request, "", failed)
+        return decision_response(request, "", DecisionResult.refused(error))
     undone = [each for each in results if not each.detail]
     late = len(results) - len(undone)
     message = ngettext("%(count)s decision undone.", "%(count)s decisions undone.", len(undone)) % {
@@ -158,11 +153,7 @@ def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
     except ToolgateError as error:
         sent = DecisionForm.read(request.POST)
         sent = replace(sent, sent_from="thread") if name == "comment" else sent
-        return decision_response(
-            request,
-            public_id,
-            DecisionResult(setback=DecisionError.from_error(error, sent), status=http_status_for(error)),
-        )
+        return decision_response(request, public_id, DecisionResult.refused(error, sent))
     return decision_response(request, following if name in HIDING_ACTIONS else public_id)
 
 
@@ -187,7 +178,11 @@ def decision_response(
     address = inbox_url(public_id, status=status.replace(WAITING, ""))
     if result is None and not by_htmx:
         return redirect(address)
-    asked = InboxQuery(status, public_id, view or _error_view(result))
+    if not view and result is not None and result.setback is not None:  # show the submitted form again
+        sent = result.setback.answer
+        view = "respond" if sent is not None and sent.sent_from == "respond" else ""
+        view = "edit" if result.editing is not None else view
+    asked = InboxQuery(status, public_id, view)
     shown = _inbox_context(inbox_for(request.user, asked), result) | {
         "pane_swap": not is_fragment_request(request, "pane")
     }
@@ -200,16 +195,6 @@ def _list_view(request: PageRequest) -> str:
     """Return the list that the form was sent from."""
     status = request.POST.get("status", "")
     return status if status in OPEN_VIEWS else WAITING
-
-
-def _error_view(result: DecisionResult | None) -> str:
-    """Return the view that shows a failure: the one with the submitted form."""
-    if result is None or result.setback is None:
-        return ""
-    if result.editing is not None:
-        return "edit"
-    sent = result.setback.answer
-    return "respond" if sent is not None and sent.sent_from == "respond" else ""
 
 
 def _inbox_context(inbox: Inbox, result: DecisionResult | None = None) -> dict[str, object]:
@@ -259,9 +244,7 @@ def reveal(request: PageRequest, public_id: str) -> HttpResponse:
     try:
         field = reveal_field(held, request.POST.get("path", ""), by=request.user)
     except ToolgateError as error:
-        return decision_response(
-            request, public_id, DecisionResult(setback=DecisionError.from_error(error), status=http_status_for(error))
-        )
+        return decision_response(request, public_id, DecisionResult.refused(error))
     if is_fragment_request(request, f"secret-{field.number}"):
         return render(request, "approvals/_secret.html", {"held": held, "field": field, "may_reveal": True})
     return render(request, "approvals/inbox.html", page_context(request, public_id) | {"revealed": field})
