@@ -80,14 +80,14 @@ def _turn_results(turn_steps: Sequence[StepOverview]) -> Mapping[int, TurnResult
     """Return the model's response of each turn; one query."""
     numbers = {turn.step.call_id: turn.number for turn in turn_steps if turn.step.call_id}
     calls = Call.objects.filter(pk__in=numbers).exclude(response="").only("response")
-    return {numbers[call.pk]: _turn_result_of(call) for call in calls}
-
-
-def _turn_result_of(call: Call) -> TurnResult:
-    try:
-        return TurnResult.model_validate(extract_value(call.response_json, ["results", "0"]))
-    except ValidationError:
-        return TurnResult()
+    results = {}
+    for call in calls:
+        try:
+            result = TurnResult.model_validate(extract_value(call.response_json, ["results", "0"]))
+        except ValidationError:
+            result = TurnResult()
+        results[numbers[call.pk]] = result
+    return results
 
 
 def _refused_calls(

@@ -37,17 +37,24 @@ class EventLine:
 Data = Mapping[str, Any]
 EntryBuilder = Callable[[str, Data], HistoryEntry]
 """Builds the entry of an event from its subject ("Step 3", "The plan") and its data."""
+ENTRY_BUILDERS: dict[str, EntryBuilder] = {}
+"""The builders by event type: the functions below, and at the end of the module those of one sentence each."""
 
 
 def event_line(event: Event) -> EventLine:
     """Return the line of one event."""
     subject = _("Step %(number)s") % {"number": event.step_id} if event.step_id is not None else _("The plan")
-    build = ENTRY_BUILDERS.get(event.type, _unknown_entry(event.type))
-    return EventLine(event.seq, event.at, event.type, event.step_id, build(subject, event.data_json))
+    build = ENTRY_BUILDERS.get(event.type)
+    entry = build(subject, event.data_json) if build else HistoryEntry("info", "idle", f"{subject}: {event.type}")
+    return EventLine(event.seq, event.at, event.type, event.step_id, entry)
 
 
-def _unknown_entry(kind: str) -> EntryBuilder:
-    return lambda subject, data: HistoryEntry("info", "idle", f"{subject}: {kind}")
+def _entry_for(event_type: str) -> Callable[[EntryBuilder], EntryBuilder]:
+    def register(build: EntryBuilder) -> EntryBuilder:
+        ENTRY_BUILDERS[event_type] = build
+        return build
+
+    return register
 
 
 def _fixed_entry(icon: str, hue: str, sentence: str, *, stress: str = "", name: str = "") -> EntryBuilder:
@@ -68,6 +75,7 @@ def _actor_entry(icon: str, hue: str, sentence: str) -> EntryBuilder:
     )
 
 
+@_entry_for("step.started")
 def _started(subject: str, data: Data) -> HistoryEntry:
     attempt = int(data.get("attempt", 1))
     text = _("%(subject)s started") % {"subject": subject}
@@ -76,6 +84,7 @@ def _started(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("run", "run", text)
 
 
+@_entry_for("step.waiting")
 def _waiting(subject: str, data: Data) -> HistoryEntry:
     if data.get("waiting_for") == "calls":
         steps = {"subject": subject, "steps": _steps(data.get("steps", ()))}
@@ -108,6 +117,7 @@ RETRIED = (
 )
 
 
+@_entry_for("plan.created")
 def _created(subject: str, data: Data) -> HistoryEntry:
     if data.get("cloned_from"):
         text = _("%(subject)s was cloned from") % {"subject": subject}
@@ -115,6 +125,7 @@ def _created(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("plan", "idle", _("%(subject)s was created") % {"subject": subject})
 
 
+@_entry_for("step.retrying")
 def _retrying(subject: str, data: Data) -> HistoryEntry:
     if data.get("by"):
         names = {"subject": subject, "person": data["by"]}
@@ -130,6 +141,7 @@ def _retrying(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry(icon, "warn", _with_running_note(_(sentence) % {"subject": subject, **values}, data))
 
 
+@_entry_for("step.skipped")
 def _skipped(subject: str, data: Data) -> HistoryEntry:
     if data.get("by"):
         values = {"subject": subject, "person": data["by"], "reason": data.get("reason", "")}
@@ -139,12 +151,14 @@ def _skipped(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("skip", "idle", f"{text}{':' if condition else ''}", code=condition)
 
 
+@_entry_for("step.completed")
 def _completed(subject: str, data: Data) -> HistoryEntry:
     key = str(data.get("key", ""))
     text = _("%(subject)s is done and stored") if key else _("%(subject)s is done")
     return HistoryEntry("ok", "ok", text % {"subject": subject}, code=key)
 
 
+@_entry_for("step.cancelled")
 def _cancelled(subject: str, data: Data) -> HistoryEntry:
     text = _with_running_note(_("%(subject)s was cancelled") % {"subject": subject}, data)
     return HistoryEntry("stop", "warn" if data.get("left_running") else "idle", text)
@@ -157,6 +171,7 @@ def _with_running_note(text: str, data: Data) -> str:
     return _("%(sentence)s, but its tool did not stop and is still running") % {"sentence": text}
 
 
+@_entry_for("call.started")
 def _call_started(subject: str, data: Data) -> HistoryEntry:
     attempt = int(data.get("attempt", 1))
     text = _("%(subject)s calls its tool") % {"subject": subject}
@@ -165,6 +180,7 @@ def _call_started(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("play", "run", text)
 
 
+@_entry_for("call.succeeded")
 def _call_succeeded(subject: str, data: Data) -> HistoryEntry:
     if data.get("settled"):
         text = _("%(subject)s: a person confirmed that the call took effect")
@@ -175,6 +191,7 @@ def _call_succeeded(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("ok", "ok", _("%(subject)s: the call succeeded") % {"subject": subject})
 
 
+@_entry_for("call.failed")
 def _call_failed(subject: str, data: Data) -> HistoryEntry:
     if data.get("settled"):
         text = _("%(subject)s: a person ended the call, whose outcome was unknown")
@@ -183,11 +200,13 @@ def _call_failed(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("fail", "danger", text, code=str(data.get("error") or ""))
 
 
+@_entry_for("call.progress")
 def _progressed(subject: str, data: Data) -> HistoryEntry:
     sentence = _("%(subject)s reported progress: %(numbers)s") % {"subject": subject, "numbers": progress_text(data)}
     return HistoryEntry("run", "run", sentence)
 
 
+@_entry_for("tool.invoked")
 def _tool_invoked(subject: str, data: Data) -> HistoryEntry:
     tool = str(data.get("tool", ""))
     if data.get("late"):
@@ -207,6 +226,7 @@ VERDICT_SENTENCES: Mapping[str, str] = {
 OTHER_VERDICT = gettext_noop("%(person)s decided about %(subject)s")
 
 
+@_entry_for("approval.reviewed")
 def _reviewed(subject: str, data: Data) -> HistoryEntry:
     sentence = VERDICT_SENTENCES.get(str(data.get("verdict")), OTHER_VERDICT)
     values = {"person": data.get("reviewer") or _("Someone"), "subject": subject.lower()}
@@ -221,12 +241,14 @@ DECISION_ENTRIES = {
 REJECTED = ("fail", "danger", gettext_noop("rejected"))
 
 
+@_entry_for("approval.decided")
 def _decided(subject: str, data: Data) -> HistoryEntry:
     icon, hue, word = DECISION_ENTRIES.get(str(data.get("verdict")), REJECTED)
     text = _("%(subject)s is") % {"subject": subject}
     return HistoryEntry(icon, hue, text, _(word), str(data.get("approval", "")))
 
 
+@_entry_for("approval.edited")
 def _edited(subject: str, data: Data) -> HistoryEntry:
     """Name the person who changed the arguments, and the fields; `hunks` marks a partly accepted change."""
     values = {"subject": subject, "person": data.get("reviewer") or _("a reviewer")}
@@ -238,6 +260,7 @@ def _edited(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("edit", "human", sentence % values, code=", ".join(map(str, data.get("fields", ()))))
 
 
+@_entry_for("approval.delegated")
 def _delegated(subject: str, data: Data) -> HistoryEntry:
     if data.get("to"):
         text = _("%(subject)s: the request was assigned to") % {"subject": subject}
@@ -245,6 +268,7 @@ def _delegated(subject: str, data: Data) -> HistoryEntry:
     return HistoryEntry("human", "idle", _("%(subject)s: the request was unassigned") % {"subject": subject})
 
 
+@_entry_for("grant.used")
 def _granted(subject: str, data: Data) -> HistoryEntry:
     values = {"subject": subject, "person": data.get("made_by") or _("someone")}
     return HistoryEntry(
@@ -252,12 +276,14 @@ def _granted(subject: str, data: Data) -> HistoryEntry:
     )
 
 
+@_entry_for("input.requested")
 def _input_requested(subject: str, data: Data) -> HistoryEntry:
     if data.get("question"):
         return HistoryEntry("hand", "human", _("%(subject)s asks a question") % {"subject": subject})
     return HistoryEntry("edit", "human", _("%(subject)s is waiting for other arguments") % {"subject": subject})
 
 
+@_entry_for("input.received")
 def _input_received(subject: str, data: Data) -> HistoryEntry:
     values = {"subject": subject, "person": data.get("by") or _("someone")}
     if data.get("question"):
@@ -278,6 +304,7 @@ AGENT = "the agent "
 """Prefix of `by` in events of steps that an agent added under its own step."""
 
 
+@_entry_for("plan.changed")
 def _changed(subject: str, data: Data) -> HistoryEntry:
     """Name the person who changed the plan, and the steps; an agent's own steps are calls or model turns."""
     if str(data.get("by", "")).startswith(AGENT) and subject != _("The plan"):
@@ -298,39 +325,24 @@ def _steps(numbers: Sequence[int]) -> str:
     return ngettext("step %(numbers)s", "steps %(numbers)s", len(numbers)) % {"numbers": listed}
 
 
-ENTRY_BUILDERS: Mapping[str, EntryBuilder] = {
-    "plan.created": _created,
+ENTRY_BUILDERS |= {
     "plan.started": _fixed_entry("play", "run", gettext_noop("%(subject)s started")),
-    "plan.changed": _changed,
     "plan.paused": _actor_entry("pause", "idle", gettext_noop("%(subject)s was paused by %(person)s")),
     "plan.resumed": _actor_entry("play", "run", gettext_noop("%(subject)s was resumed by %(person)s")),
     "plan.completed": _plan_ended("ok", "ok", gettext_noop("%(subject)s is done")),
     "plan.failed": _plan_ended("fail", "danger", gettext_noop("%(subject)s failed")),
     "plan.cancelled": _plan_ended("stop", "idle", gettext_noop("%(subject)s was cancelled")),
-    "step.started": _started,
-    "step.skipped": _skipped,
-    "step.waiting": _waiting,
-    "step.retrying": _retrying,
-    "step.completed": _completed,
     "step.failed": _fixed_entry("fail", "danger", gettext_noop("%(subject)s failed")),
-    "step.cancelled": _cancelled,
     "step.outcome_unknown": _fixed_entry(
         "hand",
         "human",
         gettext_noop("%(subject)s may or may not have taken effect:"),
         stress=gettext_noop("outcome unknown"),
     ),
-    "call.started": _call_started,
-    "call.succeeded": _call_succeeded,
-    "call.failed": _call_failed,
-    "call.progress": _progressed,
     "call.restored": _fixed_entry("undo", "warn", gettext_noop("%(subject)s: the workspace was restored")),
     "approval.opened": _fixed_entry(
         "approve", "human", gettext_noop("%(subject)s requested approval"), name="approval"
     ),
-    "approval.reviewed": _reviewed,
-    "approval.edited": _edited,
-    "approval.decided": _decided,
     "approval.expired": _fixed_entry(
         "expired", "idle", gettext_noop("%(subject)s: the request expired"), name="approval"
     ),
@@ -346,7 +358,6 @@ ENTRY_BUILDERS: Mapping[str, EntryBuilder] = {
     "approval.released": _fixed_entry(
         "human", "idle", gettext_noop("%(subject)s: the request is no longer claimed"), name="approval"
     ),
-    "approval.delegated": _delegated,
     "approval.commented": _fixed_entry(
         "edit", "idle", gettext_noop("%(subject)s: someone commented on the request"), name="approval"
     ),
@@ -356,9 +367,5 @@ ENTRY_BUILDERS: Mapping[str, EntryBuilder] = {
     "approval.revoked": _fixed_entry(
         "undo", "danger", gettext_noop("%(subject)s: a reviewer revoked the approval"), name="approval"
     ),
-    "input.requested": _input_requested,
-    "input.received": _input_received,
-    "grant.used": _granted,
     "memory.written": _fixed_entry("file", "idle", gettext_noop("%(subject)s stored"), name="key"),
-    "tool.invoked": _tool_invoked,
 }

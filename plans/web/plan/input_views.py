@@ -53,7 +53,8 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
     try:
         if not (may_control(request.user, None, plan) and may_write(request)):
             raise NotAllowed(_("Only the plan's owner, as an operator, or an administrator can change its arguments."))
-        step = _step_to_edit(plan, step_id)
+        has_stopped = plan.steps.get(step_id=step_id).status in STOPPED
+        step = stopped_step(plan, step_id) if has_stopped else step_waiting_for_arguments(plan, step_id)
     except Step.DoesNotExist:
         raise Http404 from None
     except ToolgateError as error:
@@ -80,12 +81,6 @@ def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpRespo
         raise Http404 from None
 
 
-def _step_to_edit(plan: Plan, step_id: int) -> Step:
-    """Return the step whose arguments can be changed. Raises Step.DoesNotExist, Conflict, ParameterError."""
-    has_stopped = plan.steps.get(step_id=step_id).status in STOPPED
-    return stopped_step(plan, step_id) if has_stopped else step_waiting_for_arguments(plan, step_id)
-
-
 def _new_editor(step: Step) -> ArgumentEditor:
     writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
     writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
@@ -106,7 +101,7 @@ def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
     try:
         writing.read(request.POST)
         if _apply_button(request, plan, step, writing):
-            return _redirect_to_plan(request, plan, step)
+            return page_redirect(request, f"{reverse('plan', args=[plan.public_id])}?step={step.step_id}")
         writing.draw()
     except ToolgateError as error:
         writing.answered_with = writing.show_error(error)
@@ -131,10 +126,6 @@ def _apply_button(request: PageRequest, plan: Plan, step: Step, editor: Argument
 
     control_plan(request.user, plan, send, further=True)
     return True
-
-
-def _redirect_to_plan(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
-    return page_redirect(request, f"{reverse('plan', args=[plan.public_id])}?step={step.step_id}")
 
 
 def _render_editor(request: PageRequest, plan: Plan, step: Step, editor: ArgumentEditor) -> HttpResponse:

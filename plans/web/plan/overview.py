@@ -5,14 +5,14 @@ Agents' steps include their turns and calls, and show what the agent waits for.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Case, F, QuerySet, TextField, When
+from django.db.models import Case, F, TextField, When
 from django.db.models.functions import Left, Length
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -29,9 +29,7 @@ from plans.store.selectors import failure_reason
 from plans.web.graph import (
     TOOL_ROOM,
     Arrow,
-    DescribedStep,
     Drawing,
-    Edge,
     Graph,
     box_of,
     drawing_from,
@@ -298,10 +296,14 @@ def load_overview(plan: Plan) -> PlanOverview:
     """Load the overview of a plan: five queries, and one more if it failed."""
     now = clock.now()
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
-    steps = list(_steps(plan))
-    sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # by _steps
+    drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
+    steps = list(drawn.annotate(meets_private=MEETS_PRIVATE))
+    sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # annotated above
     private = private_parts_from(plan, sources)
-    needs = _needs(plan, steps)
+    needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
+    arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
+    for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
+        needs[number].append(needed)
     events_by_step: dict[int, list[Event]] = defaultdict(list)
     for event in interval_events(plan):
         events_by_step[event.step_id or 0].append(event)
@@ -310,45 +312,8 @@ def load_overview(plan: Plan) -> PlanOverview:
     timeline = draw_timeline(
         intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS
     )
-    return PlanOverview(
-        plan=plan,
-        seq=plan.last_seq,
-        word=_word_of_plan(plan, steps),
-        steps=list(_step_overviews(plan, steps, needs, timeline)),
-        graph=_graph(steps, needs),
-        timeline=timeline,
-        working_ms=1000 * working_seconds(intervals, until),
-        drawn_at=now,
-        memory=_memory(plan, private.keys),
-        events=[event_line(event) for event in events if event.seq <= plan.last_seq],
-        private=private,
-        because=failure_reason(plan),
-    )
-
-
-def _graph(steps: Iterable[Step], needs: Mapping[int, Sequence[int]]) -> Graph | None:
-    """Lay out the submitted steps; agents' boxes show the number of their calls."""
     written = [step for step in steps if step.parent_id is None]
     done = {step.step_id for step in written if step.status == StepStatus.COMPLETED}
-    return lay_out({step.step_id: needs[step.step_id] for step in written}, done)
-
-
-def _steps(plan: Plan) -> QuerySet[Step]:
-    """Return the steps with the fields of STEP_FIELDS."""
-    drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
-    return drawn.annotate(meets_private=MEETS_PRIVATE)
-
-
-def _needs(plan: Plan, steps: Iterable[Step]) -> dict[int, list[int]]:
-    """Return the ids of needed steps by step id."""
-    needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
-    arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
-    for step, needed in arrows.values_list("step__step_id", "needs__step_id"):
-        needs[step].append(needed)
-    return needs
-
-
-def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
     values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
     size = Length("value")
     shown = values.annotate(size=size).annotate(
@@ -357,10 +322,31 @@ def _memory(plan: Plan, private: Set[str]) -> list[MemoryRow]:
         )
     )
     rows = shown.values_list("pk", "key", "head", "size", "step_id")
-    return [_private_row(*row) if row[1] in private else _row(*row) for row in rows]
+    # All viewers get the same rows, so those of private values are masked.
+    memory = [
+        MemoryRow(pk, key, "", 0, step_id, is_private=True)
+        if key in private.keys
+        else _memory_row(pk, key, head, size, step_id)
+        for pk, key, head, size, step_id in rows
+    ]
+    waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
+    return PlanOverview(
+        plan=plan,
+        seq=plan.last_seq,
+        word=status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None)),
+        steps=list(_step_overviews(plan, steps, needs, timeline)),
+        graph=lay_out({step.step_id: needs[step.step_id] for step in written}, done),
+        timeline=timeline,
+        working_ms=1000 * working_seconds(intervals, until),
+        drawn_at=now,
+        memory=memory,
+        events=[event_line(event) for event in events if event.seq <= plan.last_seq],
+        private=private,
+        because=failure_reason(plan),
+    )
 
 
-def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
+def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
     """Return the row of a value: that of a tool's result, without the arguments which the result repeats.
 
     Of a result that is too long to be read here, only the size is shown.
@@ -374,29 +360,34 @@ def _row(pk: int, key: str, head: str, size: int, step_id: int | None) -> Memory
     return MemoryRow(pk, key, text[:VALUE_SHOWN], len(text), step_id)
 
 
-def _private_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
-    """Return the masked row of a private value, because all viewers get the same rows."""
-    return MemoryRow(pk, key, "", 0, step_id, is_private=True)
-
-
 def _step_overviews(
     plan: Plan, steps: Sequence[Step], needs: Mapping[int, Sequence[int]], timeline: Timeline
 ) -> Iterable[StepOverview]:
     bars: dict[int, list[PlacedInterval]] = defaultdict(list)
     for bar in timeline.bars:
         bars[bar.step_id].append(bar)
-    blockers, family = _blockers(steps, needs), StepTree(steps)
+    stopped = {step.step_id for step in steps if step.status in STOPPED}
+    blockers: dict[int, int] = {}  # the failed or cancelled step that blocks each blocked one
+    for number in TopologicalSorter(needs).static_order():
+        for needed in needs[number]:
+            if needed in stopped or needed in blockers:
+                blockers.setdefault(number, blockers.get(needed, needed))
+    family = StepTree(steps)
     for step in family.in_order():
         under = family.under(step)
         word = awaited_word(step, under) or _word_of(plan, step)
+        since = step.waiting_since if step.waiting_for else step.started_at
+        took_ms = None
+        if not step.skipped and step.started_at is not None and step.completed_at is not None:
+            took_ms = 1000 * (step.completed_at - step.started_at).total_seconds()
         yield StepOverview(
             step=step,
             word=word,
             label=awaited_label(step, under) or _label(step, word, blockers.get(step.step_id)),
             needs=tuple(needs[step.step_id]),
             timeline_bars=[_timeline_bar(bar, word) for bar in bars[step.step_id]],
-            took_ms=_took_ms_of(step),
-            since=None if plan.status in PLAN_TERMINAL or step.completed_at else _since(step),
+            took_ms=took_ms,
+            since=None if plan.status in PLAN_TERMINAL or step.completed_at else since,
             parent=family.parent(step),
             before=family.before(step),
             under=under,
@@ -406,17 +397,6 @@ def _step_overviews(
 def _timeline_bar(interval: PlacedInterval, badge: Badge) -> TimelineBar:
     look = BAR_CLASSES.get(interval.kind) or (badge.hue if badge.hue in ("ok", "run", "danger") else "idle")
     return TimelineBar(interval.offset, max(interval.width, MIN_BAR_WIDTH), look, interval.is_open)
-
-
-def _blockers(steps: Sequence[Step], needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return the failed or cancelled step that blocks each blocked step."""
-    stopped = {step.step_id for step in steps if step.status in STOPPED}
-    found: dict[int, int] = {}
-    for number in TopologicalSorter(needs).static_order():
-        for needed in needs[number]:
-            if needed in stopped or needed in found:
-                found.setdefault(number, found.get(needed, needed))
-    return found
 
 
 def _label(step: Step, badge: Badge, blocker: int | None) -> str:
@@ -435,27 +415,11 @@ def _label(step: Step, badge: Badge, blocker: int | None) -> str:
     return label
 
 
-def _since(step: Step) -> datetime | None:
-    return step.waiting_since if step.waiting_for else step.started_at
-
-
-def _took_ms_of(step: Step) -> float | None:
-    if step.skipped or step.started_at is None or step.completed_at is None:
-        return None
-    return 1000 * (step.completed_at - step.started_at).total_seconds()
-
-
 def _word_of(plan: Plan, step: Step) -> Badge:
     """Return the badge for a step's status; a step that could continue is paused if its plan is."""
     if plan.paused_at is not None and step.status == StepStatus.IN_PROGRESS and step.ready_at is not None:
         return status_badge("paused")
     return status_badge("skipped" if step.skipped else step.status, step.waiting_for)
-
-
-def _word_of_plan(plan: Plan, steps: Sequence[Step]) -> Badge:
-    """Return the badge for the plan's status, or for waiting for people."""
-    waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
-    return status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None))
 
 
 def graph_drawing(overview: PlanOverview) -> Drawing | None:
@@ -466,8 +430,20 @@ def graph_drawing(overview: PlanOverview) -> Drawing | None:
     steps = overview.by_number
     done = {number for number, step in steps.items() if step.step.status == StepStatus.COMPLETED}
     started = {number for number, step in steps.items() if step.started}
-    boxes = [box_of(node, steps[node.step_id].word, _box_step(steps[node.step_id])) for node in graph.nodes]
-    return drawing_from(graph, boxes, [Arrow(edge.d, _arrow_class(edge, done, started)) for edge in graph.edges])
+    boxes = []
+    for node in graph.nodes:
+        step = steps[node.step_id]
+        text = step.step.tool
+        if step.step.agent:
+            calls = ", " + ngettext("%(count)s call", "%(count)s calls", step.calls) % {"count": step.calls}
+            calls = calls if step.calls else ""
+            text = fit_text(step.step.agent, TOOL_ROOM - len(calls)) + calls
+        boxes.append(box_of(node, step.word, BoxText(step.number, step.step.title, text)))
+    arrows = []
+    for edge in graph.edges:  # dashed until the target starts, green if the source is done
+        look = "next" if edge.target not in started else "done" if edge.source in done else ""
+        arrows.append(Arrow(edge.d, look))
+    return drawing_from(graph, boxes, arrows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,19 +453,3 @@ class BoxText:
     step_id: int
     description: str
     tool: str | None
-
-
-def _box_step(step: StepOverview) -> "DescribedStep":
-    if not step.step.agent:
-        return BoxText(step.number, step.step.title, step.step.tool)
-    calls = ""
-    if step.calls:
-        calls = ", " + ngettext("%(count)s call", "%(count)s calls", step.calls) % {"count": step.calls}
-    return BoxText(step.number, step.step.title, fit_text(step.step.agent, TOOL_ROOM - len(calls)) + calls)
-
-
-def _arrow_class(edge: Edge, done: Set[int], started: Set[int]) -> str:
-    """Return the class of an arrow: dashed until its target starts, green if its source is done."""
-    if edge.target not in started:
-        return "next"
-    return "done" if edge.source in done else ""

@@ -116,11 +116,8 @@ def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: User) -> MaskedFi
         raise Http404
     value = reveal_private_values(call, path, by=by)
     places = {field.path: number for number, field in enumerate(masked_fields(call.response_json))}
-    return MaskedField(places.get(path, len(places)), path, "", _text(value))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return MaskedField(places.get(path, len(places)), path, "", text)
 
 
 def masked_json(text: str) -> str:
@@ -234,14 +231,17 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
     rows = overview.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(*CALL_PART_FIELDS)
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
     by_number, hidden = overview.by_number, overview.private.steps.get(number)
+    # The schema of the called version, or the current one before there is a call; empty without a tool.
+    current = None if step.call else snapshot.callable_tool(step.tool)
+    schema: Mapping[str, Any] = current.tool.input_schema if current else {}
+    if step.call:
+        schema = step.call.version.input_schema
     return StepCard(
         step=step,
         picture=drawn,
         level=step_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
-        arguments=list(
-            _arguments(overview, in_schema_order(masked_parameters(step.parameters_json, hidden), _input_schema(step)))
-        ),
+        arguments=list(_arguments(overview, in_schema_order(masked_parameters(step.parameters_json, hidden), schema))),
         is_private=hidden is not None,
         skip_note=_skip_note(step),
         **_contents(step, hidden),
@@ -294,13 +294,6 @@ def step_level(step: Step) -> str:
         return step.call.version.safety_level
     now = snapshot.callable_tool(step.tool)
     return str(now.tool.safety_level) if now else ""
-
-
-def _input_schema(step: Step) -> Mapping[str, Any]:
-    """Return the schema of the called version, or the current one before there is a call; empty without a tool."""
-    now = None if step.call else snapshot.callable_tool(step.tool)
-    schema: Mapping[str, Any] = step.call.version.input_schema if step.call else now.tool.input_schema if now else {}
-    return schema
 
 
 def _excerpt(step: Step, part: str) -> Excerpt | None:

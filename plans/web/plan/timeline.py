@@ -155,7 +155,11 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
     placed = [Tick(0.0, "0"), end]
     step = next((each for each in _STEPS if scale.working / each <= MOST_TICKS), None)
     step = step or _DAY * max(1, round(scale.working / _DAY / MOST_TICKS))
-    for seconds in [*(begin for begin, _ in scale.waits), *_round_times(scale, step)]:
+    times = [begin for begin, _ in scale.waits]
+    for begin, until, works in scale.stretches:
+        if works or (begin, until) not in scale.waits:  # round times outside the compressed waits
+            times += [number * step for number in range(int(begin // step) + 1, int(until // step) + 1)]
+    for seconds in times:
         new = Tick(scale.at(seconds), _label(seconds))
         if new.label != _label(0) and all(
             new.label != tick.label and _do_not_overlap(*sorted((new, tick), key=attrgetter("offset")))
@@ -173,14 +177,6 @@ def _do_not_overlap(left_tick: Tick, right_tick: Tick) -> bool:
 
 def _width(tick: Tick) -> float:
     return max(LABEL_WIDTH, CHARACTER_WIDTH * len(tick.label))
-
-
-def _round_times(scale: _Scale, step: float) -> Iterator[float]:
-    """Yield the multiples of `step` outside the compressed waits."""
-    for begin, end, works in scale.stretches:
-        if works or (begin, end) not in scale.waits:
-            first, last = int(begin // step) + 1, int(end // step)
-            yield from (number * step for number in range(first, last + 1))
 
 
 def _label(seconds: float) -> str:
@@ -229,7 +225,8 @@ def _intervals_of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
     found += past
     if wait is None or wait.begin < begun:
         return [*found, *_interval(step, begun, step.completed_at)]
-    found += _interval(step, begun, wait.begin, kind="working" if _has_run(step, wait.begin) else "preparing")
+    has_run = step.call is not None and step.call.started_at is not None and step.call.started_at < wait.begin
+    found += _interval(step, begun, wait.begin, kind="working" if has_run else "preparing")
     found.append(Interval(step.step_id, "waiting", wait.begin, wait.end or step.completed_at))
     return found if wait.end is None else [*found, *_interval(step, wait.end, step.completed_at)]
 
@@ -254,20 +251,12 @@ def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tup
             found.append(Interval(step.step_id, "waiting", since, event.at))
             begun, since = event.at, None
         elif event.type == RETRYING:
-            found += _interval(step, begun, event.at, kind="retry" if _has_failed(event) else "preparing")
+            # Only failures record `of`; an attempt that was merely deferred or handed over has none.
+            has_failed = "of" in event.data_json and event.data_json.get("error") != DRIFTED
+            found += _interval(step, begun, event.at, kind="retry" if has_failed else "preparing")
             begun, since = event.at + timedelta(seconds=float(event.data_json.get("seconds", 0))), None
             found += _interval(step, event.at, begun, kind="put_off")
     return found, begun
-
-
-def _has_failed(retry_event: Event) -> bool:
-    """Return whether an attempt failed, not merely deferred or handed over; only failures record `of`."""
-    return "of" in retry_event.data_json and retry_event.data_json.get("error") != DRIFTED
-
-
-def _has_run(step: Step, before: datetime) -> bool:
-    """Return whether the step's call started before this time."""
-    return step.call is not None and step.call.started_at is not None and step.call.started_at < before
 
 
 def _attempt_before_retry(retry_event: Event) -> list[Interval]:
