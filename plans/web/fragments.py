@@ -54,7 +54,8 @@ def shell_source(user: SocketUser) -> RenderSource:
 
 def plans_source(user: SocketUser) -> RenderSource:
     """Return the source of the newest rows in the list of plans."""
-    return _shareable_source("plans", user, _render_rows)
+    key = ("plans", None if user.sees_all else user.user.pk)
+    return RenderSource(key, partial(_render_rows, user.user), Feed.listen_to_all, SHELL_RESTS)
 
 
 def inbox_source(user: SocketUser, view: str) -> RenderSource:
@@ -76,23 +77,19 @@ def _personal_source(
     return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, VIEWS_REST)
 
 
-def _shareable_source(name: str, user: SocketUser, fragments_for: Callable[[User], Fragments]) -> RenderSource:
-    """Return a source shared by users who see everything, or the visitor's own source."""
-    key = (name, None if user.sees_all else user.user.pk)
-    return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, SHELL_RESTS)
-
-
 def _render_plan(plan_ref: str) -> Fragments:
     picture, exact = _load_current_overview(plan_ref)
     shared = {"picture": picture, "timeline": picture.timeline, "drawing": graph_drawing(picture)}
     parts = ("standing", "goal", "segments", "count", "graph", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
     removed = removed_step_numbers(picture.plan)
+    now = picture.timeline.now
     fragments |= (
-        _rows(picture)
+        {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in picture.steps}
         | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
         | {f"m{row.pk}": _value(picture.plan.public_id, row) for row in picture.memory}
-        | _events(picture)
+        # Oldest first, because the page inserts each one at the top.
+        | {f"e{line.seq}": _event(line) for line in reversed(picture.events)}
         | _refresh_triggers(picture, removed)
     )
     numbers = {f"e{line.seq}": line.seq for line in picture.events}
@@ -109,16 +106,6 @@ def _load_current_overview(plan_ref: str) -> tuple[PlanOverview, bool]:
         if plans.filter(last_seq=picture.seq).exists():
             return picture, True
     return picture, False
-
-
-def _rows(overview: PlanOverview) -> dict[str, str]:
-    now = overview.timeline.now
-    return {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in overview.steps}
-
-
-def _events(overview: PlanOverview) -> dict[str, str]:
-    """Return the newest events, oldest first, because the page inserts each one at the top."""
-    return {f"e{line.seq}": _event(line) for line in reversed(overview.events)}
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from statistics import fmean
 from typing import Protocol
 
 from django.utils.translation import gettext, ngettext
@@ -66,22 +67,21 @@ def lay_out(graph: Mapping[int, Sequence[int]], done: Set[int] = frozenset()) ->
     if not needs or len(needs) > MAX_NODES or sum(map(len, needs.values())) > MAX_EDGES:
         return None
     try:
-        layer_of = _layers(needs)
+        order = list(TopologicalSorter(needs).static_order())
     except CycleError:
         return None
+    layer_of: dict[int, int] = {}  # the length of the longest path to each step
+    for step in order:
+        layer_of[step] = max((layer_of[each] + 1 for each in needs[step]), default=0)
     members: dict[int, tuple[int, ...]] = {step: (step,) for step in needs}
     if len(needs) > COLLAPSE_OVER:
         members = _collapsed(layer_of, done)
-        needs = _merged(needs, members)
+        box_of_step = {step: box for box, steps in members.items() for step in steps}
+        needs = {
+            box: sorted({box_of_step[needed] for step in steps for needed in needs[step]})
+            for box, steps in members.items()
+        }
     return _layered_edges(needs, layer_of, members)
-
-
-def _layers(needs: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return the length of the longest path to each step."""
-    layer_of: dict[int, int] = {}
-    for step in TopologicalSorter(needs).static_order():
-        layer_of[step] = max((layer_of[each] + 1 for each in needs[step]), default=0)
-    return layer_of
 
 
 def _collapsed(layer_of: Mapping[int, int], done: Set[int]) -> dict[int, tuple[int, ...]]:
@@ -93,16 +93,16 @@ def _collapsed(layer_of: Mapping[int, int], done: Set[int]) -> dict[int, tuple[i
     return boxes | {step: (step,) for step in layer_of if step not in done}
 
 
-def _merged(needs: Mapping[int, Sequence[int]], members: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    box_of = {step: box for box, steps in members.items() for step in steps}
-    return {box: sorted({box_of[needed] for step in steps for needed in needs[step]}) for box, steps in members.items()}
-
-
 def _layered_edges(
     needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int], members: Mapping[int, tuple[int, ...]]
 ) -> Graph:
     routes = _routes(needs, layer_of)
-    columns = _ordered(_columns(needs, layer_of, routes), routes)
+    columns: list[list[Spot]] = [[] for _ in range(1 + max(layer_of[step] for step in needs))]
+    for step in sorted(needs):
+        columns[layer_of[step]].append((step, -1))
+    for waypoint in (spot for route in routes for spot in route[1:-1]):
+        columns[waypoint[1]].append(waypoint)
+    _sort_columns(columns, routes)
     tallest = max(map(len, columns))
     places = {
         spot: (LEFT + COLUMN * layer, TOP + ROW * (row + (tallest - len(column)) / 2))
@@ -130,20 +130,8 @@ def _routes(needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int]) -> 
     return routes
 
 
-def _columns(
-    needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int], routes: Sequence[Sequence[Spot]]
-) -> list[list[Spot]]:
-    columns: list[list[Spot]] = [[] for _ in range(1 + max(layer_of[step] for step in needs))]
-    for step in sorted(needs):
-        columns[layer_of[step]].append((step, -1))
-    for route in routes:
-        for waypoint in route[1:-1]:
-            columns[waypoint[1]].append(waypoint)
-    return columns
-
-
-def _ordered(columns: list[list[Spot]], routes: Sequence[Sequence[Spot]]) -> list[list[Spot]]:
-    """Return the columns sorted by the mean height of neighbours, sweeping from both sides in turn."""
+def _sort_columns(columns: list[list[Spot]], routes: Sequence[Sequence[Spot]]) -> None:
+    """Sort the columns by the mean height of neighbours, sweeping from both sides in turn."""
     before: dict[Spot, list[Spot]] = {}
     after: dict[Spot, list[Spot]] = {}
     for route in routes:
@@ -153,19 +141,14 @@ def _ordered(columns: list[list[Spot]], routes: Sequence[Sequence[Spot]]) -> lis
     for _ in range(SWEEPS):
         _sweep(columns, after, reversed(range(len(columns))))
         _sweep(columns, before, range(len(columns)))
-    return columns
 
 
 def _sweep(columns: list[list[Spot]], neighbours: Mapping[Spot, Sequence[Spot]], layers: Iterator[int] | range) -> None:
     heights = {spot: row - (len(column) - 1) / 2 for column in columns for row, spot in enumerate(column)}
     for layer in layers:
         column = columns[layer]
-        column.sort(key=lambda spot: _middle([heights[each] for each in neighbours.get(spot, ())], heights[spot]))
+        column.sort(key=lambda spot: fmean(heights[each] for each in neighbours.get(spot, (spot,))))
         heights |= {spot: row - (len(column) - 1) / 2 for row, spot in enumerate(column)}
-
-
-def _middle(heights: Sequence[float], otherwise: float) -> float:
-    return sum(heights) / len(heights) if heights else otherwise
 
 
 def _curve(places: Sequence[tuple[float, float]]) -> str:
@@ -243,7 +226,9 @@ def box_of(node: Node, badge: Badge, step: "DescribedStep") -> Box:
         "description": fit_text(step.description, LABEL_ROOM),
         "status": badge.label.lower(),
     }
-    return Box(node, badge, look, _wrapped(step.description), fit_text(step.tool or "", TOOL_ROOM), says)
+    title = fit_text(step.description, LABEL_ROOM)
+    lines = textwrap.wrap(title, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
+    return Box(node, badge, look, lines, fit_text(step.tool or "", TOOL_ROOM), says)
 
 
 class DescribedStep(Protocol):
@@ -257,12 +242,6 @@ class DescribedStep(Protocol):
 
     @property
     def tool(self) -> str | None: ...
-
-
-def _wrapped(text: str) -> list[str]:
-    """Return the beginning of a text as lines that fit into a box."""
-    shown = fit_text(text, LABEL_ROOM)
-    return textwrap.wrap(shown, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
 
 
 def fit_text(text: str, room: int) -> str:

@@ -154,11 +154,10 @@ class SlicePage:
     @property
     def more(self) -> range:
         """Numbers to choose from for further steps: as many as this viewer might decide."""
-        return range(1, min(MAX_SLICE_STEPS, sum(map(self._may_ask, self._ahead))) + 1)
-
-    def _may_ask(self, upcoming: UpcomingStep) -> bool:
-        may = upcoming.rule is not None and may_pre_approve(upcoming.rule, self.viewer, {self.plan.author_id}) is None
-        return upcoming.kind == GATED and may
+        authors = {self.plan.author_id}
+        rules = [each.rule for each in self._ahead if each.kind == GATED and each.rule is not None]
+        possible = sum(may_pre_approve(rule, self.viewer, authors) is None for rule in rules)
+        return range(1, min(MAX_SLICE_STEPS, possible) + 1)
 
     @property
     def later(self) -> int:
@@ -168,18 +167,15 @@ class SlicePage:
 
 def request_more(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
     """Request approval for the number of further steps in the form, and return the page."""
-    page, more = SlicePage(viewer, plan), _parse_count(form.get("count", ""))
+    number = parse_number(form.get("count", ""), most_digits=2)
+    more = DEFAULT_COUNT if number is None else max(1, min(MAX_SLICE_STEPS, number))
+    page = SlicePage(viewer, plan)
     try:
         now = sum(each.kind == ASKED for each in upcoming_steps(plan))
         page.left = slices.prepare_slice(plan, min(MAX_SLICE_STEPS, now + more), by=viewer).left
     except ToolgateError as error:
         page.setback, page.answered_with = error.message, 403 if isinstance(error, NotAllowed) else 409
     return page
-
-
-def _parse_count(text: str) -> int:
-    number = parse_number(text, most_digits=2)
-    return DEFAULT_COUNT if number is None else max(1, min(MAX_SLICE_STEPS, number))
 
 
 def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
@@ -197,14 +193,11 @@ def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
         given = ApprovalTerms(by=viewer, comment=page.comment, channel="page")
         results = slices.approve_slice(plan, items, given)
         page = SlicePage(viewer, plan)
-        page.results = [_slice_outcome(each, chosen) for each in results]
+        for result in results:
+            shown = chosen.get(result.id)
+            step_id = str(shown.ahead.step.step_id) if shown else ""
+            page.results.append(SliceOutcome(result, step_id, result.status in set(RequestStatus)))
     return page
-
-
-def _slice_outcome(result: BatchItemResult, earlier_request: dict[str, SliceRequest]) -> SliceOutcome:
-    shown = earlier_request.get(result.id)
-    is_done = result.status in set(RequestStatus)
-    return SliceOutcome(result, str(shown.ahead.step.step_id) if shown else "", is_done)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

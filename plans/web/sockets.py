@@ -185,23 +185,17 @@ class SessionRenderer:
 
     def __call__(self) -> Fragments:
         """Return the current fragments; two short queries if nothing changed."""
-        mark = self._mark_now()
-        if mark != self._mark:
-            self._drawn = self._draw()
-            self._mark = mark  # read before rendering, so a change in between is rendered next time
-        return self._drawn
-
-    def _mark_now(self) -> SessionMark:
-        """Return a value that changes whenever the content does: the displayed plans with their last event numbers."""
         row = self._key.current_list()
         shown = plans_outside_lists(self._key).values_list("pk", "last_seq")[:NEWEST_CALLS]
-        return [*([(row.pk, row.last_seq)] if row else []), *shown]
-
-    def _draw(self) -> Fragments:
-        page = session_overview(self._plan)
-        fragments = {part: render_to_string(f"plans/_session_{part}.html", {"page": page}) for part in PARTS}
-        done = _("%(done)s of %(total)s steps done") % {"done": page.done, "total": len(page.steps)}
-        return Fragments(fragments, says=done)
+        # Changes whenever the content does: the displayed plans with their last event numbers.
+        mark: SessionMark = [*([(row.pk, row.last_seq)] if row else []), *shown]
+        if mark != self._mark:
+            page = session_overview(self._plan)
+            fragments = {part: render_to_string(f"plans/_session_{part}.html", {"page": page}) for part in PARTS}
+            done = _("%(done)s of %(total)s steps done") % {"done": page.done, "total": len(page.steps)}
+            self._drawn = Fragments(fragments, says=done)
+            self._mark = mark  # read before rendering, so a change in between is rendered next time
+        return self._drawn
 
 
 class SessionSocket(PageSocket):

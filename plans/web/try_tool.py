@@ -119,8 +119,16 @@ def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
     try:
         trial.read(sent)
         trial.key = sent.get("key", "")
-        if wanted in BUTTON_ACTIONS:
-            BUTTON_ACTIONS[wanted](trial, trial.arguments())
+        if wanted == "call":
+            _call_once(trial)
+        elif wanted in ("check", "preview"):
+            arguments = trial.arguments()
+            if wanted == "preview":
+                _require_permission(trial)
+            trial.prepared = calls.prepare_call(tool.name, arguments)
+            trial.fits = wanted == "check"
+            if wanted == "preview":
+                trial.rehearsal = rehearse(tool.name, arguments, by=Requester(viewer))
         else:
             trial.press(wanted, place)
         trial.draw()
@@ -130,19 +138,9 @@ def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
     return trial
 
 
-def _check(trial: Trial, arguments: dict[str, Any]) -> None:
-    trial.prepared = calls.prepare_call(trial.tool.name, arguments)
-    trial.fits = True
-
-
-def _preview(trial: Trial, arguments: dict[str, Any]) -> None:
-    _require_permission(trial)
-    trial.prepared = calls.prepare_call(trial.tool.name, arguments)
-    trial.rehearsal = rehearse(trial.tool.name, arguments, by=Requester(trial.viewer))
-
-
-def _call(trial: Trial, arguments: dict[str, Any]) -> None:
+def _call_once(trial: Trial) -> None:
     """Call the tool once, even if the form is submitted twice."""
+    arguments = trial.arguments()
     _require_permission(trial)
     if not KEY.fullmatch(trial.key):
         raise_for_problems([ArgumentProblem("", "key", _(FORM_EXPIRED))])
@@ -156,9 +154,6 @@ def _call(trial: Trial, arguments: dict[str, Any]) -> None:
     if holds_secret(trial.call.arguments):  # from here on the page shows placeholders
         trial.fill(trial.call.arguments_json)
         trial.form = None
-
-
-BUTTON_ACTIONS = {"check": _check, "preview": _preview, "call": _call}
 
 
 def _require_permission(trial: Trial) -> None:
@@ -179,31 +174,19 @@ def try_tool_page(request: PageRequest, name: str) -> HttpResponse:
     """Show the form, filled with the example or call named in the query; a POST runs the pressed button."""
     tool = tool_or_404(name)
     if request.method == "POST":
-        return _respond(request, handle_button(tool, request.user, request.POST))
-    return _render_trial(request, _initial_trial(request, tool))
-
-
-def _initial_trial(request: PageRequest, tool: Tool) -> Trial:
-    if "call" in request.GET:
-        return trial_of_call(tool, request.user, _call_or_404(request.user, tool, request.GET["call"]))
-    number = parse_number(request.GET.get("example", ""))
-    if number is not None and number < len(tool.examples):
-        arguments = tool.examples[number].get("arguments")
-        return new_trial(tool, request.user, arguments if isinstance(arguments, dict) else None)
-    return new_trial(tool, request.user)
-
-
-def _respond(request: PageRequest, trial: Trial) -> HttpResponse:
-    """Render the result; redirect a call to its own URL, because reloading must not call again."""
-    if trial.call is not None:
-        wait_briefly(trial.call)
-        trial.call = _call_or_404(request.user, trial.tool, trial.call.public_id)
-        if not request.htmx:
-            return redirect(f"{request.path}?call={trial.call.public_id}")
-    return _render_trial(request, trial)
-
-
-def _render_trial(request: PageRequest, trial: Trial) -> HttpResponse:
+        trial = handle_button(tool, request.user, request.POST)
+        if trial.call is not None:
+            wait_briefly(trial.call)
+            trial.call = _call_or_404(request.user, tool, trial.call.public_id)
+            if not request.htmx:  # a call gets its own URL, because reloading must not call again
+                return redirect(f"{request.path}?call={trial.call.public_id}")
+    elif "call" in request.GET:
+        trial = trial_of_call(tool, request.user, _call_or_404(request.user, tool, request.GET["call"]))
+    else:
+        number, arguments = parse_number(request.GET.get("example", "")), None
+        if number is not None and number < len(tool.examples):
+            arguments = tool.examples[number].get("arguments")
+        trial = new_trial(tool, request.user, arguments if isinstance(arguments, dict) else None)
     template = "plans/try.html"
     if is_fragment_request(request, "tried"):
         template = "plans/_tried.html"

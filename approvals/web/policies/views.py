@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -63,9 +63,9 @@ def policy(request: PageRequest, public_id: str) -> HttpResponse:
 def _submit(request: PageRequest, policy: Policy | None) -> HttpResponse:
     """Perform the action of the pressed button; `test:CALL` continues a test with calls older than that one."""
     do, _sep, before = request.POST.get("do", "").partition(":")
-    sent = request.POST
+    sent: QueryDict = request.POST
     if do in ROW_PREFIXES:  # one of the buttons that add rows
-        sent = sent.copy()
+        sent = request.POST.copy()
         name = f"{ROW_PREFIXES[do]}-TOTAL_FORMS"
         count = sent.get(name, "")
         sent[name] = str(int(count) + 1) if count.isascii() and count.isdecimal() and len(count) < 5 else count

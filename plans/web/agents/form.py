@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy
 from catalog.errors import ToolError, ToolgateError
 from catalog.inventory import snapshot
 from catalog.inventory.selectors import LEVELS
-from catalog.inventory.snapshot import CallableTool
 from catalog.models import Category
 from catalog.ui.page_forms import MultilineField, PageForm
 from plans.agents.definitions import ToolFilter, agent_document
@@ -117,7 +116,11 @@ class AgentForm(PageForm):
         if agent is not None:
             del self.fields["name"]
         tools = snapshot.callable_tools().items()
-        self.levels = {name: each.tool.safety_level for name, each in tools if _may_be_named(each)}
+        self.levels = {
+            name: each.tool.safety_level
+            for name, each in tools
+            if name == ASK_USER or EXCLUDED_CATEGORIES.isdisjoint(each.tool.categories)
+        }
         categories = Category.objects.exclude(name__in=EXCLUDED_CATEGORIES)
         self._offer("names", sorted(self.levels))
         self._offer("categories", _names_of(categories))
@@ -215,10 +218,6 @@ def _initial(agent: Agent) -> dict[str, Any]:
         "enabled": document.enabled,
         **{name: "" if budget[name] is None else f"{budget[name]}" for name in LIMITS},
     }
-
-
-def _may_be_named(tool: CallableTool) -> bool:
-    return tool.tool.name == ASK_USER or EXCLUDED_CATEGORIES.isdisjoint(tool.tool.categories)
 
 
 def _names_of(rows: QuerySet[Any]) -> list[str]:

@@ -1,6 +1,6 @@
 """Data of the pages of agents: the list, one agent with its editor and runs, and its tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,12 +144,14 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
     """Return the context of one agent: data, runs, task, and the form for administrators. Raises Http404."""
     agent = agent_or_404(viewer, name)
     document = agent_document(agent)
+    seen = selectors.plans_for(viewer, None).values("pk")
+    found = AgentRun.objects.filter(agent=agent, step__plan__in=seen).select_related("step__plan")
     shown = {
         "row": AgentRow(agent),
         "document": document,
         "offers": _callable_tools(viewer, document.tools),
         "most_offered": tool_calls.MOST_TOOLS,
-        "runs": _runs(viewer, agent),
+        "runs": [RunRow(run) for run in found.order_by("-pk")[:MOST_RUNS]],
         "task": task or TaskForm(),
         "has_model": bool(agent.model) or provider.is_configured(),
         "may_give": agent.enabled and may_ask(viewer) and may_use(viewer, agent),
@@ -190,13 +192,6 @@ def task_document(agent: Agent, task: str) -> PlanDocument:
     kept = {"expected_key": "answer", "output_path": ["results", "0"]}
     steps = [{"step_id": 1, "description": task, "agent": agent.name, **kept}]
     return PlanDocument.model_validate({"goal": task, "steps": steps})
-
-
-def _runs(viewer: User, agent: Agent) -> Sequence[RunRow]:
-    """Return the latest runs in plans that the viewer may see."""
-    seen = selectors.plans_for(viewer, None).values("pk")
-    found = AgentRun.objects.filter(agent=agent, step__plan__in=seen).select_related("step__plan")
-    return [RunRow(run) for run in found.order_by("-pk")[:MOST_RUNS]]
 
 
 def _callable_tools(viewer: User, tool_filter: ToolFilter) -> Mapping[str, CallableTool]:

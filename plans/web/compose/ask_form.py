@@ -149,13 +149,6 @@ def submit_request(form: AskForm, *, by: Requester) -> str:
     """Request a draft; return its id. Raises NotAllowed, ParameterError, NotConfigured, and what calls raise."""
     if not may_ask(by.user):
         raise asking_role_required()
-    _check(form)
-    what = keyring().fingerprint(digest("ask", form.strategy, form.request))
-    owner, key = f"user:{by.user.pk}", f"ask:{form.key}:{what}"
-    return run_once(owner, key, what, lambda: drafts.request_draft(form.request, form.strategy, by=by).public_id)
-
-
-def _check(form: AskForm) -> None:
     if not form.request:
         raise ParameterError(_("Describe in a sentence or two what you want done."))
     if len(form.request) > drafts.LONGEST_REQUEST:
@@ -169,6 +162,9 @@ def _check(form: AskForm) -> None:
         raise ParameterError(_("Choose a strategy."))
     if not KEY.fullmatch(form.key):
         raise Conflict(_(FORM_EXPIRED))
+    what = keyring().fingerprint(digest("ask", form.strategy, form.request))
+    owner, key = f"user:{by.user.pk}", f"ask:{form.key}:{what}"
+    return run_once(owner, key, what, lambda: drafts.request_draft(form.request, form.strategy, by=by).public_id)
 
 
 def may_ask(viewer: User) -> bool:
@@ -207,7 +203,12 @@ def load_history(viewer: User, cursor: str) -> RequestHistory:
     calls = calls.only("public_id", "arguments", "status", "created_at", "plan_ref")
     page, is_first = _page(calls, cursor)
     plans = drafts.started_plans(page.rows, Plan.objects.annotate(awaited=AWAITED_FROM_PEOPLE))
-    rows = [_earlier_request(call, plans.get(call.pk)) for call in page.rows]
+    rows = []
+    for call in page.rows:
+        plan = plans.get(call.pk)
+        # `awaited` is annotated above
+        badge = status_badge(plan.status, plan.awaited) if plan else draft_word(call)  # type: ignore[attr-defined]
+        rows.append(EarlierRequest(call, drafts.request_of(call), badge, plan))
     return RequestHistory(rows, page.next.text() if page.next else "", is_first)
 
 
@@ -218,15 +219,6 @@ def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
         return paginate(calls, order="-created_at", at=PageParameters(PAGE_SIZE, at)), at is None
     except ValidationError:
         return paginate(calls, order="-created_at", at=PageParameters(PAGE_SIZE)), True
-
-
-def _earlier_request(call: Call, plan: Plan | None) -> EarlierRequest:
-    return EarlierRequest(call, drafts.request_of(call), _plan_word(plan) if plan else draft_word(call), plan)
-
-
-def _plan_word(plan: Plan) -> Badge:
-    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by load_history
-    return status_badge(plan.status, awaited)
 
 
 def draft_word(call: Call) -> Badge:

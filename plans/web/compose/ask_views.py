@@ -33,17 +33,9 @@ def ask(request: PageRequest) -> HttpResponse:
         try:
             return page_redirect(request, reverse("draft", args=[ask_planner(form, by=Requester(request.user))]))
         except ToolgateError as error:
-            _render_refusal(form, error)
-    return _render_form(request, form)
-
-
-def _render_refusal(form: AskForm, error: ToolgateError) -> None:
-    form.wrong = error.message
-    form.code = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
-    form.key = AskForm().key
-
-
-def _render_form(request: PageRequest, form: AskForm) -> HttpResponse:
+            form.wrong = error.message
+            form.code = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
+            form.key = AskForm().key
     part = is_fragment_request(request, "asking")
     shown = {"section": "ask", "form": form, "examples": EXAMPLES.values(), "may_ask": may_ask(request.user)}
     if not part:

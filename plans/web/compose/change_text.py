@@ -119,16 +119,14 @@ class ChangeEditor(PlanEditor):
         except PlanProblems as refusal:
             found = refusal.problems
         placed = [replace(problem, path=self.wish.place_of(problem.path)) for problem in found]
-        return [*_require_object_shape(document), *self._begun(), *placed]
-
-    def _begun(self) -> Iterator[Problem]:
-        """Yield problems for edited steps that have started."""
+        begun = []
         for index, edit in enumerate(self.wish.body.get("edit", ())):
             if edit["step_id"] not in self.free:
                 message = _("Step %(number)s has started. Undo your edits to it, or remove it from this text.") % {
                     "number": edit["step_id"]
                 }
-                yield Problem(self.wish.places[f"edit.{index}"], "step_started", "error", message)
+                begun.append(Problem(self.wish.places[f"edit.{index}"], "step_started", "error", message))
+        return [*_require_object_shape(document), *begun, *placed]
 
     @property
     def numbers(self) -> Mapping[int, int]:

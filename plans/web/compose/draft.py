@@ -1,7 +1,7 @@
 """Page of one draft: progress of the planner, preview of the drafted plan, and the plan started from it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -160,24 +160,18 @@ class DraftPage:
     @cached_property
     def problems(self) -> Sequence[DraftProblem]:
         """Errors and warnings, errors first, from drafting and from the current catalog."""
-        found = dict.fromkeys([*self._as_drafted(), *self._as_it_stands()])
-        wrong = (each for each in found if each.severity != "info")
-        return sorted(wrong, key=lambda each: SEVERITIES.index(each.severity))
-
-    def _as_drafted(self) -> Iterator[DraftProblem]:
-        for problem in self.drafted.problems if self.drafted else ():
-            severity = str(problem.get("severity", "error"))
-            yield DraftProblem(
-                severity if severity in SEVERITIES else "error",
-                str(problem.get("message", "")),
-                str(problem.get("suggestion") or ""),
-                _step_at(str(problem.get("path", "")), self.writing.numbers),
-            )
-
-    def _as_it_stands(self) -> Iterator[DraftProblem]:
+        found = []
+        for drafted in self.drafted.problems if self.drafted else ():
+            severity = str(drafted.get("severity", "error"))
+            severity = severity if severity in SEVERITIES else "error"
+            step = _step_at(str(drafted.get("path", "")), self.writing.numbers)
+            message, suggestion = str(drafted.get("message", "")), str(drafted.get("suggestion") or "")
+            found.append(DraftProblem(severity, message, suggestion, step))
         for problem in self.writing.problems if self.has_plan else ():
             step = _step_at(problem.path, self.writing.numbers)
-            yield DraftProblem(problem.severity, problem.message, problem.suggestion or "", step)
+            found.append(DraftProblem(problem.severity, problem.message, problem.suggestion or "", step))
+        wrong = (each for each in dict.fromkeys(found) if each.severity != "info")
+        return sorted(wrong, key=lambda each: SEVERITIES.index(each.severity))
 
     @property
     def errors(self) -> int:
@@ -235,12 +229,21 @@ def _step_at(path: str, numbers: Mapping[int, int]) -> int | None:
 def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
     """Return the page of a draft that the viewer may see. Raises Http404 otherwise."""
     call = draft_or_404(viewer, public_id)
+    uses = list(ModelUse.objects.filter(call=call).defer("prompt", "answer", "error"))
+    costs = [use.cost for use in uses if use.cost is not None]
     return DraftPage(
         call=call,
         viewer=viewer,
         drafted=drafts.finished_draft(call),
         plan=drafts.started_plan(call),
-        spent=_model_spending(call),
+        spent=ModelSpending(
+            times=len(uses),
+            model=uses[-1].model if uses else "",
+            input_tokens=sum(use.input_tokens for use in uses),
+            output_tokens=sum(use.output_tokens for use in uses),
+            cost=sum(costs, Decimal(0)) if costs else None,
+            latency_ms=sum(use.latency_ms for use in uses),
+        ),
         setback=setback,
         form=AskForm(
             request=drafts.request_of(call), strategy=call.arguments_json.get("strategy") or STRATEGIES[0].name
@@ -257,19 +260,6 @@ def draft_or_404(viewer: User, public_id: str) -> Call:
     if call.tool_name != states.DRAFT_TOOL or hidden_call_parts(viewer, call) is not None:
         raise Http404
     return call
-
-
-def _model_spending(call: Call) -> ModelSpending:
-    uses = list(ModelUse.objects.filter(call=call).defer("prompt", "answer", "error"))
-    costs = [use.cost for use in uses if use.cost is not None]
-    return ModelSpending(
-        times=len(uses),
-        model=uses[-1].model if uses else "",
-        input_tokens=sum(use.input_tokens for use in uses),
-        output_tokens=sum(use.output_tokens for use in uses),
-        cost=sum(costs, Decimal(0)) if costs else None,
-        latency_ms=sum(use.latency_ms for use in uses),
-    )
 
 
 def start_drafted_plan(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:

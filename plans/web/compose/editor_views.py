@@ -82,15 +82,12 @@ def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
         listed = ChangeEditor("", chosen, frozenset()).free
         return _change_page(request, ChangeEditor(changeable_text(chosen), chosen, listed))
     text = request.POST.get("text", "").replace("\r\n", "\n")
-    writing = ChangeEditor(text, chosen, _parse_numbers(request.POST.get("listed", "")))
+    # The steps that the page offered; anything but numbers is ignored.
+    parts = request.POST.get("listed", "")[:MOST_LISTED].split(",")
+    numbers = (parse_number(part, most_digits=10) for part in parts)
+    writing = ChangeEditor(text, chosen, frozenset(number for number in numbers if number is not None))
     writing = writing.with_fix(request.POST.get("fix", ""))
     return _apply_change(request, writing) if request.POST.get("do") == "change" else _change_page(request, writing)
-
-
-def _parse_numbers(text: str) -> frozenset[int]:
-    """Parse the list of steps that the page offered, ignoring anything but numbers."""
-    numbers = (parse_number(part, most_digits=10) for part in text[:MOST_LISTED].split(","))
-    return frozenset(number for number in numbers if number is not None)
 
 
 def _apply_change(request: PageRequest, editor: ChangeEditor) -> HttpResponse:

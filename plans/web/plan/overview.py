@@ -298,7 +298,7 @@ def load_overview(plan: Plan) -> PlanOverview:
     events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
     steps = list(drawn.annotate(meets_private=MEETS_PRIVATE))
-    sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # annotated above
+    sources = [step.step_id for step in steps if step.meets_private]
     private = private_parts_from(plan, sources)
     needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
     arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
