@@ -47,13 +47,18 @@ class Fix:
 
 def yaml_as_json(text: str) -> str | None:
     """Return a YAML mapping as JSON text; None if the text is none, or begins like JSON."""
-    if text.lstrip().startswith(("{", "[")):
+    if begins_like_json(text):
         return None
     try:
         document = read_yaml(text)
     except (MalformedJSON, TooLarge):
         return None
     return json.dumps(document, indent=2, ensure_ascii=False) if isinstance(document, dict) else None
+
+
+def begins_like_json(text: str) -> bool:
+    """Return whether a text begins like a JSON object or list."""
+    return text.lstrip().startswith(("{", "["))
 
 
 IS_YAML = "yaml"

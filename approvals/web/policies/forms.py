@@ -568,4 +568,8 @@ def _value_as_typed(operator: str, value: Any) -> str:
 
 
 def _in_units(seconds: int | None, size: int) -> str:
-    return "" if seconds is None else f"{seconds / size:.6f}".rstrip("0").rstrip(".")
+    """Return seconds in a unit of `size` seconds, with as few decimals as the field reads as the same seconds."""
+    if seconds is None:
+        return ""
+    texts = (f"{seconds / size:.{decimals}f}" for decimals in range(7))
+    return next(text for text in texts if round(float(text) * size) == seconds)

@@ -1,6 +1,6 @@
 """Editor of a plan as text: parsed content, and problems with their lines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -8,12 +8,13 @@ from typing import Self
 from django.utils.translation import gettext, gettext_lazy
 
 from catalog.core.canonical_json import MAX_JSON_BYTES, Json, parse_json
-from catalog.errors import MalformedJSON, ToolgateError
+from catalog.errors import MalformedJSON, TooLarge, ToolgateError
 from catalog.inventory import snapshot
 from catalog.ui.labels import STATUS_BADGES, Badge
 from plans.actions.create import check_document
 from plans.documents.checking import with_lines
-from plans.documents.quick_fixes import IS_YAML, Fix, fixes, yaml_as_json
+from plans.documents.files import read_yaml
+from plans.documents.quick_fixes import IS_YAML, Fix, begins_like_json, fixes, yaml_as_json
 from plans.documents.reading import ParsedPlan, Problem, parse_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
@@ -39,9 +40,12 @@ class PlanEditor:
         try:
             return parse_json(self.text, max_bytes=MAX_JSON_BYTES), []
         except MalformedJSON as error:
+            problem = Problem(error.path, error.code, "error", error.message, line=error.line or None)
             if yaml_as_json(self.text) is not None:
-                return None, [Problem("", IS_YAML, "error", gettext("This is YAML. Write the plan as JSON."), line=1)]
-            return None, [Problem(error.path, error.code, "error", error.message, line=error.line or None)]
+                problem = Problem("", IS_YAML, "error", gettext("This is YAML. Write the plan as JSON."), line=1)
+            elif not begins_like_json(self.text):  # what JSON expects would mislead
+                problem = replace(problem, message=_message_about_yaml(self.text), line=problem.line or 1)
+            return None, [problem]
         except ToolgateError as error:
             return None, [Problem("", "too_large", "error", error.message)]
 
@@ -136,6 +140,14 @@ class PlanEditor:
         return LINE_HEIGHT * len(self.line_numbers)
 
 
+def _message_about_yaml(text: str) -> str:
+    try:
+        read_yaml(text)
+    except (MalformedJSON, TooLarge) as error:
+        return gettext("This is not JSON. %(reason)s") % {"reason": error.message}
+    return gettext("A plan is a JSON object with goal and steps.")
+
+
 WITH_ERROR = Badge(gettext_lazy("has an error"), "fail", "danger")
 
 
@@ -144,18 +156,14 @@ def sketch_graph(editor: PlanEditor) -> Drawing | None:
     graph, steps = editor.graph, editor.steps
     if graph is None:
         return None
-    wrong = set(_steps_with_errors(editor))
+    places, wrong = editor.numbers, set()
+    for problem in editor.problems:
+        part, _, rest = problem.path.partition(".")
+        index = rest.partition(".")[0]
+        if problem.severity == "error" and part == "steps" and index.isdigit():
+            wrong.add(places.get(int(index), 0))
     boxes = [
         box_of(node, WITH_ERROR if node.step_id in wrong else STATUS_BADGES["pending"], steps[node.step_id])
         for node in graph.nodes
     ]
     return drawing_from(graph, boxes, [Arrow(edge.d, "") for edge in graph.edges])
-
-
-def _steps_with_errors(editor: PlanEditor) -> Iterator[int]:
-    places = editor.numbers
-    for problem in editor.problems:
-        part, _, rest = problem.path.partition(".")
-        index = rest.partition(".")[0]
-        if problem.severity == "error" and part == "steps" and index.isdigit():
-            yield places.get(int(index), 0)
