@@ -96,9 +96,10 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
         earlier = ApiToken.objects.filter(name__endswith=TOKEN_MARK, user__email__endswith=f"@{MAIL_DOMAIN}")
         for token in earlier.filter(revoked_at=None).select_related("user"):
             revoke_token(token, by=token.user)
-        return {key.name: _make_token(key) for key in DEMO_TOKENS}
-
-
-def _make_token(token: DemoToken) -> tuple[ApiToken, str]:
-    user = User.objects.get(username=token.username)
-    return create_token(user=user, kind=token.kind, scopes=token.scopes, name=f"{token.title}{TOKEN_MARK}")
+        made = {}
+        for each in DEMO_TOKENS:
+            user = User.objects.get(username=each.username)
+            made[each.name] = create_token(
+                user=user, kind=each.kind, scopes=each.scopes, name=f"{each.title}{TOKEN_MARK}"
+            )
+        return made

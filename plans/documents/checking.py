@@ -34,27 +34,17 @@ def argument_problems(
 ) -> list[Problem]:
     """Return the problems found by the tool's schema and types, with paths relative to the parameters."""
     given = parameters if references else resolve(parameters, {})
-    return [problem for problem in _argument_errors(tool, given) if not _may_resolve(problem, references)]
-
-
-def _argument_errors(tool: Tool[Any, Any], given: dict[str, Any]) -> list[Problem]:
+    problems: list[Problem] = []
     try:
         tool.check(normalize_arguments(tool.validator, given).arguments)
     except ParameterError as refusal:
         whole = {"path": "", "code": "check_failed", "message": refusal.message}
-        return [_argument_problem(error) for error in refusal.details.get("errors", [whole])]
+        errors = refusal.details.get("errors", [whole])
+        problems = [Problem(each["path"], each["code"], "error", each["message"]) for each in errors]
     except QueryTypeUnsupported as refusal:
-        return [Problem("query_type", "query_type_unsupported", "error", refusal.message)]
-    return []
-
-
-def _argument_problem(error: Mapping[str, str]) -> Problem:
-    return Problem(error["path"], error["code"], "error", error["message"])
-
-
-def _may_resolve(problem: Problem, references: Sequence[Reference]) -> bool:
-    """Return whether the problem may disappear once a reference is resolved."""
-    return any(_depends_on_reference(problem, reference) for reference in references)
+        problems = [Problem("query_type", "query_type_unsupported", "error", refusal.message)]
+    # Others may disappear once a reference is resolved.
+    return [problem for problem in problems if not any(_depends_on_reference(problem, each) for each in references)]
 
 
 def _depends_on_reference(problem: Problem, reference: Reference) -> bool:

@@ -11,11 +11,16 @@ def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:
     left = {step: set(needed) for step, needed in graph.items()}
     found: list[list[int]] = []
     while len(found) < MAX_CYCLES:
-        circle = _first_cycle(left)
-        if circle is None:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            around: list[int] = error.args[1][:0:-1]
+            start = around.index(min(around))
+            circle = [*around[start:], *around[:start], around[start]]
+            found.append(circle)
+            left[circle[-2]].discard(circle[-1])
+        else:
             break
-        found.append(circle)
-        left[circle[-2]].discard(circle[-1])
     return found
 
 
@@ -39,18 +44,3 @@ def descendants(first: int, arrows: Iterable[tuple[int, int]]) -> set[int]:
         found |= more
         new += more
     return found
-
-
-def _first_cycle(graph: Mapping[int, set[int]]) -> list[int] | None:
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        circle: list[int] = error.args[1]
-        return _rotate_to_smallest(circle[::-1])
-    return None
-
-
-def _rotate_to_smallest(circle: Sequence[int]) -> list[int]:
-    around = list(circle[:-1])
-    start = around.index(min(around))
-    return [*around[start:], *around[:start], around[start]]

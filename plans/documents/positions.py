@@ -52,7 +52,10 @@ def _consume_token(piece: str, stack: list[_Container]) -> str | None:
     elif piece == ",":
         inside.step = inside.step + 1 if isinstance(inside.step, int) else None
     elif inside.step is None:
-        inside.step = _member_name(piece)
+        try:
+            inside.step = str(json.loads(piece))
+        except ValueError:
+            inside.step = piece
         return inside.place()
     elif piece != ":":
         path = inside.place() if len(stack) > 1 else ""
@@ -64,10 +67,3 @@ def _consume_token(piece: str, stack: list[_Container]) -> str | None:
 
 _BEGINNINGS: Mapping[str, int | None] = {"{": None, "[": 0}
 _ENDS = frozenset("}]")
-
-
-def _member_name(piece: str) -> str:
-    try:
-        return str(json.loads(piece))
-    except ValueError:
-        return piece

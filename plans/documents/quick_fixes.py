@@ -7,6 +7,7 @@ was typed. Dates are the exception: they are recognised by the message of the to
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -169,16 +170,11 @@ def _reorder_date(problem: Problem, text: str) -> Iterator[Edit]:
         return
     first, second, third = (int(part) for part in parts.groups())
     orders = [(first, second, third)] if len(parts[1]) > 2 else [(third, second, first), (third, first, second)]
-    for day in dict.fromkeys(_iso(*order) for order in orders):
-        if day:
-            yield gettext("Change to %(value)s") % {"value": day}, place.start, place.end, json.dumps(day)
-
-
-def _iso(year: int, month: int, day: int) -> str:
-    try:
-        return date(year, month, day).isoformat() if year > 999 else ""
-    except ValueError:
-        return ""
+    for year, month, day in dict.fromkeys(orders):
+        with suppress(ValueError):
+            value = date(year, month, day).isoformat()
+            if year > 999:
+                yield gettext("Change to %(value)s") % {"value": value}, place.start, place.end, json.dumps(value)
 
 
 _FIXES_BY_CODE: Mapping[str, Callable[[Problem, str], Iterator[Edit]]] = {

@@ -85,19 +85,13 @@ def _parse_broken(document: object, errors: Sequence[ErrorDetails]) -> ParsedPla
     steps = document.get("steps", [])
     whole = {index: step for index, step in enumerate(steps) if isinstance(step, dict)}
     memory = document.get("memory")
-    return ParsedPlan(
-        {index: _readable_step(step, broken.get(index, set())) for index, step in whole.items()},
-        memory if isinstance(memory, dict) else {},
-        problems,
-        {index: frozenset(fields) for index, fields in broken.items()},
-    )
-
-
-def _readable_step(step: dict[str, Any], broken: set[str]) -> StepDocument:
-    """Return the step without its broken fields; an unreadable step number becomes 0, which no valid step has."""
-    sound: dict[str, Any] = {"step_id": 0, "description": ""}
-    sound |= {name: value for name, value in step.items() if name not in broken}
-    return StepDocument.model_construct(**sound)
+    readable: dict[int, StepDocument] = {}
+    for index, step in whole.items():
+        # Without its broken fields; an unreadable step number becomes 0, which no valid step has.
+        sound = {name: value for name, value in step.items() if name not in broken.get(index, set())}
+        readable[index] = StepDocument.model_construct(**{"step_id": 0, "description": "", **sound})
+    fields = {index: frozenset(names) for index, names in broken.items()}
+    return ParsedPlan(readable, memory if isinstance(memory, dict) else {}, problems, fields)
 
 
 def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocument) -> Problem:

@@ -121,17 +121,16 @@ def _pieces(text: str, where: str) -> Iterator[str | Reference]:
             yield text[end : mark.start()]
         end = mark.end()
         whole = mark.start() == 0 and end == len(text)
-        yield "${" if mark[0] == "$${" else _parse_reference(mark["inside"], where, whole=whole)
+        if mark[0] == "$${":
+            yield "${"
+            continue
+        parts = _REFERENCE_BODY.fullmatch(mark["inside"] or "")
+        if parts is None:
+            message = "'${' begins a reference such as ${key} or ${key.path.0}. Write '$${' for a literal '${'."
+            raise field_error(where, "reference_malformed", message)
+        yield Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
     if end < len(text):
         yield text[end:]
-
-
-def _parse_reference(inside: str | None, where: str, *, whole: bool) -> Reference:
-    parts = _REFERENCE_BODY.fullmatch(inside or "")
-    if parts is None:
-        message = "'${' begins a reference such as ${key} or ${key.path.0}. Write '$${' for a literal '${'."
-        raise field_error(where, "reference_malformed", message)
-    return Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
 
 
 def _as_text(value: object) -> str:

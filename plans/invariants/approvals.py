@@ -90,12 +90,11 @@ def _rounds(*, used: bool) -> Iterator[Round]:
 def _rounds_with_other_digest(*, used: bool) -> Iterator[Round]:
     """Yield the rounds whose content does not match their digest in any epoch, unless the code changed since."""
     digests = _Digests()
-    return (each for each in _rounds(used=used) if digests.epoch_of(each) is None and not _code_has_changed(each))
-
-
-def _code_has_changed(round_: Round) -> bool:
-    implementation = round_.request.call.implementation
-    return implementation is not None and implementation.updated_at > round_.created_at
+    for round_ in _rounds(used=used):
+        implementation = round_.request.call.implementation
+        code_has_changed = implementation is not None and implementation.updated_at > round_.created_at
+        if not code_has_changed and digests.epoch_of(round_) is None:
+            yield round_
 
 
 @dataclass(slots=True)
@@ -107,18 +106,15 @@ class _Digests:
 
     def epoch_of(self, round_: Round) -> int | None:
         """Return the epoch in which this round's content matches its digest; None if there is none."""
-        request, rule = round_.request, self._rule(round_)
+        key = round_.policy_revision_id
+        if key not in self.rules:
+            self.rules[key] = rule_from_revision(round_.policy_revision)
+        request, rule = round_.request, self.rules[key]
         implementation = request.call.implementation
         code = implementation.digest if implementation else ""
         binding = ApprovalBinding(request.tool_version.fingerprint, code, round_.arguments, round_.state_token)
         digests = ((each.epoch, action_digest(request.call, binding, rule, each)) for each in self._origins())
         return next((epoch for epoch, digest in digests if digest == round_.digest), None)
-
-    def _rule(self, round_: Round) -> Rule:
-        key = round_.policy_revision_id
-        if key not in self.rules:
-            self.rules[key] = rule_from_revision(round_.policy_revision)
-        return self.rules[key]
 
     def _origins(self) -> list[Origin]:
         """Return the origin of this installation in each of its epochs, the current one first."""

@@ -102,12 +102,21 @@ def audit_log_is_whole(check: CheckInput) -> Iterator[Finding]:
     yield from findings("Its reviews differ from those in the audit log.", REVIEWED)
     yield from findings("Its decision is not in the audit log exactly once.", DECIDED, UNDONE)
     yield from findings("Its end is not in the audit log exactly once.", ENDED)
-    yield from _starts()
+    for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
+        if difference < 0:  # starts that were handed back do not count
+            released = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
+            difference += sum(data.get("call") == call and data.get("error") in UNSTARTED_REASONS for data in released)
+        if difference:
+            yield Finding(call, "The attempts of this call differ from its starts in the audit log.")
     ends = (SafetyLevel.SAFE, CallStatus.COMPLETED, CallStatus.FAILED)
     yield from findings("The end of this call is not in the audit log exactly once.", FINISHED, *map(str, ends))
     yield from audit_log_has_grants()
     yield from findings("The creation of this token is not in the audit log.", TOKENS)
-    yield from _versions()
+    entries = [json.loads(row[0]) for row in rows(OF_TOOLS)]
+    recorded = {(data.get("tool"), data.get(name)) for data in entries for name in ("fingerprint", "held_fingerprint")}
+    for tool, number, fingerprint in rows(VERSIONS):
+        if (tool, fingerprint) not in recorded:
+            yield Finding(f"{tool}/{number}", "This version is not in the audit log.")
     yield from _roles()
 
 
@@ -119,25 +128,6 @@ def _chain() -> Iterator[Finding]:
         return
     if found.first_bad is not None:
         yield Finding(f"audit#{found.first_bad}", "This entry is the first one that is invalid or missing.")
-
-
-def _starts() -> Iterator[Finding]:
-    """Find calls whose attempts differ from the logged starts, not counting starts that were handed back."""
-    for call, difference in rows(STARTED, str(SafetyLevel.SAFE)):
-        if difference < 0:
-            released = (json.loads(data) for (data,) in rows(HANDED_BACK, call))
-            difference += sum(data.get("call") == call and data.get("error") in UNSTARTED_REASONS for data in released)
-        if difference:
-            yield Finding(call, "The attempts of this call differ from its starts in the audit log.")
-
-
-def _versions() -> Iterator[Finding]:
-    """Find versions that are missing from the audit log."""
-    entries = [json.loads(row[0]) for row in rows(OF_TOOLS)]
-    recorded = {(data.get("tool"), data.get(name)) for data in entries for name in ("fingerprint", "held_fingerprint")}
-    for tool, number, fingerprint in rows(VERSIONS):
-        if (tool, fingerprint) not in recorded:
-            yield Finding(f"{tool}/{number}", "This version is not in the audit log.")
 
 
 def _roles() -> Iterator[Finding]:

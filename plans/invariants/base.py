@@ -207,19 +207,14 @@ class Report:
 def check_invariants(check: CheckInput, *, watcher: Watcher = lambda invariant: None) -> Report:
     """Check all invariants that can be checked; calls `watcher` before each. Raises CannotCheck for invalid input."""
     with long_read_snapshot():
-        return Report(tuple(_results(check, watcher)))
-
-
-def _results(check: CheckInput, watcher: Watcher) -> Iterator[Result]:
-    for invariant in known_invariants():
-        result = Result(invariant, invariant.needs(check))
-        if result.is_checked:
-            watcher(invariant)
+        results = [Result(invariant, invariant.needs(check)) for invariant in known_invariants()]
+        for result in (each for each in results if each.is_checked):
+            watcher(result.invariant)
             try:
-                for finding in invariant.check(check):
+                for finding in result.invariant.check(check):
                     result.add(finding)
             except MALFORMED as error:
                 if isinstance(error, OperationalError) and "UTF-8" not in str(error):
                     raise  # the database itself cannot be read
                 result.add(Finding("database", f"A row that it reads is malformed ({type(error).__name__})."))
-        yield result
+        return Report(tuple(results))

@@ -38,18 +38,14 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
                 number += 1
                 if len(line) > LONGEST_LINE:
                     raise CannotCheck(f"{path}, line {number}: a line has at most {LONGEST_LINE:,} bytes.")
-                text = _line_text(line, path, number).strip()
+                try:
+                    text = line.decode().strip()
+                except UnicodeDecodeError:
+                    raise CannotCheck(f"{path}, line {number}: this is not UTF-8.") from None
                 if text:
                     yield number, text
     except OSError as error:
         raise CannotCheck(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
-
-
-def _line_text(line: bytes, path: Path, number: int) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise CannotCheck(f"{path}, line {number}: this is not UTF-8.") from None
 
 
 def objects_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -136,29 +132,19 @@ def nothing_acknowledged_is_lost(check: CheckInput) -> Iterator[Finding]:
 
 def _check_answers(lines: list[HistoryLine], resources: _ResourcesByKey) -> Iterator[Finding]:
     """Yield findings about these lines, with the id of the resource or else the line number."""
-    there = _existing_refs({line.ref for line in lines})
-    answers = _stored_answers({line.key for line in lines if line.key})
+    there: set[str] = set()
+    for prefix, table in TABLES.items():
+        refs = {line.ref for line in lines if line.ref.startswith(f"{prefix}_")}
+        there |= set(table.objects.filter(public_id__in=refs).values_list("public_id", flat=True))
+    # The stored answers, for keys used by a single caller.
+    rows = list(IdempotencyKey.objects.filter(key__in={line.key for line in lines if line.key}))
+    owners = Counter(row.key for row in rows)
+    ended = (row for row in rows if row.answer_status is not None and owners[row.key] == 1)
+    answers = {row.key: (row.answer_status or 0, _id_in(row.answer)) for row in ended}
     for line in lines:
         name = line.ref or f"line {line.number}"
         reasons = _find_lost(line, there, answers, resources) if line.kind == "ok" else _find_kept(line, there, answers)
         yield from (Finding(name, why) for why in reasons)
-
-
-def _existing_refs(refs: set[str]) -> set[str]:
-    """Return the public ids among these that exist, of plans, calls and requests."""
-    found: set[str] = set()
-    for prefix, table in TABLES.items():
-        matching = [ref for ref in refs if ref.startswith(f"{prefix}_")]
-        found |= set(table.objects.filter(public_id__in=matching).values_list("public_id", flat=True))
-    return found
-
-
-def _stored_answers(keys: set[str]) -> dict[str, tuple[int, str]]:
-    """Return status and id of the answers stored for these keys, for keys used by a single caller."""
-    rows = list(IdempotencyKey.objects.filter(key__in=keys))
-    owners = Counter(row.key for row in rows)
-    ended = (row for row in rows if row.answer_status is not None and owners[row.key] == 1)
-    return {row.key: (row.answer_status or 0, _id_in(row.answer)) for row in ended}
 
 
 def _id_in(answer: str) -> str:
@@ -249,7 +235,10 @@ def effects_match(check: CheckInput) -> Iterator[Finding]:
         for ref in calls[start : start + AT_ONCE]:
             reasons = _faults_of(there[ref], effects[ref]) if ref in there else ["The call does not exist."]
             yield from (Finding(ref, why) for why in reasons)
-    yield from _without_effect(tools, effects)
+    completed = Call.objects.filter(tool_name__in=tools, status=CallStatus.COMPLETED, attempt__gt=0)
+    for call in completed.iterator(AT_ONCE):
+        if call.public_id not in effects and not _is_settled(call):
+            yield Finding(call.public_id, "It is completed but had no effect.")
 
 
 def _faults_of(call: Call, effect: Effect) -> Iterator[str]:
@@ -260,7 +249,9 @@ def _faults_of(call: Call, effect: Effect) -> Iterator[str]:
         yield "An effect ended that never began."
     if max(effect.began, default=0) > call.attempt:
         yield "It had an effect without being started."
-    if _at_most_once(call) and effect.began.total() > 1:
+    level = call.version.safety_level
+    may_repeat = level == SafetyLevel.SAFE or (level != SafetyLevel.DANGEROUS and call.version.retry_safe)
+    if effect.began.total() > 1 and not may_repeat:
         yield "It had its effect more than once although it must not repeat."
     if effect.digests - {hashlib.sha256(call.arguments.encode()).hexdigest()}:
         yield "It ran with other arguments."
@@ -270,19 +261,6 @@ def _faults_of(call: Call, effect: Effect) -> Iterator[str]:
         yield "It had an effect, but is stored as not started."
 
 
-def _at_most_once(call: Call) -> bool:
-    level = call.version.safety_level
-    return level == SafetyLevel.DANGEROUS or (level != SafetyLevel.SAFE and not call.version.retry_safe)
-
-
 def _is_settled(call: Call) -> bool:
     """Return whether a person settled the call as having happened."""
     return bool(call.response) and bool(json.loads(call.response).get("settled"))
-
-
-def _without_effect(tools: set[str], effects: dict[str, Effect]) -> Iterator[Finding]:
-    """Find completed calls of these tools that are not in the file."""
-    completed = Call.objects.filter(tool_name__in=tools, status=CallStatus.COMPLETED, attempt__gt=0)
-    for call in completed.iterator(AT_ONCE):
-        if call.public_id not in effects and not _is_settled(call):
-            yield Finding(call.public_id, "It is completed but had no effect.")

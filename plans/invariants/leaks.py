@@ -57,7 +57,13 @@ def nothing_leaks(check: CheckInput) -> Iterator[Finding]:
             raise CannotCheck(f"The text of {name} contains characters that a database cannot store; plant another.")
     for path in check.captures:
         yield from _in_captures(path, planted | secret)
-    yield from _in_database(planted, secret)
+    kinds = (models.CharField, models.TextField, models.JSONField)
+    # Our tables, and those of accounts, sessions and the admin's log.
+    for model in (each for each in apps.get_models() if each._meta.app_label in OWN_APPS):
+        for column in (each for each in model._meta.concrete_fields if isinstance(each, kinds)):
+            texts = secret if f"{model._meta.label_lower}.{column.name}" in PAYLOADS else planted | secret
+            for name, text in texts.items():
+                yield from _in_column(model, column, name, text)
 
 
 def _in_captures(path: Path, texts: dict[str, str]) -> Iterator[Finding]:
@@ -88,22 +94,6 @@ def _found_in(path: Path, planted: dict[str, set[bytes]]) -> Sequence[str]:
             found |= {name for name, forms in planted.items() if any(form in window for form in forms)}
             tail = window[-overlap:]
     return sorted(found)
-
-
-def _in_database(planted: dict[str, str], secret: dict[str, str]) -> Iterator[Finding]:
-    """Search every text column of our tables and of accounts, sessions and the admin's log."""
-    for model in apps.get_models():
-        if model._meta.app_label not in OWN_APPS:
-            continue
-        for column in _texts(model):
-            texts = secret if f"{model._meta.label_lower}.{column.name}" in PAYLOADS else planted | secret
-            for name, text in texts.items():
-                yield from _in_column(model, column, name, text)
-
-
-def _texts(model: type[models.Model]) -> list["models.Field[object, object]"]:
-    kinds = (models.CharField, models.TextField, models.JSONField)
-    return [field for field in model._meta.concrete_fields if isinstance(field, kinds)]
 
 
 def _in_column(

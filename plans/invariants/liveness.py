@@ -69,14 +69,6 @@ OVERDUE = "SELECT public_id FROM plans_plan WHERE status = %s AND deadline_at < 
 @invariant(11, "Nothing is stuck: unfinished work is running, due soon, or waiting for something identifiable.")
 def nothing_is_stuck(check: CheckInput) -> Iterator[Finding]:
     """Find expired leases, overdue times and waits that would never end."""
-    yield from _steps(check)
-    yield from findings("The call is running, but no step has a lease for it.", RUNNING, str(CallStatus.RUNNING))
-    yield from findings("The call is held without an open request.", NOBODY_ASKED, str(CallStatus.HELD))
-    yield from findings("It is overdue but was not ended.", PAST_THEIR_TIME, *[check.overdue] * 3)
-    yield from _plans(check)
-
-
-def _steps(check: CheckInput) -> Iterator[Finding]:
     yield from step_findings("Its lease expired, but it was not taken back.", LOST, check.overdue)
     yield from step_findings("Its owner, lease and status contradict each other.", HALF_CLAIMED)
     in_progress = str(PlanStatus.IN_PROGRESS)
@@ -94,11 +86,11 @@ def _steps(check: CheckInput) -> Iterator[Finding]:
     yield from step_findings(
         "Its dependencies are completed, but it is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress
     )
-
-
-def _plans(check: CheckInput) -> Iterator[Finding]:
-    names = (PlanStatus.IN_PROGRESS, Plan.Kind.SESSION, StepStatus.IN_PROGRESS)
-    yield from findings("The plan is in progress, but none of its steps is.", UNDER_WAY, *map(str, names))
+    yield from findings("The call is running, but no step has a lease for it.", RUNNING, str(CallStatus.RUNNING))
+    yield from findings("The call is held without an open request.", NOBODY_ASKED, str(CallStatus.HELD))
+    yield from findings("It is overdue but was not ended.", PAST_THEIR_TIME, *[check.overdue] * 3)
+    working = map(str, (PlanStatus.IN_PROGRESS, Plan.Kind.SESSION, StepStatus.IN_PROGRESS))
+    yield from findings("The plan is in progress, but none of its steps is.", UNDER_WAY, *working)
     yield from findings(
         "Its deadline has passed, but it is still in progress.", OVERDUE, str(PlanStatus.IN_PROGRESS), check.overdue
     )

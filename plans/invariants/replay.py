@@ -56,18 +56,15 @@ STATES_WITH_EVENT = {CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN}
 FIRST_STATES = (CallStatus.CREATED, CallStatus.RUNNING, CallStatus.HELD)
 
 
-def _is_silent(source: str, target: str) -> bool:
-    """Return whether a call may make this move without an event."""
-    return target not in STATES_WITH_EVENT and (source not in STATES_WITH_EVENT or target == CallStatus.CANCELLED)
-
-
 @cache
 def reached_silently(status: str) -> frozenset[str]:
     """Return the statuses that a call with this status can reach without an event."""
     found, new = {status}, [status]
     while new:
         source = new.pop()
-        more = {each for each in CALL_MOVES[source] if _is_silent(source, each)} - found
+        more = set(CALL_MOVES[source]) - STATES_WITH_EVENT - found
+        if source in STATES_WITH_EVENT:
+            more &= {CallStatus.CANCELLED}
         found |= more
         new += more
     return frozenset(found)
@@ -150,18 +147,15 @@ class Replay:
             if self.claims[step_id] > attempt:
                 yield str(step_id), "The step was started more often than claimed."
         yield from ((str(step_id), "Events refer to a step that does not exist.") for step_id in left)
-        yield from self._calls_that_differ(calls)
-
-    def _calls_that_differ(self, calls: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str]]:
-        left = set(self.calls)
+        calls_left = set(self.calls)
         for _, call, status, attempt in calls:
-            left.discard(call)
+            calls_left.discard(call)
             before = self.calls.get(call, CallStatus.CREATED)
             if status not in reached_silently(before):
                 yield call, "The status of the call does not follow from its events."
             if self.starts[call] != attempt:
                 yield call, "The call's attempts differ from the starts in its events."
-        yield from ((call, "Events refer to a call that does not exist.") for call in sorted(left))
+        yield from ((call, "Events refer to a call that does not exist.") for call in sorted(calls_left))
 
 
 def _allows(moves: StatusMoves, source: str, target: str) -> bool:

@@ -61,7 +61,8 @@ def levels_are_lowered_with_a_reason(check: CheckInput) -> Iterator[Finding]:
     Processes see a new version with a delay, so the check allows TAKES_EFFECT_SECONDS.
     """
     timelines = _tool_histories()
-    levels = {(name, number): SafetyLevel(level) for name, number, level in _versions()}
+    versions = ToolVersion.objects.values_list("tool__name", "number", "safety_level")
+    levels = {(name, number): SafetyLevel(level) for name, number, level in versions.iterator(AT_ONCE)}
     for name, current in Tool.objects.order_by("name").values_list("name", "current_version__number"):
         line = timelines.get(name)
         if line is None:
@@ -71,39 +72,35 @@ def levels_are_lowered_with_a_reason(check: CheckInput) -> Iterator[Finding]:
             old, new = levels.get((name, before)), levels.get((name, after))
             if old and new and new.rank < old.rank and (after, str(new)) not in line.allowed:
                 yield Finding(f"{name}/{after}", UNEXPLAINED)
-        if len(set(line.states)) > 1:
-            yield from _out_of_force(name, line)
-
-
-def _versions() -> Iterator[tuple[str, int, str]]:
-    yield from ToolVersion.objects.values_list("tool__name", "number", "safety_level").iterator(AT_ONCE)
-
-
-def _out_of_force(name: str, history: ToolHistory) -> Iterator[Finding]:
-    """Find calls that started on a version no longer in force, or of a tool that was switched off."""
-    calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
-    for call, version, moment in calls.values_list("public_id", "version__number", "started_at").iterator(AT_ONCE):
-        if moment is not None and not history.allows(version, moment):
-            yield Finding(call, "The call started on a version that was not in force, or its tool was switched off.")
+        if len(set(line.states)) <= 1:
+            continue
+        calls = Call.objects.filter(tool_name=name, started_at__isnull=False)
+        started = calls.values_list("public_id", "version__number", "started_at")
+        for call, version, moment in started.iterator(AT_ONCE):
+            if moment is not None and not line.allows(version, moment):
+                why = "The call started on a version that was not in force, or its tool was switched off."
+                yield Finding(call, why)
 
 
 def _tool_histories() -> dict[str, ToolHistory]:
     """Return the history of each tool in the audit log, by name."""
     found: dict[str, ToolHistory] = {}
-    administrators = _administrators()
+    # The current administrators by their names in the log; earlier ones are added below.
+    people = User.objects.filter(Q(groups__name=ADMINISTRATOR) | Q(is_superuser=True))
+    administrators = {f"user_{pk}" for pk in people.values_list("pk", flat=True)}
     trusted: set[str] = set()
     is_read = Q(action__startswith="tool.") | Q(action=GIVEN) | Q(action__in=("source.created", "source.changed"))
     entries = AuditEntry.objects.filter(is_read).order_by("seq")
     for entry in entries.iterator(AT_ONCE):
         details = json.loads(entry.details)
         if entry.action == GIVEN:
-            administrators |= (
-                {entry.object_ref} if {ADMINISTRATOR, "superuser"} & set(details.get("roles", ())) else set()
-            )
+            if {ADMINISTRATOR, "superuser"} & set(details.get("roles", ())):
+                administrators.add(entry.object_ref)
             continue
         by_administrator = f"user_{entry.actor_id}" in administrators
         if entry.action.startswith("source."):
-            name, is_trusted = str(details.get("source")), _trust_after(details)
+            changed = (details.get("changes") or {}).get("trusted")
+            name, is_trusted = str(details.get("source")), changed[1] if changed else details.get("trusted")
             if is_trusted is False:
                 trusted.discard(name)
             elif is_trusted and by_administrator:
@@ -118,16 +115,3 @@ def _tool_histories() -> dict[str, ToolHistory]:
         if (entry.action == "tool.accepted" and explained) or follows_trust:
             line.allowed.add((line.states[-1][0], str(details.get("level"))))
     return found
-
-
-def _trust_after(details: dict[str, Any]) -> bool | None:
-    """Return whether a new or changed source is trusted; None if the entry does not say so."""
-    changed = (details.get("changes") or {}).get("trusted")
-    trusted: bool | None = changed[1] if changed else details.get("trusted")
-    return trusted
-
-
-def _administrators() -> set[str]:
-    """Return the current administrators by their names in the log; earlier ones are added while reading it."""
-    people = User.objects.filter(Q(groups__name=ADMINISTRATOR) | Q(is_superuser=True))
-    return {f"user_{pk}" for pk in people.values_list("pk", flat=True)}

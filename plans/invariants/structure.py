@@ -96,17 +96,6 @@ OPEN_RUNS = """
 """
 
 
-def _agents() -> Iterator[Finding]:
-    """Check that agents' calls belong to their steps, and that the steps awaited by open runs exist."""
-    yield from step_findings("Its parent is not an agent's step of its plan.", NO_AGENTS)
-    yield from step_findings("It was created by an agent but has dependencies or dependents.", NEEDED_BY_OTHERS)
-    for pending, pk, plan, number in rows(OPEN_RUNS):
-        awaited = {each["step_id"] for each in json.loads(pending) if each["step_id"]}
-        there = set(Step.objects.filter(parent=pk, step_id__in=awaited).values_list("step_id", flat=True))
-        if awaited - there:
-            yield Finding(f"{plan}/{number}", "Its agent waits for a step that does not exist.")
-
-
 @invariant(19, "Every row belongs to an existing parent.")
 def nothing_is_orphaned(check: CheckInput) -> Iterator[Finding]:
     """Find calls without plan or step; on SQLite, where foreign keys can be switched off, check those too."""
@@ -114,7 +103,13 @@ def nothing_is_orphaned(check: CheckInput) -> Iterator[Finding]:
     yield from findings("The call has not ended, but no step has it.", NO_STEP)
     yield from step_findings("Its call belongs to another plan.", OF_ANOTHER_PLAN)
     yield from findings("The call and its version have different tools.", OF_ANOTHER_TOOL)
-    yield from _agents()
+    yield from step_findings("Its parent is not an agent's step of its plan.", NO_AGENTS)
+    yield from step_findings("It was created by an agent but has dependencies or dependents.", NEEDED_BY_OTHERS)
+    for pending, pk, plan, number in rows(OPEN_RUNS):
+        awaited = {each["step_id"] for each in json.loads(pending) if each["step_id"]}
+        there = set(Step.objects.filter(parent=pk, step_id__in=awaited).values_list("step_id", flat=True))
+        if awaited - there:
+            yield Finding(f"{plan}/{number}", "Its agent waits for a step that does not exist.")
     if on_sqlite():
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA foreign_key_check")

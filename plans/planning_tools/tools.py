@@ -65,21 +65,19 @@ class PlanningBinding(ModelBinding):
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         """Raise ParameterError if the arguments do not fit."""
-        problems = list(self._problems(arguments))
-        if problems:
-            errors = [{"path": each.path, "code": each.code, "message": each.message} for each in problems]
-            raise Unfit(problems[0].message, {"field": problems[0].path or None, "errors": errors})
-
-    def _problems(self, arguments: dict[str, Any]) -> Iterator[ArgumentProblem]:
+        problems: list[ArgumentProblem] = []
         fields = self.input_schema["properties"]
         for name, schema in fields.items():
             if name in arguments:
-                yield from _misfits(name, arguments[name], schema)
+                problems += _misfits(name, arguments[name], schema)
             elif name in self.input_schema.get("required", ()):
-                yield ArgumentProblem(name, "required", f"Missing required field: {name!r}")
+                problems.append(ArgumentProblem(name, "required", f"Missing required field: {name!r}"))
         unknown = [name for name in arguments if name not in fields]
         if unknown:
-            yield ArgumentProblem(unknown[0], "additionalProperties", f"Extra keys not permitted: {unknown}")
+            problems.append(ArgumentProblem(unknown[0], "additionalProperties", f"Extra keys not permitted: {unknown}"))
+        if problems:
+            errors = [{"path": each.path, "code": each.code, "message": each.message} for each in problems]
+            raise Unfit(problems[0].message, {"field": problems[0].path or None, "errors": errors})
 
 
 def _misfits(path: str, value: object, schema: dict[str, Any]) -> Iterator[ArgumentProblem]:

@@ -43,7 +43,8 @@ def apply_sent_commands(
     Runs inside the transaction that finishes the call. If the call's attempt no longer counts, nothing is stored. If
     the list refuses a command, the outcome becomes a failure.
     """
-    if not commands or not outcome.success or not _still_runs(call):
+    still_running = Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
+    if not commands or not outcome.success or not still_running.exists():
         return outcome
     key = SessionKey.of_requester(requester)
     lock_until_commit(LockSpace.SESSION, f"{key.user_id} {key.agent_token_id} {key.name}")
@@ -55,16 +56,10 @@ def apply_sent_commands(
         message = f"Tool validation failed: {text}"
         failed = replace(outcome, success=False, message=message, error=text, error_kind=refusal.kind, fields={})
         return replace(failed, value=None, rendering=None)
-    if not call.tool_name.startswith(
-        RESERVED_PREFIX
-    ):  # only the planning tools return the stored list; other tools keep their own result
+    if not call.tool_name.startswith(RESERVED_PREFIX):  # only the planning tools return the stored list
         return outcome
     document, message = answers[-1]
     return replace(outcome, value=to_jsonable_python(document), message=message, rendering=document.render())
-
-
-def _still_runs(call: Call) -> bool:
-    return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING).exists()
 
 
 def _apply_command(key: SessionKey, requester: RequesterIds, command: Command) -> tuple[Document, str]:
@@ -80,12 +75,44 @@ def _apply_command(key: SessionKey, requester: RequesterIds, command: Command) -
             raise ToolValidationError(FIXED)
         before = list_document(row)
         document, message = _list_after_command(before, command)
-        if isinstance(command, SetupPlan) or _reverts_status(before, document):
+        # Rows of steps cannot return to an earlier status, so a new list is stored instead.
+        pairs = zip(before.steps, document.steps, strict=False)
+        is_reverted = any(STATUS_ORDER.index(new.status) < STATUS_ORDER.index(old.status) for old, new in pairs)
+        if isinstance(command, SetupPlan) or is_reverted:
             _end(row, tx)
             _set_up_list(requester, document, replaced_plan=row)
         else:
-            _change(row, tx, before, document)
+            _change_list(row, tx, before, document)
     return document, message
+
+
+def _change_list(plan: Plan, tx: PlanTransaction, old_document: Document, document: Document) -> None:
+    """Update the rows of a list to match `document`."""
+    known = {step.step_id: step for step in old_document.steps}
+    added = [step for step in document.steps if step.step_id not in known]
+    kept = [step for step in document.steps if step.step_id in known]
+    edited = [step for step in kept if step.title != known[step.step_id].title]
+    for step in edited:
+        plan.steps.filter(step_id=step.step_id).update(description=step.title)
+    _add_steps(plan, tx, added)
+    named = {"added": added, "edited": edited}
+    changes: dict[str, Any] = {name: [step.step_id for step in steps] for name, steps in named.items() if steps}
+    if changes:
+        by = user_display_name(User.objects.get(pk=plan.author_id))
+        tx.record("plan.changed", by=by, **changes)
+    for step in kept:
+        if step.status == known[step.step_id].status:
+            continue
+        rows = Step.objects.filter(plan=plan, step_id=step.step_id)
+        if step.status == "in_progress":
+            try_move(rows, to=StepStatus.IN_PROGRESS, started_at=tx.now, attempt=F("attempt") + 1)
+            tx.record("step.started", step.step_id, attempt=1)
+        else:
+            try_move(rows, to=StepStatus.COMPLETED, completed_at=tx.now)
+            tx.record("step.completed", step.step_id)
+    if document.status == "completed":
+        try_move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.COMPLETED, completed_at=tx.now)
+        tx.record("plan.completed")
 
 
 def _list_after_command(old_document: Document | None, command: Command) -> tuple[Document, str]:
@@ -93,12 +120,6 @@ def _list_after_command(old_document: Document | None, command: Command) -> tupl
     document, message = carry_out(old_document, command)
     steps = tuple(replace(step, title=redact_text(step.title)) for step in document.steps)
     return replace(document, objective=redact_text(document.objective), steps=steps), message
-
-
-def _reverts_status(old_document: Document, document: Document) -> bool:
-    """Return whether a step returns to an earlier status; rows of steps cannot, so a new list is stored instead."""
-    pairs = zip(old_document.steps, document.steps, strict=False)
-    return any(STATUS_ORDER.index(new.status) < STATUS_ORDER.index(old.status) for old, new in pairs)
 
 
 def _set_up_list(requester: RequesterIds, document: Document, replaced_plan: Plan | None = None) -> None:
@@ -118,22 +139,23 @@ def _set_up_list(requester: RequesterIds, document: Document, replaced_plan: Pla
 
 def _add_steps(plan: Plan, tx: PlanTransaction, steps: Iterable[PlanStep]) -> None:
     added = list(steps)
-    Step.objects.bulk_create(_new_step_row(plan, step, tx) for step in added)
+    Step.objects.bulk_create(
+        Step(
+            plan=plan,
+            step_id=step.step_id,
+            description=step.title,
+            status=STATUSES[step.status],
+            attempt=int(step.status == "in_progress"),
+            started_at=tx.now if step.status == "in_progress" else None,
+            completed_at=tx.now if step.status == "done" else None,
+        )
+        for step in added
+    )
     for step in added:
         if step.status == "in_progress":
             tx.record("step.started", step.step_id, attempt=1)
         elif step.status == "done":
             tx.record("step.completed", step.step_id)
-
-
-def _new_step_row(plan: Plan, step: PlanStep, tx: PlanTransaction) -> Step:
-    times = {
-        "started_at": tx.now if step.status == "in_progress" else None,
-        "completed_at": tx.now if step.status == "done" else None,
-    }
-    attempt = int(step.status == "in_progress")
-    status = STATUSES[step.status]
-    return Step(plan=plan, step_id=step.step_id, description=step.title, status=status, attempt=attempt, **times)
 
 
 def _end(plan: Plan, tx: PlanTransaction) -> None:
@@ -144,33 +166,3 @@ def _end(plan: Plan, tx: PlanTransaction) -> None:
     for step in plan.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
         try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now)
         tx.record("step.cancelled", step.step_id)
-
-
-def _change(plan: Plan, tx: PlanTransaction, old_document: Document, document: Document) -> None:
-    """Update the rows of a list to match `document`."""
-    known = {step.step_id: step for step in old_document.steps}
-    added = [step for step in document.steps if step.step_id not in known]
-    edited = [step for step in document.steps if step.step_id in known and step.title != known[step.step_id].title]
-    moved = [step for step in document.steps if step.step_id in known and step.status != known[step.step_id].status]
-    for step in edited:
-        plan.steps.filter(step_id=step.step_id).update(description=step.title)
-    _add_steps(plan, tx, added)
-    changes: dict[str, Any] = {"added": [step.step_id for step in added], "edited": [step.step_id for step in edited]}
-    if added or edited:
-        by = user_display_name(User.objects.get(pk=plan.author_id))
-        tx.record("plan.changed", by=by, **{name: numbers for name, numbers in changes.items() if numbers})
-    for step in moved:
-        _move(plan, tx, step)
-    if document.status == "completed":
-        try_move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.COMPLETED, completed_at=tx.now)
-        tx.record("plan.completed")
-
-
-def _move(plan: Plan, tx: PlanTransaction, step: PlanStep) -> None:
-    rows = Step.objects.filter(plan=plan, step_id=step.step_id)
-    if step.status == "in_progress":
-        try_move(rows, to=StepStatus.IN_PROGRESS, started_at=tx.now, attempt=F("attempt") + 1)
-        tx.record("step.started", step.step_id, attempt=1)
-    else:
-        try_move(rows, to=StepStatus.COMPLETED, completed_at=tx.now)
-        tx.record("step.completed", step.step_id)

@@ -86,11 +86,9 @@ def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
 def list_document(plan: Plan) -> todo_list.Plan:
     """Return a stored list as the agents' document."""
     status: Literal["active", "completed"] = "completed" if plan.status in PLAN_TERMINAL else "active"
-    return todo_list.Plan(plan.goal, status, tuple(_todo_step(step) for step in plan.steps.order_by("step_id")))
-
-
-def _todo_step(step: Step) -> todo_list.PlanStep:
-    return todo_list.PlanStep(step.step_id, step.description, _WORDS.get(step.status, "pending"))
+    rows = plan.steps.order_by("step_id")
+    steps = (todo_list.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending")) for row in rows)
+    return todo_list.Plan(plan.goal, status, tuple(steps))
 
 
 class StoredSession(Session):

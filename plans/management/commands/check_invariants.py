@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 
 from catalog.core import clock
-from plans.invariants.base import CannotCheck, CheckInput, Invariant, Report, Result, check_invariants
+from plans.invariants.base import CannotCheck, CheckInput, Invariant, Result, check_invariants
 
 BROKEN, NOT_CHECKED = 1, 2
 MAX_IDS_SHOWN = 10
@@ -56,59 +56,47 @@ class Command(BaseCommand):
         """Check the invariants, print the report and exit with its code."""
         try:
             clock.refresh()
-            report = check_invariants(self._world(options), watcher=self._progress)
+            if not 0 <= options["grace"] <= 10**6:
+                raise CannotCheck("--grace takes 0 to 1,000,000 seconds.")
+            if options["captures"] and not (options["canary"] or options["secret"]):
+                raise CannotCheck("--captures needs --canary or --secret.")
+            check = CheckInput(
+                now=clock.now(),
+                lease_seconds=settings.TOOLGATE_LEASE_SECONDS,
+                grace_seconds=options["grace"],
+                effects=options["effects"],
+                history=options["history"],
+                captures=options["captures"],
+                canaries=options["canary"],
+                secrets=options["secret"],
+            )
+            report = check_invariants(check, watcher=self._progress)
         except CannotCheck as problem:
             raise CommandError(str(problem), returncode=NOT_CHECKED) from None
         except (DatabaseError, InterfaceError):
             raise CommandError(NO_DATABASE, returncode=NOT_CHECKED) from None
         finally:
-            self._clear()
+            if self.stderr.isatty():
+                self.stderr.write("\r\033[K", ending="")
         if options["json"]:
             self.stdout.write(json.dumps(report.as_dict()))
         else:
-            self._tell(report)
+            for result in report.results:
+                verdict = "ok" if result.holds else f"{result.count:,} broken"
+                verdict = verdict if result.is_checked else "not checked"
+                self.stdout.write(f"{result.invariant.id:<4}{verdict:<12}{result.invariant.sentence}")
+                for line in _details(result):
+                    self.stdout.write(f"    {line}")
+            checked = sum(result.is_checked for result in report.results)
+            broken = len(report.violations())
+            self.stdout.write(f"{checked} checked, {broken} broken, {len(report.results) - checked} not checked.")
         if not report.ok:
             sys.exit(BROKEN)
-
-    def _world(self, options: dict[str, Any]) -> CheckInput:
-        if not 0 <= options["grace"] <= 10**6:
-            raise CannotCheck("--grace takes 0 to 1,000,000 seconds.")
-        if options["captures"] and not (options["canary"] or options["secret"]):
-            raise CannotCheck("--captures needs --canary or --secret.")
-        return CheckInput(
-            now=clock.now(),
-            lease_seconds=settings.TOOLGATE_LEASE_SECONDS,
-            grace_seconds=options["grace"],
-            effects=options["effects"],
-            history=options["history"],
-            captures=options["captures"],
-            canaries=options["canary"],
-            secrets=options["secret"],
-        )
 
     def _progress(self, invariant: Invariant) -> None:
         """Show the current invariant on a terminal, overwriting one line."""
         if self.stderr.isatty():
             self.stderr.write(f"\r\033[Kchecking {invariant.id}…", ending="")
-
-    def _clear(self) -> None:
-        if self.stderr.isatty():
-            self.stderr.write("\r\033[K", ending="")
-
-    def _tell(self, report: Report) -> None:
-        for result in report.results:
-            self.stdout.write(f"{result.invariant.id:<4}{_verdict(result):<12}{result.invariant.sentence}")
-            for line in _details(result):
-                self.stdout.write(f"    {line}")
-        checked = sum(result.is_checked for result in report.results)
-        broken = len(report.violations())
-        self.stdout.write(f"{checked} checked, {broken} broken, {len(report.results) - checked} not checked.")
-
-
-def _verdict(result: Result) -> str:
-    if not result.is_checked:
-        return "not checked"
-    return "ok" if result.holds else f"{result.count:,} broken"
 
 
 def _details(result: Result) -> list[str]:

@@ -63,7 +63,10 @@ class Command(BaseCommand):
         # After a clean shutdown uvicorn raises the signal again; ignore it.
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         if workers > 1:
-            self._serve_with_many(config)
+            listener = config.bind_socket()
+            self._say(f"Toolgate serves on {address(*listener.getsockname()[:2])} with {config.workers} workers")
+            with share_with_children():
+                Multiprocess(config, sockets=[listener]).run()
         else:
             self._serve(config)
 
@@ -75,12 +78,6 @@ class Command(BaseCommand):
             return
         if not server.started:
             raise CommandError("The server did not start; the reason is logged above.")
-
-    def _serve_with_many(self, config: uvicorn.Config) -> None:
-        listener = config.bind_socket()
-        self._say(f"Toolgate serves on {address(*listener.getsockname()[:2])} with {config.workers} workers")
-        with share_with_children():
-            Multiprocess(config, sockets=[listener]).run()
 
     def _say(self, text: str) -> None:
         self.stdout.write(text)
