@@ -12,8 +12,8 @@ from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Case, F, TextField, When
-from django.db.models.functions import Left, Length
+from django.db.models import Case, F, TextField, Value, When
+from django.db.models.functions import Left, Length, StrIndex, Substr
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -119,6 +119,7 @@ VALUE_SHOWN, VALUE_READ = 2048, 20_000
 """Maximum characters of a value on the page, and of one that is read whole."""
 RESULT_BEGINS = '{"query_type": '
 """Beginning of a stored standard response."""
+RESULTS_KEY = '"results": '
 MIN_BAR_WIDTH = 0.8
 BAR_CLASSES: Mapping[str, str] = {
     "waiting": "human",
@@ -315,10 +316,15 @@ def load_overview(plan: Plan) -> PlanOverview:
     written = [step for step in steps if step.parent_id is None]
     done = {step.step_id for step in written if step.status == StepStatus.COMPLETED}
     values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
-    size = Length("value")
-    shown = values.annotate(size=size).annotate(
+    # Of a result that is too long to be read whole, the text after the arguments, which it repeats first.
+    results = Substr("value", F("results_at") + len(RESULTS_KEY), VALUE_SHOWN)
+    sized = values.annotate(size=Length("value"), results_at=StrIndex("value", Value(RESULTS_KEY)))
+    shown = sized.annotate(
         head=Case(
-            When(size__lte=VALUE_READ, then=F("value")), default=Left("value", VALUE_SHOWN), output_field=TextField()
+            When(size__lte=VALUE_READ, then=F("value")),
+            When(results_at__gt=0, value__startswith=RESULT_BEGINS, then=results),
+            default=Left("value", VALUE_SHOWN),
+            output_field=TextField(),
         )
     )
     rows = shown.values_list("pk", "key", "head", "size", "step_id")
@@ -349,7 +355,8 @@ def load_overview(plan: Plan) -> PlanOverview:
 def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
     """Return the row of a value: that of a tool's result, without the arguments which the result repeats.
 
-    Of a result that is too long to be read here, only the size is shown.
+    Of a result that is too long to be read whole, `head` is the beginning of its JSON; without one, only the size is
+    shown.
     """
     shown = without_macs(head)
     if not shown.startswith(RESULT_BEGINS):

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
 from catalog.models import Call
+from catalog.results import format_success_response
 from plans.actions.control import cancel_plan
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
@@ -156,6 +157,16 @@ def test_large_value_is_truncated(ada):
     assert "x" * 2100 not in pages.html
     assert json.loads(pages.client.get(path_of(plan, "values/large/")).content) == "x" * 9000
     assert pages.client.get(path_of(plan, "values/none/")).status_code == 404
+
+
+def test_large_result_begins_after_its_arguments(ada):
+    plan = make_plan(ada, step(1), start=False)
+    response = format_success_response(None, {"text": "asked"}, ["y" * 25_000], tool_name="render_text")
+    MemoryItem.objects.create(plan=plan, key="large", value=json.dumps(response), at=plan.created_at)
+    shown = Pages(ada).open(path_of(plan))
+    assert "y" * 2_000 in shown
+    assert "y" * 2_049 not in shown
+    assert "asked" not in shown
 
 
 def test_whole_values_are_available_as_json(ada):
