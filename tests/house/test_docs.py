@@ -1,12 +1,13 @@
-"""The documentation contains every setting and every event type."""
+"""The documentation contains every setting and every event type, and decisions name what exists."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 from plans.store.transactions import EVENT_TYPES
-from tests.house.source import ROOT, files, settings_read, write
+from tests.house.source import ROOT, files, modules, parse, settings_read, write
 
 
 def documents(root: Path) -> str:
@@ -43,3 +44,48 @@ def test_a_missing_name_is_found(tmp_path: Path) -> None:
     text = documents(tmp_path)
     assert undocumented({"OTHER_KEY", "plan.created", "step.outcome_unknown"}, text) == []
     assert undocumented({"KEY", "plan.create", "A_KEY"}, text) == ["A_KEY", "KEY", "plan.create"]
+
+
+NAME = re.compile(r"`(?:(?P<file>[\w/]+\.py)|(?P<name>[A-Za-z_][\w.]*)(?:\(\))?)`")
+FOREIGN_NAMES = {"query_only"}
+"""Names in decisions that are SQLite's."""
+
+
+def names_in_code(root: Path) -> set[str]:
+    """Return the names of modules, classes, functions, attributes, variables and arguments."""
+    found: set[str] = set()
+    for path in modules(root):
+        found.add(path.stem)
+        for node in ast.walk(parse(path)):
+            named = [getattr(node, field, None) for field in ("name", "id", "attr", "arg", "module")]
+            found.update(part for name in named if isinstance(name, str) for part in name.split("."))
+    return found
+
+
+def missing_names(root: Path) -> list[str]:
+    """Return the files, and the names that look like Python's, that decisions mention and the code does not have."""
+    known, paths = names_in_code(root) | FOREIGN_NAMES, {f"/{path.relative_to(root)}" for path in files(root, "*.py")}
+    missing = []
+    for path in files(root / "docs/decisions", "*.md"):
+        for match in NAME.finditer(path.read_text(encoding="utf-8")):
+            file, name = match["file"], match["name"] or ""
+            is_python = "_" in name or "." in name or re.search("[a-z][A-Z]", name) or match[0].endswith("()`")
+            if file and not any(each.endswith(f"/{file}") for each in paths):
+                missing.append(f"{path.name}: {file}")
+            elif is_python and not name.isupper() and name.rpartition(".")[2] not in known:
+                missing.append(f"{path.name}: {name}")
+    return missing
+
+
+def test_decisions_name_what_exists() -> None:
+    assert missing_names(ROOT) == []
+
+
+def test_a_name_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    write(
+        tmp_path, "plans/store/rows.py", "class ReadRow:\n    def read(self, row_pk):\n        return self.key_text\n"
+    )
+    text = "`plans/store/rows.py` `rows.py` `ReadRow.read()` `row_pk` `TOOLGATE_X` `key`"
+    text = f"{text} `plans/rows.py` `WriteRow` `rows.write`"
+    write(tmp_path, "docs/decisions/0001-rows.md", text)
+    assert missing_names(tmp_path) == [f"0001-rows.md: {name}" for name in ("plans/rows.py", "WriteRow", "rows.write")]
