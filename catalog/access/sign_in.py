@@ -91,14 +91,14 @@ def clear_sign_in_counts(*, now: datetime) -> int:
 
 
 @retry_on_deadlock
-def _count_attempt(account: AttemptKey, address: AttemptKey) -> None:
+def _count_attempt(account_key: AttemptKey, address_key: AttemptKey) -> None:
     """Count one attempt for both the account and the address, or for neither. Raises SignInThrottled.
 
     The account's row is always locked before the address's.
     """
     now = clock.now()
     with transaction.atomic():
-        for counted in (account, address):
+        for counted in (account_key, address_key):
             rows = SignInCount.objects.filter(key=counted.key)
             rows.filter(last_at__lt=now - COUNT_LIFETIME).delete()
             fresh = SignInCount(key=counted.key, attempts=0, last_at=now)
@@ -120,20 +120,20 @@ def _count_attempt(account: AttemptKey, address: AttemptKey) -> None:
 
 
 @retry_on_deadlock
-def _reset_counts(account: AttemptKey, address: AttemptKey) -> None:
+def _reset_counts(account_key: AttemptKey, address_key: AttemptKey) -> None:
     with transaction.atomic():
-        SignInCount.objects.filter(key=account.key).delete()
-        counted = SignInCount.objects.filter(key=address.key, attempts__gt=0)
+        SignInCount.objects.filter(key=account_key.key).delete()
+        counted = SignInCount.objects.filter(key=address_key.key, attempts__gt=0)
         counted.update(attempts=F("attempts") - 1, waits_until=None)
 
 
 @retry_on_deadlock
-def _announce_refusal(refusal: SignInThrottled, request: HttpRequest, username: str, *, keys: list[str]) -> None:
+def _announce_refusal(throttled: SignInThrottled, request: HttpRequest, username: str, *, keys: list[str]) -> None:
     """Send the signal once per wait, so that an attacker cannot fill the audit log with refusals."""
     with transaction.atomic():
         waiting = SignInCount.objects.filter(key__in=keys, waits_until__gt=clock.now(), refusal_kept=False)
         if waiting.update(refusal_kept=True):
-            sign_in_refused.send(sender=None, request=request, username=username, retry_after=refusal.retry_after)
+            sign_in_refused.send(sender=None, request=request, username=username, retry_after=throttled.retry_after)
 
 
 def _attempt_key(kind: str, text: str) -> str:

@@ -113,14 +113,14 @@ def redact_arguments(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bo
     return redact_secrets(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
 
 
-def store_secrets(place: SecretScope, secrets: Iterable[Secret]) -> None:
+def store_secrets(scope: SecretScope, secrets: Iterable[Secret]) -> None:
     """Store secrets for a step, in the caller's transaction; existing ones are left unchanged."""
     keys, now = keyring(), clock.now()
     CallSecret.objects.bulk_create(
         [
             CallSecret(
-                plan_ref=place.plan_ref,
-                step_ref=place.step_ref,
+                plan_ref=scope.plan_ref,
+                step_ref=scope.step_ref,
                 mac=secret.mac,
                 ciphertext=keys.encrypt(json.dumps([secret.path, secret.value])),
                 created_at=now,
@@ -146,10 +146,10 @@ def load_complete(text: str, plan_ref: str) -> Any:
     return value
 
 
-def secret_values_in(place: SecretScope) -> dict[str, Any]:
+def secret_values_in(scope: SecretScope) -> dict[str, Any]:
     """Return the secrets of one scope by path, without those that no current key can decrypt."""
     keys, found = keyring(), dict[str, Any]()
-    rows = CallSecret.objects.filter(plan_ref=place.plan_ref, step_ref=place.step_ref)
+    rows = CallSecret.objects.filter(plan_ref=scope.plan_ref, step_ref=scope.step_ref)
     for mac, ciphertext in rows.values_list("mac", "ciphertext"):
         with suppress(InvalidToken):
             path, value = json.loads(keys.decrypt(ciphertext))
@@ -210,26 +210,28 @@ class RestoredArguments:
         _raise_if_moved(self.moved, MOVED_MESSAGE)
         return self.arguments
 
-    def check(self, cut: RedactedArguments) -> None:
+    def check(self, redacted: RedactedArguments) -> None:
         """Raise ParameterError (`secret_moved`) if a restored secret would be stored in clear."""
-        _raise_if_moved(self.unredacted_paths(cut), MOVED_MESSAGE)
+        _raise_if_moved(self.unredacted_paths(redacted), MOVED_MESSAGE)
 
-    def check_references(self, cut: RedactedArguments) -> None:
+    def check_references(self, redacted: RedactedArguments) -> None:
         """Raise ParameterError (`secret_moved`) if a reference put a secret inside text that hides its shape."""
         obscured = [
             where
             for where, text in self.put_back
-            if len(text) - 2 >= MIN_SEARCHED_CHARACTERS and text[1:-1] in cut.text
+            if len(text) - 2 >= MIN_SEARCHED_CHARACTERS and text[1:-1] in redacted.text
         ]
         _raise_if_moved(sorted(set(obscured)), OBSCURED_MESSAGE)
 
-    def unredacted_paths(self, cut: RedactedArguments) -> list[str]:
+    def unredacted_paths(self, redacted: RedactedArguments) -> list[str]:
         """Return the paths at which redaction did not remove every restored secret again.
 
         A tool may declare fewer secrets than before, and some secrets are recognised only by the words around them. The
         check does not search by value: that would tell an attacker who tries values when one is right.
         """
-        again = {(secret.path, canonical_text(secret.value)): cut.text.count(secret.mac) for secret in cut.secrets}
+        again = {
+            (secret.path, canonical_text(secret.value)): redacted.text.count(secret.mac) for secret in redacted.secrets
+        }
         return sorted({where[0] for where, times in self.put_back.items() if again.get(where, 0) < times})
 
 
@@ -333,7 +335,7 @@ def delete_call_secrets(call: Call) -> None:
         delete_secrets(SecretScope(call.plan_ref, call.step_ref))
 
 
-def delete_secrets(place: SecretScope) -> None:
+def delete_secrets(scope: SecretScope) -> None:
     """Delete the secrets of a step, or of an entire plan."""
-    step = Q(step_ref=place.step_ref) if place.step_ref else Q()
-    CallSecret.objects.filter(step, plan_ref=place.plan_ref).delete()
+    step = Q(step_ref=scope.step_ref) if scope.step_ref else Q()
+    CallSecret.objects.filter(step, plan_ref=scope.plan_ref).delete()

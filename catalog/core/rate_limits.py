@@ -89,15 +89,15 @@ def check_rate_limit_group(group: object, tool_name: str) -> None:
         )
 
 
-def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
+def acquire_use(key: RateLimitKey, *, now: datetime) -> None:
     """Count one use in every window, or in none if one of them is full. Raises RateLimited.
 
     Call it outside a plan's transaction: callers of one group wait for each other here.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         full = []
-        for rate in ration.rates:
-            bucket, ended = [_bucket_columns(ration, rate), ration.owner], bind_datetime(now - rate.window)
+        for rate in key.rates:
+            bucket, ended = [_bucket_columns(key, rate), key.owner], bind_datetime(now - rate.window)
             cursor.execute(ACQUIRE_SQL, [*bucket, bind_datetime(now), ended, ended, ended, rate.limit])
             if cursor.fetchone() is None:
                 query = 'SELECT window_started_at FROM catalog_ratebucket WHERE "group" = %s AND owner = %s'
@@ -111,20 +111,20 @@ def acquire_use(ration: RateLimitKey, *, now: datetime) -> None:
             ((size, unit) for unit, size in reversed(UNIT_SECONDS.items()) if seconds >= 2 * size), (1, "s")
         )
         rates = " and ".join(str(rate) for _, rate in full)
-        message = f"The rate limit of {ration.group} is reached ({rates} per caller)."
+        message = f"The rate limit of {key.group} is reached ({rates} per caller)."
         message = f"{message} Try again in {ceil(seconds / size)} {unit}."
         raise RateLimited(message, seconds)
 
 
-def release_use(ration: RateLimitKey, *, counted_at: datetime) -> None:
+def release_use(key: RateLimitKey, *, counted_at: datetime) -> None:
     """Take back one use counted at `counted_at`, in the windows of that time that have not ended."""
     with transaction.atomic(), connection.cursor() as cursor:
-        for rate in ration.rates:
-            cursor.execute(RELEASE_SQL, [_bucket_columns(ration, rate), ration.owner, bind_datetime(counted_at)])
+        for rate in key.rates:
+            cursor.execute(RELEASE_SQL, [_bucket_columns(key, rate), key.owner, bind_datetime(counted_at)])
 
 
-def _bucket_columns(ration: RateLimitKey, rate: RateLimit) -> str:
-    return f"{ration.group}:{rate.window_name}"
+def _bucket_columns(key: RateLimitKey, rate: RateLimit) -> str:
+    return f"{key.group}:{rate.window_name}"
 
 
 def clear_rate_buckets(*, now: datetime) -> int:

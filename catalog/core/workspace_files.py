@@ -335,14 +335,14 @@ class Filesystem:
             change.wrote = frozenset({token})
         return token
 
-    def _undo(self, parts: PathParts, change: _JournalEntry, may_undo: Callable[[], bool]) -> bool:
+    def _undo(self, parts: PathParts, entry: _JournalEntry, may_undo: Callable[[], bool]) -> bool:
         with suppress(FilesystemError, OSError), open_folder(self.root, parts[:-1]) as folder, _folder_lock(folder):
             if not may_undo():
                 return False
             token = _state_token(_read_if_present(folder, parts))
-            if token in change.wrote and token != _state_token(change.before):
-                _write_or_remove(folder, parts, change.before)
-            return token in change.wrote or token == _state_token(change.before)
+            if token in entry.wrote and token != _state_token(entry.before):
+                _write_or_remove(folder, parts, entry.before)
+            return token in entry.wrote or token == _state_token(entry.before)
         return False
 
     def _walk(self, parts: PathParts, *, recursive: bool) -> Iterator[FolderEntry]:

@@ -213,18 +213,18 @@ def _run_unscrubbed(
     return _finalize(outcome, context, may_undo)
 
 
-def _scrub_outcome(outcome: CallOutcome, scrub: Scrubber) -> CallOutcome:
-    value = scrub.value(outcome.value)
+def _scrub_outcome(outcome: CallOutcome, scrubber: Scrubber) -> CallOutcome:
+    value = scrubber.value(outcome.value)
     return replace(
         outcome,
-        message=scrub.text(outcome.message),
+        message=scrubber.text(outcome.message),
         value=value,
         returned=outcome.returned if value == outcome.value else value,
-        rendering=outcome.rendering and scrub.text(outcome.rendering),
-        error=outcome.error and scrub.text(outcome.error),
-        fields=scrub.value(dict(outcome.fields)),
-        content=outcome.content and tuple(placeholders_as_text(scrub.value(each)) for each in outcome.content),
-        late=outcome.late and _scrub_outcome(outcome.late, scrub),
+        rendering=outcome.rendering and scrubber.text(outcome.rendering),
+        error=outcome.error and scrubber.text(outcome.error),
+        fields=scrubber.value(dict(outcome.fields)),
+        content=outcome.content and tuple(placeholders_as_text(scrubber.value(each)) for each in outcome.content),
+        late=outcome.late and _scrub_outcome(outcome.late, scrubber),
     )
 
 

@@ -86,10 +86,10 @@ def await_result(returned: object, deadline: Deadline) -> object:
         raise DeadlineExceededError from None
 
 
-async def _run_with_timeout(awaitable: Awaitable[object], seconds: float, stop: CancelToken | None) -> object:
+async def _run_with_timeout(awaitable: Awaitable[object], seconds: float, token: CancelToken | None) -> object:
     task = asyncio.current_task()
-    if stop is not None and task is not None:
-        stop.listen(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+    if token is not None and task is not None:
+        token.listen(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

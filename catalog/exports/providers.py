@@ -65,9 +65,9 @@ def export_tool(
     return documents, wish.notes
 
 
-def warnings_header(notes: Iterable[ExportWarning]) -> str:
+def warnings_header(warnings: Iterable[ExportWarning]) -> str:
     """Return warnings as one line of ASCII for a header: a JSON list, truncated."""
-    lines = [json.dumps(asdict(note), separators=(",", ":")) for note in notes]
+    lines = [json.dumps(asdict(note), separators=(",", ":")) for note in warnings]
     entries: list[str] = []
     for line in lines:
         if sum(map(len, entries)) + len(line) > MAX_NOTES:
@@ -77,37 +77,37 @@ def warnings_header(notes: Iterable[ExportWarning]) -> str:
     return f"[{','.join(entries)}]"
 
 
-def for_openai(version: ToolVersion, wish: ExportOptions) -> Schema:
+def for_openai(version: ToolVersion, options: ExportOptions) -> Schema:
     """Return a tool for OpenAI's chat completions: `{"type": "function", "function": {…}}`."""
     text: str = version.description
     if len(text) > OPENAI_DESCRIPTION:
         message = f"OpenAI accepts {OPENAI_DESCRIPTION:,} characters of a description."
-        wish.note(version, "description_cut", f"{message} This one has {len(text):,} and is truncated.")
+        options.note(version, "description_cut", f"{message} This one has {len(text):,} and is truncated.")
         text = f"{text[: OPENAI_DESCRIPTION - 1]}…"
     function: Schema = {
         "name": version.tool.name,
         "description": text,
-        "parameters": _parameters_as_object(version, wish),
+        "parameters": _parameters_as_object(version, options),
     }
-    if wish.strictly:
+    if options.strictly:
         try:
             function |= {"parameters": to_strict_schema(version.input_schema), "strict": True}
         except NotStrict as why:
             function["strict"] = False
-            wish.note(version, "not_strict", f"The arguments have no strict form: {why}.")
+            options.note(version, "not_strict", f"The arguments have no strict form: {why}.")
     return {"type": "function", "function": function}
 
 
-def for_anthropic(version: ToolVersion, wish: ExportOptions) -> Schema:
+def for_anthropic(version: ToolVersion, options: ExportOptions) -> Schema:
     """Return a tool for Anthropic's messages: name, description, input_schema. Raises NotExpressible."""
-    schema = _parameters_as_object(version, wish)
+    schema = _parameters_as_object(version, options)
     odd = [name for name in schema["properties"] if not _ANTHROPIC_KEY.fullmatch(name)]
     if odd and set(odd) & {*schema.get("required", ())}:
         raise NotExpressible(f"Anthropic does not accept the argument name {odd[0][:64]!r}, which the tool requires.")
     if odd:
         schema["properties"] = {name: each for name, each in schema["properties"].items() if name not in odd}
         message = f"Anthropic does not accept these argument names: {', '.join(odd)[:200]}."
-        wish.note(version, "arguments_left_out", message)
+        options.note(version, "arguments_left_out", message)
     return {"name": version.tool.name, "description": version.description, "input_schema": schema}
 
 
@@ -158,14 +158,14 @@ def mcp_form(name: str, contract: Contract, *, title: str = "", hints: Mapping[s
     return tool | ({"outputSchema": dict(output)} if output.get("type") == "object" else {})
 
 
-def _parameters_as_object(version: ToolVersion, wish: ExportOptions) -> Schema:
+def _parameters_as_object(version: ToolVersion, options: ExportOptions) -> Schema:
     given = version.input_schema
     if any(word in given for word in ("oneOf", "anyOf", "allOf", "not", "if", "enum", "const")):
         message = (
             "The provider accepts no top-level alternatives, so their arguments are merged. "
             "Calls are validated against the original schema."
         )
-        wish.note(version, "flattened", message)
+        options.note(version, "flattened", message)
     return flatten_to_object(given)
 
 

@@ -176,17 +176,17 @@ def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
     """Return the nodes ordered so that each follows those evaluating the same value. Raises SchemaProblem."""
     heights: dict[_Node, int] = {}
 
-    def climb(node: _Node, above: tuple[_Node, ...]) -> int:
-        if node in above:
+    def climb(node: _Node, nodes_above: tuple[_Node, ...]) -> int:
+        if node in nodes_above:
             raise SchemaProblem("A reference leads back to itself at the same value.")
         if node not in heights:
-            if len(above) >= MAX_CHAIN:
+            if len(nodes_above) >= MAX_CHAIN:
                 raise SchemaProblem(f"More than {MAX_CHAIN} references and combinations follow each other.")
-            heights[node] = 1 + max((climb(each, (*above, node)) for each in node.same), default=0)
+            heights[node] = 1 + max((climb(each, (*nodes_above, node)) for each in node.same), default=0)
             node.met = 1 + sum(each.met for each in node.same)
             if node.met > MAX_BRANCHES:
                 raise SchemaProblem(f"The schema unfolds into more than {MAX_BRANCHES:,} branches.")
-        if heights[node] + len(above) > MAX_CHAIN:
+        if heights[node] + len(nodes_above) > MAX_CHAIN:
             raise SchemaProblem(f"More than {MAX_CHAIN} references and combinations follow each other.")
         return heights[node]
 
@@ -195,15 +195,15 @@ def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
     return list(heights)
 
 
-def _cost_by_depth(root: _Node, order: list[_Node], weigh: Callable[[_Node], int]) -> list[int]:
+def _cost_by_depth(root_node: _Node, ordered_nodes: list[_Node], node_weight: Callable[[_Node], int]) -> list[int]:
     """Return the maximum weight at a value by its depth below the root; the last entry applies to greater depths."""
-    own = [weigh(node) for node in order]
+    own = [node_weight(node) for node in ordered_nodes]
     most: list[int] = []
     for _ in range(MAX_JSON_DEPTH + 1):
-        for node, weight in zip(order, own, strict=True):
+        for node, weight in zip(ordered_nodes, own, strict=True):
             node.met = weight + sum(each.met for each in node.same)
-        most.append(min(_COST_CEILING, max([root.met, *most[-1:]])))
-        below = [node.max_visits_below() for node in order]
+        most.append(min(_COST_CEILING, max([root_node.met, *most[-1:]])))
+        below = [node.max_visits_below() for node in ordered_nodes]
         if below == own or not any(below) or most[-1] == _COST_CEILING:
             break
         own = below

@@ -254,21 +254,21 @@ def nearest_variant(variants: Sequence[SchemaMapping], value: object, root: Sche
     return closeness.index(best) if best > 0 else None
 
 
-def _closeness(shape: FieldType, value: object, root: SchemaMapping) -> int:
+def _closeness(field_type: FieldType, value: object, root: SchemaMapping) -> int:
     """Return how well a value matches, 0 for not at all: by type, then by names and constants of its members."""
-    if shape.nullable and value is None:
+    if field_type.nullable and value is None:
         return 1
-    if shape.kind == "choice":
-        return 2 if is_choice(value, shape.options) else 0
-    if shape.kind == "group" and isinstance(value, Mapping):
-        return _closeness_of_members(shape.schema, value, root)
+    if field_type.kind == "choice":
+        return 2 if is_choice(value, field_type.options) else 0
+    if field_type.kind == "group" and isinstance(value, Mapping):
+        return _closeness_of_members(field_type.schema, value, root)
     fits = {
         "text": isinstance(value, str),
         "number": isinstance(value, int | float) and not isinstance(value, bool),
         "list": isinstance(value, list),
         "json": True,
     }
-    return int(fits.get(shape.kind, False))
+    return int(fits.get(field_type.kind, False))
 
 
 def _closeness_of_members(plain: SchemaMapping, value: Mapping[str, Any], root: SchemaMapping) -> int:

@@ -108,17 +108,17 @@ class RedactedArguments:
 
 
 def redact_secrets(
-    places: SecretLocations | None, arguments: Any, mac: MacFunction, *, is_plan: bool = False
+    locations: SecretLocations | None, arguments: Any, mac: MacFunction, *, is_plan: bool = False
 ) -> RedactedArguments:
     """Redact the secrets in checked arguments; in a plan's step, a value that is one entire reference is no secret.
 
-    Without `places`, only known shapes are secret.
+    Without `locations`, only known shapes are secret.
     """
     text = canonical_text(arguments)
-    if places is None and not may_hold_secret(text):
+    if locations is None and not may_hold_secret(text):
         return RedactedArguments(text)
-    cutter = _Redactor(places, mac, is_plan=is_plan)
-    cut = cutter.cut(arguments, "", None, places.top if places else ())
+    cutter = _Redactor(locations, mac, is_plan=is_plan)
+    cut = cutter.cut(arguments, "", None, locations.top if locations else ())
     return (
         RedactedArguments(canonical_text(cut), tuple(cutter.found.values()))
         if cutter.found
@@ -126,16 +126,16 @@ def redact_secrets(
     )
 
 
-def find_argument_secrets(places: SecretLocations | None, arguments: Any) -> tuple[Secret, ...]:
+def find_argument_secrets(locations: SecretLocations | None, arguments: Any) -> tuple[Secret, ...]:
     """Return the secrets in arguments that are not stored, distinguished by path and value."""
-    return redact_secrets(places, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
+    return redact_secrets(locations, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
 
 
 class _Redactor:
     """One redaction: the secrets found, by path and value, with unique names."""
 
-    def __init__(self, places: SecretLocations | None, mac: MacFunction, *, is_plan: bool) -> None:
-        self._places = places
+    def __init__(self, locations: SecretLocations | None, mac: MacFunction, *, is_plan: bool) -> None:
+        self._places = locations
         self._mac = mac
         self._is_plan = is_plan
         self._names: set[str] = set()

@@ -101,13 +101,15 @@ class DatabaseCollector(Collector):
             yield from _database_gauges(*found)
 
 
-def _database_gauges(found: Backlog, alive: int) -> Iterator[Metric]:
-    yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", found.ready)
-    yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", found.oldest_ready)
-    yield _gauge("toolgate_steps_running", "Steps leased by a worker.", found.running)
-    yield _gauge("toolgate_approvals_waiting", "Requests waiting for approval.", found.approvals)
-    yield _gauge("toolgate_approvals_oldest_seconds", "How long the oldest of them has waited.", found.oldest_approval)
-    yield _gauge("toolgate_outcomes_unknown", "Calls with unknown outcome, to be settled by a person.", found.unknown)
+def _database_gauges(backlog: Backlog, alive: int) -> Iterator[Metric]:
+    yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", backlog.ready)
+    yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", backlog.oldest_ready)
+    yield _gauge("toolgate_steps_running", "Steps leased by a worker.", backlog.running)
+    yield _gauge("toolgate_approvals_waiting", "Requests waiting for approval.", backlog.approvals)
+    yield _gauge(
+        "toolgate_approvals_oldest_seconds", "How long the oldest of them has waited.", backlog.oldest_approval
+    )
+    yield _gauge("toolgate_outcomes_unknown", "Calls with unknown outcome, to be settled by a person.", backlog.unknown)
     yield _gauge("toolgate_executors_alive", "Executing processes seen in the last 15 seconds.", alive)
 
 

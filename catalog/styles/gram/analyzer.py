@@ -34,9 +34,9 @@ _FIELD_PROPERTIES = ("name", "type", "optional", "default", "description", *_TYP
 _EMPTY_RECORD = RecordSyntax(SourceLocation(1, 1), ())
 
 
-def analyze_signature(written: SignatureSyntax) -> TypeSignature:
+def analyze_signature(syntax: SignatureSyntax) -> TypeSignature:
     """Return the signature. Raises TypeSignatureError for one that is grammatical but invalid."""
-    return _Analyzer().signature(written)
+    return _Analyzer().signature(syntax)
 
 
 class RecordProperties:
@@ -77,16 +77,16 @@ class _Analyzer:
     def __init__(self) -> None:
         self._count = 0
 
-    def signature(self, written: SignatureSyntax) -> TypeSignature:
-        if written.result is None:
-            *groups, last = written.groups
+    def signature(self, syntax: SignatureSyntax) -> TypeSignature:
+        if syntax.result is None:
+            *groups, last = syntax.groups
             if not groups:
-                raise _missing_return_error(written.end)
+                raise _missing_return_error(syntax.end)
             nodes = [node for group in groups for node in _only_item(group, groups)]
             return TypeSignature(_with_unique_names(self.parameter(node) for node in nodes), self.returned(last))
-        items = [item for group in written.groups for item in group.items]
-        _check_text_form(items, written.result)
-        returns = self.type(written.result.inner if isinstance(written.result, IOType) else written.result)
+        items = [item for group in syntax.groups for item in group.items]
+        _check_text_form(items, syntax.result)
+        returns = self.type(syntax.result.inner if isinstance(syntax.result, IOType) else syntax.result)
         return TypeSignature(_with_unique_names(self.parameter(_to_text_form_node(item)) for item in items), returns)
 
     def returned(self, group: GroupSyntax) -> Type:
@@ -97,33 +97,33 @@ class _Analyzer:
         node = _to_node(group.items[0])
         return self.labelled(node, RecordProperties(node.record or _EMPTY_RECORD, _TYPE_PROPERTIES))
 
-    def parameter(self, node: ItemSyntax) -> tuple[Parameter, SourceLocation]:
-        properties = RecordProperties(node.record or _EMPTY_RECORD, _PARAMETER_PROPERTIES)
-        kind = self.labelled(node, properties)
-        name = properties.text("paramName") or (node.name.text if node.name else "")
-        if node.name is not None and not node.name.text.strip():
-            raise syntax_error(node.name.place, "A parameter's name must not be empty.")
-        return _parameter(name, kind, properties), node.place
+    def parameter(self, item: ItemSyntax) -> tuple[Parameter, SourceLocation]:
+        properties = RecordProperties(item.record or _EMPTY_RECORD, _PARAMETER_PROPERTIES)
+        kind = self.labelled(item, properties)
+        name = properties.text("paramName") or (item.name.text if item.name else "")
+        if item.name is not None and not item.name.text.strip():
+            raise syntax_error(item.name.place, "A parameter's name must not be empty.")
+        return _parameter(name, kind, properties), item.place
 
-    def labelled(self, node: ItemSyntax, properties: RecordProperties) -> Type:
-        if not node.labels:
-            named = node.name.text if node.name else ""
+    def labelled(self, item: ItemSyntax, properties: RecordProperties) -> Type:
+        if not item.labels:
+            named = item.name.text if item.name else ""
             hint = f"write (::{named})" if named in JSON_TYPES else "write it with colons, as in (::Text)"
-            raise syntax_error(node.place, f"The type is missing; {hint}.", "a label such as ::Text")
-        if len(node.labels) > 1:
-            raise syntax_error(node.labels[1].place, "A parameter has only one type.")
-        return self.inner(self.type(node.labels[0]), properties)
+            raise syntax_error(item.place, f"The type is missing; {hint}.", "a label such as ::Text")
+        if len(item.labels) > 1:
+            raise syntax_error(item.labels[1].place, "A parameter has only one type.")
+        return self.inner(self.type(item.labels[0]), properties)
 
-    def inner(self, kind: Type, properties: RecordProperties) -> Type:
+    def inner(self, type_: Type, properties: RecordProperties) -> Type:
         """Add the fields and element type from the properties to a type."""
         fields, element = properties.get("fields"), properties.get("elementType")
         if fields is not None:
-            _check_property_applies(fields, "fields", kind, "Object", kind.fields)
-            kind = Type(kind.label, fields=self.fields(fields), nullable=kind.nullable)
+            _check_property_applies(fields, "fields", type_, "Object", type_.fields)
+            type_ = Type(type_.label, fields=self.fields(fields), nullable=type_.nullable)
         if element is not None:
-            _check_property_applies(element, "elementType", kind, "Array", kind.element)
-            kind = Type(kind.label, element=self.type_value(element), nullable=kind.nullable)
-        return kind
+            _check_property_applies(element, "elementType", type_, "Array", type_.element)
+            type_ = Type(type_.label, element=self.type_value(element), nullable=type_.nullable)
+        return type_
 
     def fields(self, value: RecordValue) -> tuple[Parameter, ...]:
         if not isinstance(value.content, list):
@@ -164,10 +164,10 @@ class _Analyzer:
                     raise syntax_error(written.place, f"Unknown type {quote_text(written.name)}{hint}", *JSON_TYPES)
                 return Type(written.name)
 
-    def maybe(self, written: MaybeType) -> Type:
-        inner = self.type(written.inner)
+    def maybe(self, maybe: MaybeType) -> Type:
+        inner = self.type(maybe.inner)
         if inner.nullable:
-            raise syntax_error(written.place, "Maybe of Maybe means the same as Maybe. Remove one.")
+            raise syntax_error(maybe.place, "Maybe of Maybe means the same as Maybe. Remove one.")
         return Type(inner.label, inner.fields, inner.element, nullable=True)
 
     def shape_field(self, name: NameSyntax, written: TypeSyntax) -> tuple[Parameter, SourceLocation]:
@@ -176,26 +176,26 @@ class _Analyzer:
         return _parameter(name.text, self.type(written), RecordProperties(_EMPTY_RECORD, ())), name.place
 
 
-def _parameter(name: str, kind: Type, properties: RecordProperties) -> Parameter:
+def _parameter(name: str, type_: Type, properties: RecordProperties) -> Parameter:
     """Return a parameter; a `Maybe` type or a default makes it optional."""
     optional, default = properties.flag("optional"), properties.get("default")
-    if kind.nullable and optional is False:
+    if type_.nullable and optional is False:
         raise syntax_error(properties.place, "Maybe contradicts optional:false.")
-    bare = Type(kind.label, kind.fields, kind.element)
+    bare = Type(type_.label, type_.fields, type_.element)
     given = None if default is None else value_to_json(default)
     if default is not None:
         wrongly = type_mismatch(given, bare)
         if wrongly:
             raise syntax_error(
-                default.place, f"The default does not fit the type {kind.label}: {quote_text(wrongly)[1:-1]}."
+                default.place, f"The default does not fit the type {type_.label}: {quote_text(wrongly)[1:-1]}."
             )
-    needless = bool(optional) or kind.nullable or default is not None
+    needless = bool(optional) or type_.nullable or default is not None
     return Parameter(name, bare, optional=needless, default=given, description=properties.text("description"))
 
 
-def _with_unique_names(found: Iterable[tuple[Parameter, SourceLocation]]) -> tuple[Parameter, ...]:
+def _with_unique_names(parameters: Iterable[tuple[Parameter, SourceLocation]]) -> tuple[Parameter, ...]:
     """Return the parameters with unique names; unnamed ones become arg1, arg2…"""
-    listed = list(found)
+    listed = list(parameters)
     taken: set[str] = set()
     for parameter, place in listed:
         if parameter.name in taken:
@@ -264,30 +264,31 @@ def _value_as_type(value: RecordValue) -> TypeSyntax:
     return NamedType(value.place, content) if content in JSON_TYPES else _parse_nested_type(content, value.place)
 
 
-def _parse_nested_type(text: str, place: SourceLocation) -> TypeSyntax:
+def _parse_nested_type(text: str, location: SourceLocation) -> TypeSyntax:
     """Parse a type from a text; errors inside are reported at the text's location."""
     try:
-        return _relocate(parse_type(text), place)
+        return _relocate(parse_type(text), location)
     except TypeSignatureError as error:
         reason = str(error).rpartition(" (line")[0]
-        raise syntax_error(place, f"{quote_text(text)} is not a type: {reason}", *error.expected) from None
+        raise syntax_error(location, f"{quote_text(text)} is not a type: {reason}", *error.expected) from None
 
 
-def _relocate(written: TypeSyntax, place: SourceLocation) -> TypeSyntax:
+def _relocate(written: TypeSyntax, location: SourceLocation) -> TypeSyntax:
     match written:
         case NamedType():
-            return NamedType(place, written.name)
+            return NamedType(location, written.name)
         case RecordType():
             return RecordType(
-                place, tuple((NameSyntax(place, name.text), _relocate(kind, place)) for name, kind in written.fields)
+                location,
+                tuple((NameSyntax(location, name.text), _relocate(kind, location)) for name, kind in written.fields),
             )
         case MaybeType() | ListType() | IOType():
-            return type(written)(place, _relocate(written.inner, place))
+            return type(written)(location, _relocate(written.inner, location))
 
 
-def _check_property_applies(value: RecordValue, name: str, kind: Type, label: str, already: object) -> None:
-    if kind.label != label:
-        raise syntax_error(value.place, f"{name} belongs to the type {label}, not to {kind.label}.")
+def _check_property_applies(value: RecordValue, name: str, type_: Type, label: str, already: object) -> None:
+    if type_.label != label:
+        raise syntax_error(value.place, f"{name} belongs to the type {label}, not to {type_.label}.")
     if already is not None:
         raise syntax_error(value.place, f"The type already has {name}. Remove one of the two.")
 
@@ -299,11 +300,11 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {words[near[0]]}?" if near else ""
 
 
-def _io_error(place: SourceLocation) -> TypeSignatureError:
-    return syntax_error(place, "IO has no meaning in a path. Name the type alone.", "a label such as ::Text")
+def _io_error(location: SourceLocation) -> TypeSignatureError:
+    return syntax_error(location, "IO has no meaning in a path. Name the type alone.", "a label such as ::Text")
 
 
-def _missing_return_error(place: SourceLocation) -> TypeSignatureError:
+def _missing_return_error(location: SourceLocation) -> TypeSignatureError:
     return syntax_error(
-        place, "The return type is missing. A signature ends with an arrow and a type, as in ==>(::Text).", "==>"
+        location, "The return type is missing. A signature ends with an arrow and a type, as in ==>(::Text).", "==>"
     )

@@ -60,9 +60,9 @@ class OmissionLog:
 class SchemaReducer:
     """Reduces the parts of one schema with a bounded amount of work, noting what it drops."""
 
-    def __init__(self, root: Mapping[str, Any], notes: OmissionLog) -> None:
+    def __init__(self, root: Mapping[str, Any], log: OmissionLog) -> None:
         self._root = root
-        self._notes = notes
+        self._notes = log
         self._steps = 0
 
     def reduced(self, schema: object, path: str, depth: int = 0) -> Schema:
@@ -187,18 +187,18 @@ class ToolDescription:
     output_schema: Mapping[str, Any] | None = None
 
 
-def tool_to_gram(offer: ToolDescription) -> str:
+def tool_to_gram(tool: ToolDescription) -> str:
     """Return the tool as a gram specification; comments before it list what gram cannot express."""
     for depth, with_texts in ((MAX_RECORD_DEPTH, True), (1, False), (0, False)):
         signature, left_out = schema_to_signature(
-            offer.input_schema, offer.output_schema, depth=depth, with_texts=with_texts
+            tool.input_schema, tool.output_schema, depth=depth, with_texts=with_texts
         )
-        description = offer.description.strip()[:MAX_GRAM_DESCRIPTION] or offer.name
+        description = tool.description.strip()[:MAX_GRAM_DESCRIPTION] or tool.name
         comments = "".join(f"// Left out, for gram has no form for it: {line}\n" for line in left_out)
         written = signature_text(signature)
         if len(written) > MAX_LINE_WIDTH:
             written = signature_text(signature, gap="\n  ")
-        text = comments + specification_text(offer.name, description, written)
+        text = comments + specification_text(tool.name, description, written)
         if len(text.encode()) < SAFE_SIGNATURE_LENGTH or _is_legal(text):
             break
     return text
@@ -232,9 +232,9 @@ def _is_legal(text: str) -> bool:
 class _Conversion:
     """Converts the parts of one schema to types, and counts them."""
 
-    def __init__(self, root: Mapping[str, Any], notes: OmissionLog, *, with_texts: bool) -> None:
-        self._reduced = SchemaReducer(root, notes).reduced
-        self._notes = notes
+    def __init__(self, root: Mapping[str, Any], log: OmissionLog, *, with_texts: bool) -> None:
+        self._reduced = SchemaReducer(root, log).reduced
+        self._notes = log
         self._with_texts = with_texts
         self._count = 0
 
@@ -272,13 +272,13 @@ class _Conversion:
                 yield self._parameter((name, inner), kind, member, optional=name not in required, in_list=in_list)
 
     def _parameter(
-        self, named: tuple[str, str], kind: Type, found: Schema, *, optional: bool, in_list: bool
+        self, named: tuple[str, str], type_: Type, found: Schema, *, optional: bool, in_list: bool
     ) -> Parameter:
         (name, path), description, default = named, str(found.get("description", "")), found.get("default")
-        if default is not None and (in_list or not optional or not self._with_texts or type_mismatch(default, kind)):
+        if default is not None and (in_list or not optional or not self._with_texts or type_mismatch(default, type_)):
             self._notes.leave_out("default", path)
             default = None
         if description.strip() and (in_list or not self._with_texts):
             self._notes.leave_out("description", path)
         kept = description if description.strip() and self._with_texts and not in_list else ""
-        return Parameter(name, kind, optional, default, kept)
+        return Parameter(name, type_, optional, default, kept)

@@ -193,9 +193,9 @@ def parse_type(text: str) -> TypeSyntax:
     return cast(TypeSyntax, _parse(text, "type"))
 
 
-def syntax_error(place: SourceLocation, message: str, *expected: str) -> TypeSignatureError:
+def syntax_error(location: SourceLocation, message: str, *expected: str) -> TypeSignatureError:
     """Return the error at a location."""
-    return TypeSignatureError(message, line=place.line, column=place.column, expected=expected)
+    return TypeSignatureError(message, line=location.line, column=location.column, expected=expected)
 
 
 def quote_text(text: str) -> str:

@@ -80,17 +80,17 @@ class TypeSignature:
         return {"type": "object"} | _members(self.parameters)
 
 
-def type_mismatch(value: object, kind: Type, path: str = "") -> str:
+def type_mismatch(value: object, type_: Type, path: str = "") -> str:
     """Return where and how a value does not match a type, as in `tags.0 is not a Text`; empty if it matches."""
-    if value is None and kind.nullable:
+    if value is None and type_.nullable:
         return ""
-    if not _matches_type(value, JSON_TYPES[kind.label]):
-        article = "an" if kind.label[0] in "AIO" else "a"
-        return f"{path or 'it'} is not {article} {kind.label}"
-    if isinstance(value, dict) and kind.fields is not None:
-        return _mismatch_inside(value, kind.fields, path)
-    if isinstance(value, list) and kind.element is not None:
-        element = kind.element
+    if not _matches_type(value, JSON_TYPES[type_.label]):
+        article = "an" if type_.label[0] in "AIO" else "a"
+        return f"{path or 'it'} is not {article} {type_.label}"
+    if isinstance(value, dict) and type_.fields is not None:
+        return _mismatch_inside(value, type_.fields, path)
+    if isinstance(value, list) and type_.element is not None:
+        element = type_.element
         return _first(type_mismatch(each, element, member_path(path, index)) for index, each in enumerate(value))
     return ""
 
@@ -112,12 +112,12 @@ def _matches_type(value: object, kind: str) -> bool:
     return kind in expected and isinstance(value, expected[kind])
 
 
-def _mismatch_inside(value: dict[str, Any], fields: tuple[Parameter, ...], path: str) -> str:
-    known = {each.name: each for each in fields}
+def _mismatch_inside(value: dict[str, Any], parameters: tuple[Parameter, ...], path: str) -> str:
+    known = {each.name: each for each in parameters}
     unknown = next((name for name in value if name not in known), None)
     if unknown is not None:
         return f"{member_path(path, unknown)} is not one of its fields"
-    missing = next((each.name for each in fields if not each.optional and each.name not in value), None)
+    missing = next((each.name for each in parameters if not each.optional and each.name not in value), None)
     if missing is not None:
         return f"{member_path(path, missing)} is missing"
     return _first(type_mismatch(each, known[name].type, member_path(path, name)) for name, each in value.items())
@@ -158,26 +158,27 @@ def value_text(value: object) -> str:
     return json.dumps(value)
 
 
-def type_text(kind: Type) -> str:
+def type_text(type_: Type) -> str:
     """Return a type in the older text form used inside lists and records."""
-    text = kind.label
-    if kind.fields is not None:
-        maybe = {True: "Maybe ", False: ""}
-        text = _record(f"{_name_text(each.name)}: {maybe[each.optional]}{type_text(each.type)}" for each in kind.fields)
-    elif kind.element is not None:
-        text = f"[{type_text(kind.element)}]"
-    return f"Maybe {text}" if kind.nullable else text
+    text = type_.label
+    if type_.fields is not None:
+        text = _record(
+            f"{_name_text(each.name)}: {'Maybe ' * each.optional}{type_text(each.type)}" for each in type_.fields
+        )
+    elif type_.element is not None:
+        text = f"[{type_text(type_.element)}]"
+    return f"Maybe {text}" if type_.nullable else text
 
 
-def _node(kind: Type, entries: Iterable[str]) -> str:
+def _node(type_: Type, entries: Iterable[str]) -> str:
     record = _record(entries)
-    label = f"Maybe {kind.label}" if kind.nullable else kind.label
+    label = f"Maybe {type_.label}" if type_.nullable else type_.label
     return f"(::{label} {record})" if record != "{}" else f"(::{label})"
 
 
-def _field(field: Parameter) -> str:
-    name, kind = value_text(field.name), value_text(field.type.label)
-    return _record([f"name:{name}", f"type:{kind}", *_common_entries(field)])
+def _field(parameter: Parameter) -> str:
+    name, kind = value_text(parameter.name), value_text(parameter.type.label)
+    return _record([f"name:{name}", f"type:{kind}", *_common_entries(parameter)])
 
 
 def _common_entries(parameter: Parameter) -> Iterator[str]:
@@ -190,11 +191,11 @@ def _common_entries(parameter: Parameter) -> Iterator[str]:
     yield from _type_entries(parameter.type)
 
 
-def _type_entries(kind: Type) -> Iterator[str]:
-    if kind.fields is not None:
-        yield f"fields:[{', '.join(map(_field, kind.fields))}]"
-    if kind.element is not None:
-        yield f"elementType:{value_text(type_text(kind.element))}"
+def _type_entries(type_: Type) -> Iterator[str]:
+    if type_.fields is not None:
+        yield f"fields:[{', '.join(map(_field, type_.fields))}]"
+    if type_.element is not None:
+        yield f"elementType:{value_text(type_text(type_.element))}"
 
 
 def _record(entries: Iterable[str]) -> str:

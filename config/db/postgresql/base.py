@@ -89,18 +89,18 @@ class DeferredStatement(psycopg.Cursor[Any]):
             self._wrapper.send_pending_statements()
 
 
-def send_statements(connection: psycopg.Connection, left: Sequence[DeferredStatement]) -> None:
+def send_statements(connection: psycopg.Connection, statements: Sequence[DeferredStatement]) -> None:
     """Execute statements in one round trip. Raises the exception of the first one that failed."""
-    if left:
-        with _pipeline_after(connection, left):
+    if statements:
+        with _pipeline_after(connection, statements):
             pass
 
 
 @contextmanager
-def _pipeline_after(connection: psycopg.Connection, left: Sequence[DeferredStatement]) -> Iterator[None]:
+def _pipeline_after(connection: psycopg.Connection, statements: Sequence[DeferredStatement]) -> Iterator[None]:
     """Send statements, then those executed in the body; on exit, wait for all their results."""
     with connection.pipeline():
-        for each in left:
+        for each in statements:
             each.send()
         yield
 
