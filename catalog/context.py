@@ -73,7 +73,6 @@ class Slice(Generic[ValueT]):
         self._kind = kind
 
     def latest(self) -> ValueT | None:
-        """Return the current value, or None."""
         return self._session.latest(self._kind)
 
     def register(self, event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
@@ -95,7 +94,6 @@ class Session:
         return Slice(self, kind)
 
     def latest(self, kind: type[ValueT]) -> ValueT | None:
-        """Return the value of this type, or None."""
         return cast("ValueT | None", self._values.get(kind))
 
     def register(self, kind: type[ValueT], event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
@@ -248,7 +246,6 @@ class Resources:
         return found
 
     def get_optional(self, kind: type[ResourceT]) -> ResourceT | None:
-        """Return the resource of this type, or None."""
         if kind not in self._opened and kind in self._makers:
             self._keep(kind, self._makers[kind]())
         exact = self._opened.get(kind)

@@ -70,7 +70,6 @@ class ParameterError(ToolError):
     kind = "parameter_error"
 
     def user_message(self) -> str:
-        """Return the text displayed to a person, naming the parameter if known."""
         field = self.details.get("field")
         if field:
             return f"The parameter '{field}' is invalid: {self.message}"
@@ -91,7 +90,6 @@ class IdentifierRequired(ParameterError):
         super().__init__(question, {"field": field, "errors": [problem]})
 
     def user_message(self) -> str:
-        """Return the question for the user."""
         return self.message
 
 
@@ -140,7 +138,6 @@ class PolicyRefusal(ToolError):
         self.rule = rule
 
     def user_message(self) -> str:
-        """Return the policy's message, with its name."""
         return self.message if self.policy in self.message else f"{self.message} (Policy: {self.policy})"
 
 
@@ -319,7 +316,6 @@ class MalformedJSON(ToolgateError):
         return ".".join(self.steps)
 
     def user_message(self) -> str:
-        """Return the message with the path of the invalid value."""
         return str(self)
 
     def __str__(self) -> str:
@@ -392,6 +388,5 @@ def nested_errors(name: str, error: ParameterError) -> ParameterError:
 
 
 def field_error(field: str, code: str, message: str) -> ParameterError:
-    """Return the error for one field of a request."""
     problem = {"path": field, "code": code, "message": message}
     return ParameterError(message, {"field": field or None, "errors": [problem]})

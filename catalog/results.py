@@ -40,7 +40,6 @@ class ToolResult(Generic[ValueT]):
     def ok(
         cls, value: ValueT, message: str = NO_MESSAGE, *, content: Sequence[Mapping[str, Any]] | None = None
     ) -> "ToolResult[ValueT]":
-        """Make a successful result."""
         return cls(message=message, value=value, content=content)
 
     @classmethod
@@ -57,7 +56,6 @@ class ResultWarning:
     message: str
 
     def as_json(self) -> dict[str, str]:
-        """Return the warning as clients read it."""
         return {"code": self.code, "message": self.message}
 
 

@@ -25,7 +25,6 @@ class InvokeOptions(TypedDict, total=False):
 
 
 def allow_all(call: CallFacts) -> Allow:
-    """Allow every call."""
     return Allow()
 
 

@@ -24,7 +24,6 @@ from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
 def build_application(*, executes: bool) -> ProtocolTypeRouter:
-    """Return the composed application."""
     mcp = McpServer()
     return ProtocolTypeRouter(
         {

@@ -79,7 +79,6 @@ def check_setting_names(given: Iterable[str], known: Iterable[str]) -> list[str]
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Return the Levenshtein distance of two names."""
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
         before, row[0] = row[0], number

@@ -56,7 +56,6 @@ def roles_of(user: User | AnonymousUser) -> frozenset[str]:
 
 
 def has_role(user: User | AnonymousUser, *names: str) -> bool:
-    """Return whether the user has one of the roles."""
     return not roles_of(user).isdisjoint(names)
 
 
@@ -105,7 +104,6 @@ def user_display_name(user: User) -> str:
 
 
 def find_active_user(username: str) -> "User | None":
-    """Return the active user with this username, or None."""
     if "\x00" in username:
         return None
     return get_user_model().objects.filter(username=username, is_active=True).first()

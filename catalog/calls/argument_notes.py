@@ -33,12 +33,10 @@ class ArgumentNote:
 
     @property
     def label(self) -> str:
-        """The note in words."""
         return gettext(KINDS[self.kind])
 
     @property
     def value_text(self) -> str:
-        """The default as JSON text."""
         return json.dumps(self.value, ensure_ascii=False)
 
     @property

@@ -41,7 +41,6 @@ class PrivateCallParts:
     everything: bool = False
 
     def mask_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the private ones masked."""
         hidden = set(arguments) if self.everything else self.names
         return {name: mask(value) if name in hidden else value for name, value in arguments.items()}
 
@@ -87,7 +86,6 @@ def mask_type_of(value: Any) -> str:
 
 
 def is_mask(value: Any) -> bool:
-    """Return whether the value is or contains a mask."""
     if isinstance(value, list):
         return any(map(is_mask, value))
     return isinstance(value, Mapping) and (PRIVATE_MARKER in value or any(map(is_mask, value.values())))
@@ -109,7 +107,6 @@ def mask_content(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
-    """Yield the masked fields of a response, in its order."""
     if isinstance(response, Mapping):
         names = (name for name in response if path or name not in UNMASKED_FIELDS)
         for name in names:

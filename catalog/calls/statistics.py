@@ -39,7 +39,6 @@ class Usage:
 
     @property
     def calls(self) -> int:
-        """The number of calls."""
         return sum(day.calls for day in self.days)
 
     @property
@@ -76,7 +75,6 @@ def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
 
 
 def usage_window_start() -> datetime:
-    """Return the start of the first of the last days."""
     return datetime.combine(_last_days()[0], time.min, tzinfo=UTC)
 
 

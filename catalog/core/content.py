@@ -58,7 +58,6 @@ def decode_block(block: Block) -> dict[str, Any]:
 
 
 def encode_block(block: Block) -> dict[str, Any]:
-    """Return a block with its bytes as base64 text."""
     return _with_binary(block, lambda data: base64.b64encode(data).decode() if isinstance(data, bytes) else data)
 
 

@@ -187,7 +187,6 @@ def _is_public(address: Address) -> bool:
 
 
 def _embedded_addresses(address: Address) -> list[Address]:
-    """Return the IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     found: list[Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]

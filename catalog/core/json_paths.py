@@ -12,7 +12,6 @@ LONGEST_BOUNDED_PATH = 500
 
 
 def dotted(path: Iterable[object]) -> str:
-    """Return the steps of a path as text."""
     return ".".join(map(str, path))
 
 

@@ -15,11 +15,9 @@ class OrderedJSONField(models.JSONField):
     """
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
-        """Return the column's type."""
         return "json" if connection.vendor == "postgresql" else super().db_type(connection)
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:  # noqa: FBT001, FBT002 - as Django calls it
-        """Return the value as the driver takes it."""
         adapted = super().get_db_prep_value(value, connection, prepared)
         return Json(adapted.obj, adapted.dumps) if isinstance(adapted, Jsonb) else adapted
 

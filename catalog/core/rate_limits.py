@@ -47,7 +47,6 @@ class RateLimit:
 
     @property
     def window(self) -> timedelta:
-        """The length of a window."""
         return timedelta(seconds=self.units * UNIT_SECONDS[self.unit])
 
     @property

@@ -81,7 +81,6 @@ def _traceparent_in(place: context.Context | None) -> str:
 
 
 def trace_id_of(traceparent: str) -> str | None:
-    """Return the trace id in a traceparent, or None."""
     return traceparent[3:35] or None
 
 

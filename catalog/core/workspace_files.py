@@ -119,7 +119,6 @@ def open_file(folder: int, parts: PathParts) -> int:
 
 
 def raise_filesystem_error(error: OSError, parts: PathParts) -> NoReturn:
-    """Raise the FilesystemError that explains this system error for this path."""
     path = "/".join(parts)
     if error.errno == errno.ENOENT:
         message = f"There is no {path!r} in the workspace. List the files to see which exist."
@@ -222,7 +221,6 @@ class Filesystem:
             return _read(folder, parts)
 
     def read_text(self, path: str) -> str:
-        """Return a file's UTF-8 text."""
         try:
             return self.read_bytes(path).decode()
         except UnicodeDecodeError:
@@ -314,7 +312,6 @@ class Filesystem:
 
     @property
     def changed(self) -> bool:
-        """Return whether this call has changed anything."""
         return bool(self._changes or self._made)
 
     def _change(self, path: str, data: bytes | None, expect: str | None) -> str:
@@ -383,7 +380,6 @@ def _read(folder: int, parts: PathParts) -> bytes:
 
 
 def _read_if_present(folder: int, parts: PathParts) -> bytes | None:
-    """Return the content of a path, or None if nothing is there."""
     return None if _stat(folder, parts[-1]) is None else _read(folder, parts)
 
 

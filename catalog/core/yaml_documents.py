@@ -70,7 +70,6 @@ class _Composer:
         return result
 
     def _compose(self, event: Any, depth: int) -> tuple[Any, int]:
-        """Return the value that begins with an event `depth` levels below the root, and its height."""
         if isinstance(event, yaml.AliasEvent):
             return self._repeated(event, depth)
         before = self._values
@@ -156,7 +155,6 @@ class _Composer:
 
 
 def _scalar(event: Any) -> str | int | float | bool | None:
-    """Return the value of a scalar: its own type if it is plain, otherwise the type of its tag."""
     tag = _check_tag(event)
     if not event.implicit[0] and tag not in _TYPES:
         return str(event.value)

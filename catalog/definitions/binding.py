@@ -292,7 +292,6 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _field_name(model: BaseModel, name: object) -> str:
-    """Return the name of a model's field in Python for its name in JSON."""
     for field, facts in type(model).model_fields.items():
         alias = facts.validation_alias
         if name in (facts.alias, *(alias.choices if isinstance(alias, AliasChoices) else [alias])):
@@ -448,7 +447,6 @@ def _model_field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tupl
 
 
 def _is_json_type(annotation: Any) -> bool:
-    """Return whether JSON values already have the annotated type."""
     if get_origin(annotation) is Annotated:
         return _is_json_type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:

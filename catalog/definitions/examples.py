@@ -24,7 +24,6 @@ def serialize_examples(tool: Tool[Any, Any]) -> list[dict[str, Any]]:
 
 
 def _example_arguments(example: ToolExample[Any, Any], tool: Tool[Any, Any]) -> Any:
-    """Return the input as a caller would write it, without default values."""
     given = example.input
     if given is None:
         return {}

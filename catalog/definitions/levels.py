@@ -79,7 +79,6 @@ class GrantLimits:
 
     @property
     def longest(self) -> timedelta:
-        """The maximum duration."""
         return timedelta(hours=self.max_hours)
 
 

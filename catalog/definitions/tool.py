@@ -204,7 +204,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments."""
         return self.binding.input_schema
 
     @property
@@ -214,12 +213,10 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def validator(self) -> Validator:
-        """Return the compiled validator of the arguments."""
         return self.binding.validator
 
     @cached_property
     def is_async(self) -> bool:
-        """Return whether the handler is a coroutine function."""
         return inspect.iscoroutinefunction(self.handler)
 
     @cached_property
@@ -326,7 +323,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def has_preview(self) -> bool:
-        """Return whether the tool can preview a call."""
         return self._previewer is not None
 
     def preview(self, function: Handler) -> Handler:
@@ -390,7 +386,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
 
 def _property_names(schema: dict[str, Any]) -> set[str]:
-    """Return the names of all properties that a schema declares."""
     return {name for _, each in subschemas(schema) for name in each.get("properties", ())}
 
 

@@ -374,7 +374,6 @@ def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
 
 
 def _outcome_of_upstream(result: UpstreamResult[Any], message: str) -> CallOutcome:
-    """Return the outcome of an answered call; its value was made storable when it was read."""
     content, warnings = None if result.content is None else tuple(result.content), tuple(result.warnings)
     if not result.success:
         return CallOutcome(

@@ -81,7 +81,6 @@ def serialize_content(name: str, content: object) -> tuple[Block, ...]:
 
 
 def _without_bytes(value: Any) -> Any:
-    """Return a block with texts in place of its bytes."""
     if isinstance(value, dict):
         return {key: _without_bytes(each) for key, each in value.items()}
     return "" if isinstance(value, bytes) else value

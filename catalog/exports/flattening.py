@@ -99,7 +99,6 @@ def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: i
 
 
 def _any_of_forms(found: list[Any]) -> Any:
-    """Return a schema that accepts whatever one of these accepts."""
     different = [each for index, each in enumerate(found) if each not in found[:index]]
     if len(different) == 1:
         return different[0]
@@ -109,7 +108,6 @@ def _any_of_forms(found: list[Any]) -> Any:
 
 
 def _reachable_definitions(schema: Schema, definitions: Mapping[str, Any]) -> dict[str, Schema]:
-    """Return the definitions that are reachable from the schema."""
     used: dict[str, Schema] = {}
 
     def look(place: object) -> object:

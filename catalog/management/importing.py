@@ -17,7 +17,6 @@ MAX_PROBLEMS = 20
 
 
 def add_keep_argument(parser: CommandParser) -> None:
-    """Take `--keep`."""
     parser.add_argument("--keep", action="store_true", help="store the source even if it cannot be read now")
 
 

@@ -147,7 +147,6 @@ class ComplexityBound:
 
 
 def _build_nodes(schema: Schema) -> dict[int, _Node]:
-    """Return linked nodes for all subschemas, by the identity of the subschema."""
     named = index_references(schema)
     places = [each for _, each in subschemas(schema)]
     nodes = {}
@@ -211,7 +210,6 @@ def _cost_by_depth(root_node: _Node, ordered_nodes: list[_Node], node_weight: Ca
 
 
 def document_size(value: object) -> DocumentSize:
-    """Return the size of a JSON value."""
     values = depth = characters = 0
     level: list[object] = [value]
     while level:
@@ -234,7 +232,6 @@ def _cost_at_depth(by_depth: list[int], depth: int) -> int:
 
 
 def _evaluation_cost(schema: Schema) -> int:
-    """Return the cost of one evaluation of the schema itself, in plain evaluations."""
     weight = 1 + len(schema.get("required", ())) + len(schema.get("patternProperties", ()))
     weight += sum(1 + len(names) for names in schema.get("dependentRequired", {}).values())
     compared = [*schema.get("enum", ()), schema.get("const")]

@@ -71,7 +71,6 @@ class SchemaDefaults:
         self._named = index_references(schema) if has_any else None
 
     def __bool__(self) -> bool:
-        """Return whether the schema has any default."""
         return self._named is not None
 
     def fill(self, arguments: dict[str, Any], choice: int = 0) -> FilledArguments:
@@ -146,7 +145,6 @@ class _Filler:
         return [changed.get(index, each) for index, each in enumerate(value)]
 
     def _members(self, forms: list[Schema], value: dict[str, Any]) -> Iterator[tuple[str, list[object]]]:
-        """Yield the members that are declared or given, with their schemas."""
         declared: dict[str, list[object]] = {}
         for form in forms:
             for name, member in form.get("properties", {}).items():
@@ -282,7 +280,6 @@ class _Validators:
         return compiled.is_valid(value)
 
     def fits_pattern(self, pattern: str, name: str) -> bool:
-        """Return whether the name of a member fits a pattern."""
         if pattern not in self._patterns:
             self._patterns[pattern] = jsonschema_rs.Draft202012Validator(
                 {"pattern": pattern}, offline=True, pattern_options=jsonschema_rs.RegexOptions()

@@ -70,7 +70,6 @@ class ParameterTable:
 
     @property
     def required_count(self) -> int:
-        """The number of required parameters."""
         return sum(row.depth == 0 and row.required for row in self.rows)
 
 

@@ -288,7 +288,6 @@ def is_choice(value: object, options: Sequence[Any]) -> bool:
 
 
 def choice_text(value: object) -> str:
-    """Return the text that represents a value among choices."""
     try:
         return canonical_text(value)
     except MalformedJSON:

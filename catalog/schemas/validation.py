@@ -185,7 +185,6 @@ def _compile_cached(text: str) -> Validator:
 
 
 def _large_numbers(value: object) -> Iterator[float]:
-    """Yield the numbers in a JSON value that are beyond ±MAX_SAFE_INTEGER."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _large_numbers(each)

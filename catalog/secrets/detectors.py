@@ -22,7 +22,6 @@ def _accept_any(text: str) -> bool:
 
 
 def _is_token(text: str) -> bool:
-    """Return whether this is a token rather than a long word: it contains digits."""
     return any(each.isdigit() for each in text)
 
 

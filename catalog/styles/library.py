@@ -83,7 +83,6 @@ class ToolLibrary:
         return ToolLibrary(MappingProxyType({**self.tools, name: tool}))
 
     def lookup(self, name: str) -> LoadedTool | None:
-        """Return the tool of this name, or None."""
         return self.tools.get(name)
 
     def bind(self, specification: ToolSpecification) -> LoadedTool | None:

@@ -73,7 +73,6 @@ class TextComparison:
 
     @cached_property
     def rows(self) -> tuple[tuple[DiffRow, ...], ...]:
-        """The rows of each opcode, in order."""
         budget = _Budget(MAX_TOTAL_WORD_PAIRS)
         return tuple(tuple(self._rows(stretch, budget)) for stretch in self.stretches)
 
@@ -156,7 +155,6 @@ def split_lines(text: str | None) -> list[str]:
 
 
 def join_lines(lines: list[str]) -> str:
-    """Return the text of these lines."""
     return "".join(line.removesuffix(_NO_NEWLINE_MARK) if _lacks_newline(line) else f"{line}\n" for line in lines)
 
 
@@ -325,7 +323,6 @@ class HunkedDiff:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The hunks as rows of a preview: index, counts and unified text."""
         return [
             {"hunk": each.index, "added": each.added, "removed": each.removed, "text": each.text} for each in self.hunks
         ]

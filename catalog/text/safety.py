@@ -142,7 +142,6 @@ class ConfusableWord:
 
 
 def confusable_words(text: str) -> list[ConfusableWord]:
-    """Return the confusable words of a text, in order."""
     return [] if text.isascii() else sorted(_find_confusable_words(text), key=lambda word: word.start)
 
 

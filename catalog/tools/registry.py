@@ -187,7 +187,6 @@ def loaded_variants(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
 
 
 def get_tool(name: str) -> Tool[Any, Any] | None:
-    """Return the tool of this name, or None."""
     return _TOOLS.get(name) or _imported_tools.get(name)
 
 

@@ -152,7 +152,6 @@ def find_module(name: str) -> ModuleType:
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """Yield (name, object) for the public names of a module."""
     offered = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
     for name in sorted(offered):
         if name in vars(module):
@@ -170,7 +169,6 @@ def is_known_module(name: str) -> bool:
 
 
 def object_kind(found: object) -> str:
-    """Return the kind of an object in one word."""
     if inspect.ismodule(found):
         return "module"
     if inspect.isclass(found):

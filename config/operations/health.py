@@ -61,7 +61,6 @@ class CachedProbe(Generic[ValueT]):
             return None
 
     def forget(self) -> None:
-        """Discard the cached result."""
         with self._lock:
             self._begun = float("-inf")
 
@@ -201,7 +200,6 @@ def _check_cluster() -> str:
 
 
 def _check_executor() -> str:
-    """Return whether this process, if it executes plans, has free threads."""
     if hints.can_execute() or not hints.has_executor():
         return OK
     return "no free threads: tools past their deadline occupy them. Restart this process."

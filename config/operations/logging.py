@@ -81,7 +81,6 @@ def _build_line(logger: Any, method: str, event: LogLine) -> LogLine:
 
 
 def _exception_facts(exc_info: object) -> dict[str, str]:
-    """Return the type and location of an exception."""
     if isinstance(exc_info, BaseException):
         exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
     if not isinstance(exc_info, tuple) or exc_info[0] is None:
@@ -95,7 +94,6 @@ def _truncate(text: str) -> str:
 
 
 def _render_line(logger: Any, method: str, line: LogLine) -> str:
-    """Render one line as text, followed by the indented stack."""
     stack = str(line.pop("stack", ""))
     head = [
         f"{line.pop('time')} {line.pop('level').upper()} {line.pop('logger')} {_escape_unprintable(line.pop('event'))}"
@@ -111,7 +109,6 @@ def _render_value(value: object) -> str:
 
 
 def _escape_unprintable(text: str) -> str:
-    """Return text with unprintable characters spelled out."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
@@ -125,9 +122,7 @@ class RedactingReporterFilter(SafeExceptionReporterFilter):
         return True
 
     def get_post_parameters(self, request: HttpRequest | None) -> dict[str, Any]:
-        """Return the names of the submitted fields."""
         return dict.fromkeys(request.POST, self.cleansed_substitute) if request is not None else {}
 
     def get_traceback_frame_variables(self, request: HttpRequest | None, tb_frame: FrameType) -> ItemsView[str, Any]:
-        """Return the names of the variables."""
         return dict.fromkeys(tb_frame.f_locals, self.cleansed_substitute).items()

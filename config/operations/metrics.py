@@ -35,7 +35,6 @@ _request_seconds = Histogram(
 
 
 def observe_request(view: str, method: str, status: int, seconds: float) -> None:
-    """Record the duration of one HTTP request."""
     _request_seconds.labels(view, method, f"{status // 100}xx").observe(seconds)
 
 

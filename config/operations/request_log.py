@@ -47,7 +47,6 @@ class RequestLogMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Process one request and log it."""
         headers = request.headers
         with request_ids(headers.get("X-Request-ID", ""), headers.get("traceparent", "")) as request_id:
             began = perf_counter()
@@ -118,7 +117,6 @@ class CompressionMiddleware(GZipMiddleware):
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Compress the response if that is worthwhile."""
         is_short = isinstance(response, HttpResponse) and len(response.content) < MIN_COMPRESSED_BYTES
         if is_short or response.status_code == PARTIAL_CONTENT or request.method == "HEAD":
             return response
@@ -135,7 +133,6 @@ class RefusedBodyMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Respond before any other middleware."""
         status = getattr(request, "scope", {}).get(REFUSED_BODY_KEY)
         if status is None:
             return self._get_response(request)

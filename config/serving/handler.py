@@ -40,7 +40,6 @@ class ThreadedHandler(ASGIHandler):
         self._probed = ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="toolgate-probe")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Respond to one request."""
         try:
             body = await read_body(scope, receive)
         except RequestAborted:

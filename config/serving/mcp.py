@@ -85,7 +85,6 @@ class McpServer:
             self._needed.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Raises NotServing."""
         if self._started is None or self._stop.is_set():
             raise NotServing
         self._needed.set()
@@ -105,7 +104,6 @@ class McpRouter:
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope.get("raw_path", scope["path"].encode()) not in PATHS:
             await self._others(scope, receive, send)
             return
@@ -154,7 +152,6 @@ class _Answer:
         self.kind = kind
 
     async def send(self, message: Message) -> None:
-        """Send one message."""
         if message["type"] == "http.response.start":
             self.has_begun, self.code = True, message["status"]
             message = {**message, "headers": [*message["headers"], (b"x-request-id", self._request_id.encode())]}

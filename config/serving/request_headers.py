@@ -46,7 +46,6 @@ class SingleHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         name = repeated_header(scope.get("headers", ()))
         if name is None:
             await self._app(scope, receive, send)

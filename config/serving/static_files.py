@@ -38,7 +38,6 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types
     FOREVER = 365 * 24 * 3600
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Serve a static file, or pass the request on."""
         path, other = request.path_info, OTHER_DIGEST_PATTERN.match(request.path_info)
         if other is None or path.startswith(self.static_prefix):
             return cast("HttpResponseBase", super().__call__(request))

@@ -17,7 +17,6 @@ class Command(BaseCommand):
     help = "Add an OpenAPI document as a source, or change one, and import its operations."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the name and the document."""
         parser.add_argument("name", help="1 to 40 of a-z, 0-9, '_' and '-'")
         parser.add_argument("document", help="a file, or an http(s) address")
         parser.add_argument("--base-url", default="", help="replaces the first server of the document")

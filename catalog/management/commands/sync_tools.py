@@ -19,7 +19,6 @@ class Command(BaseCommand):
     help = "Write the tools of Python modules and of sources into the catalog and print the changes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add --json."""
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of lines.")
 
     def handle(self, *args: Any, **options: Any) -> None:

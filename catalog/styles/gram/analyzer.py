@@ -294,7 +294,6 @@ def _check_property_applies(value: RecordValue, name: str, type_: Type, label: s
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that suggests the nearest name; empty if none is near."""
     words = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), words, n=1) if len(name) <= MAX_QUOTED_TEXT else []
     return f"; did you mean {words[near[0]]}?" if near else ""

@@ -45,7 +45,6 @@ class OmissionLog:
         self._paths: dict[str, list[str]] = {}
 
     def leave_out(self, what: str, path: str) -> None:
-        """Record one omission."""
         paths = self._paths.setdefault(what, [])
         if path not in paths:
             paths.append(path)
@@ -239,11 +238,9 @@ class _Conversion:
         self._count = 0
 
     def parameters(self, schema: object, path: str, depth: int) -> tuple[Parameter, ...]:
-        """Return the members of a record."""
         return tuple(self._members(self._reduced(schema, path), path, depth, in_list=False))
 
     def type(self, schema: object, path: str, depth: int, *, in_list: bool = False) -> Type:
-        """Return the type nearest to a schema."""
         self._count += 1
         return self._typed(self._reduced(schema, path), path, depth, in_list=in_list)
 

@@ -194,7 +194,6 @@ def parse_type(text: str) -> TypeSyntax:
 
 
 def syntax_error(location: SourceLocation, message: str, *expected: str) -> TypeSignatureError:
-    """Return the error at a location."""
     return TypeSignatureError(message, line=location.line, column=location.column, expected=expected)
 
 

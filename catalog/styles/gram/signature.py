@@ -38,7 +38,6 @@ class Type:
     nullable: bool = False
 
     def to_schema(self) -> Schema:
-        """Return the type as JSON Schema."""
         kind = JSON_TYPES[self.label]
         schema: Schema = {"type": [kind, "null"] if self.nullable else kind}
         if self.fields is not None:
@@ -59,7 +58,6 @@ class Parameter:
     description: str = ""
 
     def to_schema(self) -> Schema:
-        """Return the parameter's type as JSON Schema, with its description and default."""
         schema = self.type.to_schema()
         if self.description:
             schema["description"] = self.description
@@ -76,7 +74,6 @@ class TypeSignature:
     returns: Type
 
     def to_schema(self) -> Schema:
-        """Return the JSON Schema of the arguments, without the return type."""
         return {"type": "object"} | _members(self.parameters)
 
 
@@ -148,7 +145,6 @@ def specification_text(name: str, description: str, signature: str) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a JSON value as gram."""
     if isinstance(value, str):
         return _quote(value, '"')
     if isinstance(value, dict):

@@ -35,17 +35,14 @@ class PipelineCursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
         return self
 
     def executemany(self, *args: Any, **options: Any) -> None:
-        """Execute pending statements, then this one many times."""
         self._send_pending()
         super().executemany(*args, **options)
 
     def copy(self, *args: Any, **options: Any) -> Any:
-        """Execute pending statements, then COPY."""
         self._send_pending()
         return super().copy(*args, **options)
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
-        """Execute pending statements, then this one, row by row."""
         self._send_pending()
         return super().stream(*args, **options)
 
@@ -69,18 +66,15 @@ class DeferredStatement(psycopg.Cursor[Any]):
         super().execute(self.sql, self.params, **preparing)
 
     def fetchone(self) -> Any:
-        """Return the next row of the result, or None."""
         self._ensure_sent()
         return super().fetchone()
 
     def fetchall(self) -> list[Any]:
-        """Return the remaining rows of the result."""
         self._ensure_sent()
         return super().fetchall()
 
     @property
     def rowcount(self) -> int:
-        """The number of rows that the statement changed or returned."""
         self._ensure_sent()
         return super().rowcount
 
@@ -158,11 +152,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return cursor
 
     def make_cursor(self, cursor: Any) -> Any:
-        """Wrap a cursor."""
         return CursorWrapper(cursor, self)
 
     def make_debug_cursor(self, cursor: Any) -> Any:
-        """Wrap a cursor whose statements are logged."""
         return CursorDebugWrapper(cursor, self)
 
     def pop_pending_statements(self) -> list[DeferredStatement]:
@@ -173,7 +165,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return left
 
     def send_pending_statements(self) -> None:
-        """Send the pending statements alone."""
         send_statements(self.connection, self.pop_pending_statements())
 
     def preparing(self) -> dict[str, Any]:

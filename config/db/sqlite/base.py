@@ -44,7 +44,6 @@ class CursorWrapper(DjangoCursorWrapper):
 
     @property
     def rowcount(self) -> int:
-        """The number of rows that the last statement changed."""
         return int(self.cursor.rowcount)
 
     def execute(self, sql: Any, params: Any = None) -> Any:
@@ -65,7 +64,6 @@ class CursorWrapper(DjangoCursorWrapper):
                 raise
 
     def fetchone(self) -> Any:
-        """Return the next row, or None. Raises as Django does."""
         try:
             return self.cursor.fetchone()
         except sqlite3.Error:
@@ -73,7 +71,6 @@ class CursorWrapper(DjangoCursorWrapper):
                 raise
 
     def fetchall(self) -> Any:
-        """Return the remaining rows. Raises as Django does."""
         try:
             return self.cursor.fetchall()
         except sqlite3.Error:
@@ -106,11 +103,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
             _write_lock.release()
 
     def create_cursor(self, name: str | None = None) -> Any:
-        """Open a cursor on the connection."""
         return self.connection.cursor(factory=QmarkCursor)
 
     def make_cursor(self, cursor: Any) -> Any:
-        """Wrap a cursor."""
         return CursorWrapper(cursor, self)
 
     def _cursor(self, name: str | None = None) -> Any:
