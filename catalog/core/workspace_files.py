@@ -289,7 +289,11 @@ class Filesystem:
             raise FilesystemError(f"{path!r} is too large to search at once. Search a folder inside it.")
         matches: Matches = []
         for entry in entries:
-            for number, line in enumerate(self._lines(entry), start=1):
+            lines: Lines = []
+            if entry.kind == "file" and entry.size <= MAX_FILE_BYTES:
+                with suppress(FilesystemError):  # not text, or gone since it was listed
+                    lines = self.read_text(entry.path).splitlines()
+            for number, line in enumerate(lines, start=1):
                 if needle in line.casefold():
                     matches.append(LineMatch(entry.path, number, line[:MAX_LINE_LENGTH]))
                 if len(matches) == MAX_MATCHES:
@@ -354,14 +358,6 @@ class Filesystem:
                 yield FolderEntry("/".join(inner), "folder", 0)
                 if recursive:
                     yield from self._walk(inner, recursive=True)
-
-    def _lines(self, entry: FolderEntry) -> Lines:
-        if entry.kind != "file" or entry.size > MAX_FILE_BYTES:
-            return []
-        try:
-            return self.read_text(entry.path).splitlines()
-        except FilesystemError:
-            return []  # not text, or gone since it was listed
 
 
 def holds_keys(path: str) -> bool:

@@ -96,7 +96,12 @@ class _Normalizer:
     def normalized(self, schemas: list[object], value: Any, path: str) -> Any:
         """Return a value to which these schemas apply, without nulls for omitted members."""
         if not isinstance(value, dict | list):
-            return int(value) if is_large_integer(value) and self._means_integer(schemas) else value
+            if not is_large_integer(value):
+                return value
+            # An integer if the schemas name that type, and no form of it that is a text.
+            declared_types = [form.get("type") for form in schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)]
+            named = {name for each in declared_types for name in (each if isinstance(each, list) else [each])}
+            return int(value) if "integer" in named and "string" not in named else value
         forms = schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)
         if isinstance(value, list):
             return [
@@ -115,12 +120,6 @@ class _Normalizer:
             ]
             kept[name] = self.normalized(declared or others, member, member_path(path, name))
         return kept
-
-    def _means_integer(self, schemas: list[object]) -> bool:
-        """Return whether the schemas of a value name the type integer and no form of it that is a text."""
-        kinds = [form.get("type") for form in schemas_in_place(schemas, self._named, _IN_PLACE_KEYWORDS)]
-        named = {name for kind in kinds for name in (kind if isinstance(kind, list) else [kind])}
-        return "integer" in named and "string" not in named
 
     def _for_entry(self, forms: list[Schema], index: int) -> list[object]:
         first = [[*child_schemas(form, "prefixItems")] for form in forms]

@@ -21,10 +21,6 @@ def _accept_any(text: str) -> bool:
     return True
 
 
-def _is_token(text: str) -> bool:
-    return any(each.isdigit() for each in text)
-
-
 def _is_basic(text: str) -> bool:
     """Return whether this is a name and a password in base64."""
     try:
@@ -121,7 +117,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         "bearer_token",
         "(?i:bearer).{1,8}[A-Za-z0-9._~+/-]{16}",
         r"(?<!\w)(?i:bearer)(?:\s|%20|:|\\n){1,4}([A-Za-z0-9._~+/-]{16,8000}={0,2})",
-        _is_token,
+        lambda text: any(map(str.isdigit, text)),  # otherwise a long word
     ),
     _secret_pattern(
         "basic_credentials",

@@ -145,20 +145,17 @@ def _differences(specified: object, found: object, path: str = "") -> Iterator[s
 
 
 def _close_objects(schema: Schema) -> Schema:
-    """Return the schema with every object that declares properties closed, unless it allows other ones itself."""
-    closed = _close_nested_objects(schema)
-    if "properties" in schema and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
-        closed["unevaluatedProperties"] = False
-    return closed
+    """Return the schema with every object that declares properties closed, unless it allows other ones itself.
 
-
-def _close_nested_objects(schema: Schema) -> Schema:
-    """Close nested members and items; unions are left open, because each branch knows only its own members."""
+    Unions are left open, because each branch knows only its own members.
+    """
     closed = dict(schema)
     if isinstance(schema.get("properties"), dict):
         closed["properties"] = {name: _close_part(part) for name, part in schema["properties"].items()}
     if "items" in schema:
         closed["items"] = _close_part(schema["items"])
+    if "properties" in schema and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
+        closed["unevaluatedProperties"] = False
     return closed
 
 

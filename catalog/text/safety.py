@@ -142,24 +142,23 @@ class ConfusableWord:
 
 
 def confusable_words(text: str) -> list[ConfusableWord]:
-    return [] if text.isascii() else sorted(_find_confusable_words(text), key=lambda word: word.start)
-
-
-def _find_confusable_words(text: str) -> Iterator[ConfusableWord]:
+    words: list[ConfusableWord] = []
     end = 0
     for line in text.splitlines(keepends=True):
         start, end = end, end + len(line)
         if line.isascii():
             continue
-        # A letter that cannot be taken for a Latin one: the line is written in its script.
-        native = {script for each in line if each not in _IMITATIONS.get(script := script_of(each), each)}
+        # The line is written in the scripts of its letters that cannot be taken for Latin ones.
+        scripts = {each: script_of(each) for each in line}
+        native = {name for each, name in scripts.items() if name in _IMITATIONS and each not in _IMITATIONS[name]}
         for found in _WORD_PATTERN.finditer(line):
             why = "" if found[0].isascii() else _confusable_reason(found[0], native)
             if why:
-                yield ConfusableWord(start + found.start(), start + found.end(), why)
+                words.append(ConfusableWord(start + found.start(), start + found.end(), why))
         for found in CONFUSABLE_PUNCTUATION.finditer(line):
-            name = unicodedata.name(found[0], "").lower()
-            yield ConfusableWord(start + found.start(), start + found.end(), f"U+{ord(found[0]):04X} {name}")
+            why = f"U+{ord(found[0]):04X} {unicodedata.name(found[0], '').lower()}"
+            words.append(ConfusableWord(start + found.start(), start + found.end(), why))
+    return sorted(words, key=lambda word: word.start)
 
 
 def _confusable_reason(word: str, native: set[str]) -> str:
@@ -236,17 +235,14 @@ def _classify_by_form(run: str) -> EncodedRun | None:
     bits_per_character = -sum(count / len(run) * math.log2(count / len(run)) for count in Counter(run).values())
     if bits_per_character < MIN_ENTROPY_BITS or not any(each.isdigit() or each.isupper() for each in run):
         return None
-    decoded = _readable_text(_decode_base64(run))
-    is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < MIN_ENCODED_RUN
-    return None if is_path else EncodedRun("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
-
-
-def _decode_base64(run: str) -> bytes:
     plain = run.rstrip("=").translate(str.maketrans("-_", "+/"))
     try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+        data = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
-        return b""
+        data = b""
+    decoded = _readable_text(data)
+    is_path = "/" in run and not decoded and max(map(len, re.split(r"[/_-]", run))) < MIN_ENCODED_RUN
+    return None if is_path else EncodedRun("base64" if decoded or run.endswith("=") else "random", len(run), decoded)
 
 
 def _readable_text(data: bytes) -> str:

@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLong
 from contextlib import suppress
@@ -116,6 +116,23 @@ def _run_database_checks() -> dict[str, str]:
     return answers
 
 
+_last_state: dict[str, object] = {}
+DATABASE_CHECKS: dict[str, Callable[[], str]] = {}
+PROCESS_CHECKS: dict[str, Callable[[], str]] = {}
+REQUIRED_CHECKS = ("database", "migrations", "audit", "executor")
+
+
+def _check_of(checks: dict[str, Callable[[], str]], name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
+    """Add the decorated function to `checks`; it returns OK or what is wrong, in words."""
+
+    def add(check: Callable[[], str]) -> Callable[[], str]:
+        checks[name] = check
+        return check
+
+    return add
+
+
+@_check_of(DATABASE_CHECKS, "database")
 def _check_database() -> str:
     try:
         writable = _file_takes_writes() if settings.ON_SQLITE else _server_takes_writes()
@@ -156,6 +173,7 @@ def _file_takes_writes() -> bool:
     return True
 
 
+@_check_of(DATABASE_CHECKS, "migrations")
 def _check_migrations() -> str:
     """Return missing migrations in words; once none is missing, this process does not check again."""
     if _last_state.get("migrations"):
@@ -170,6 +188,7 @@ def _check_migrations() -> str:
     return OK
 
 
+@_check_of(DATABASE_CHECKS, "audit")
 def _check_audit() -> str:
     """Return whether the audit log ends where its head and checkpoints say; `verify_audit` checks all of it."""
     fault = chain_end_fault()
@@ -178,18 +197,21 @@ def _check_audit() -> str:
     return detect_restore() or restart_reason() or checkpoint_write_fault() or OK
 
 
+@_check_of(DATABASE_CHECKS, "clock")
 def _check_clock() -> str:
     """Return whether this machine's clock agrees with the database's, which Toolgate uses in any case."""
     apart = abs(clock.offset_seconds())
     return OK if apart < MAX_CLOCK_SKEW_SECONDS else f"{apart:.0f} s from the database's. Set this machine's clock."
 
 
+@_check_of(DATABASE_CHECKS, "tools")
 def _check_tools() -> str:
     """Return how many tools differ from the catalog: their calls are left to other processes."""
     count = sum(1 for tool in snapshot.callable_tools().values() if tool.drifted)
     return (f"{count} drifted. Restart this process, or run manage.py sync_tools, which lists them.") if count else OK
 
 
+@_check_of(DATABASE_CHECKS, "cluster")
 def _check_cluster() -> str:
     """Return whether any process executes plans."""
     return (
@@ -199,27 +221,18 @@ def _check_cluster() -> str:
     )
 
 
+@_check_of(PROCESS_CHECKS, "executor")
 def _check_executor() -> str:
     if hints.can_execute() or not hints.has_executor():
         return OK
     return "no free threads: tools past their deadline occupy them. Restart this process."
 
 
+@_check_of(PROCESS_CHECKS, "late_tools")
 def _check_late_tools() -> str:
     """Return how many threads are occupied by tools past their deadline; the log names the tools."""
     count = len(hints.late_tools())
     return f"occupy {count} threads. The log names the tools to fix." if count else OK
 
 
-_last_state: dict[str, object] = {}
-DATABASE_CHECKS: Mapping[str, Callable[[], str]] = {
-    "database": _check_database,
-    "migrations": _check_migrations,
-    "audit": _check_audit,
-    "clock": _check_clock,
-    "tools": _check_tools,
-    "cluster": _check_cluster,
-}
-PROCESS_CHECKS: Mapping[str, Callable[[], str]] = {"executor": _check_executor, "late_tools": _check_late_tools}
-REQUIRED_CHECKS = ("database", "migrations", "audit", "executor")
 _database_probe = CachedProbe(_run_database_checks)

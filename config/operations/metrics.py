@@ -4,7 +4,7 @@ Labels contain nothing personal and no ids; but activity is visible, so access i
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import compare_digest
@@ -21,7 +21,6 @@ from config.operations.health import CachedProbe
 from plans.executor import heartbeats
 from plans.metrics import MULTIPROCESS_DIR_VARIABLE, REGISTRY
 from plans.store import statements
-from plans.store.statements import Backlog
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROXY_HEADERS = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
@@ -96,20 +95,20 @@ class DatabaseCollector(Collector):
         """Return the gauges, at most a second old."""
         found = self.fresh.get()
         yield _gauge("toolgate_database_up", "1 when the database answered in time.", 0 if found is None else 1)
-        if found is not None:
-            yield from _database_gauges(*found)
-
-
-def _database_gauges(backlog: Backlog, alive: int) -> Iterator[Metric]:
-    yield _gauge("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", backlog.ready)
-    yield _gauge("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", backlog.oldest_ready)
-    yield _gauge("toolgate_steps_running", "Steps leased by a worker.", backlog.running)
-    yield _gauge("toolgate_approvals_waiting", "Requests waiting for approval.", backlog.approvals)
-    yield _gauge(
-        "toolgate_approvals_oldest_seconds", "How long the oldest of them has waited.", backlog.oldest_approval
-    )
-    yield _gauge("toolgate_outcomes_unknown", "Calls with unknown outcome, to be settled by a person.", backlog.unknown)
-    yield _gauge("toolgate_executors_alive", "Executing processes seen in the last 15 seconds.", alive)
+        if found is None:
+            return
+        backlog, alive = found
+        gauges = (
+            ("toolgate_steps_ready", "Steps that may be claimed now: the depth of the queue.", backlog.ready),
+            ("toolgate_steps_ready_oldest_seconds", "How long the oldest of them has waited.", backlog.oldest_ready),
+            ("toolgate_steps_running", "Steps leased by a worker.", backlog.running),
+            ("toolgate_approvals_waiting", "Requests waiting for approval.", backlog.approvals),
+            ("toolgate_approvals_oldest_seconds", "How long the oldest of them has waited.", backlog.oldest_approval),
+            ("toolgate_outcomes_unknown", "Calls with unknown outcome, to be settled by a person.", backlog.unknown),
+            ("toolgate_executors_alive", "Executing processes seen in the last 15 seconds.", alive),
+        )
+        for name, text, value in gauges:
+            yield _gauge(name, text, value)
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

@@ -1,6 +1,7 @@
 """Conversion of JSON Schema to the nearest gram signature, with notes of everything gram cannot express."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +103,16 @@ class SchemaReducer:
             self._notes.leave_out("null", path)
         if len(alternatives) > 1:
             self._notes.leave_out(keyword, path)
-        return _resolve_union(found, [self.reduced(part, path, depth + 1) for part in alternatives])
+        # One schema for a union: merged records, the common type, else the first variant.
+        variants = [self.reduced(part, path, depth + 1) for part in alternatives]
+        kinds = {variant["type"] for variant in variants}
+        if len(variants) > 1 and kinds == {"object"}:
+            needed = set.intersection(*(set(variant.get("required", ())) for variant in variants))
+            joined = _merge_reduced([found, *variants])
+            return joined | {"required": [*found.get("required", ()), *sorted(needed)]}
+        if len(variants) > 1 and len(kinds) == 1:
+            return {"type": kinds.pop(), **found}
+        return _merge_reduced([found, *variants[:1]])
 
     def _without_references(self, schema: object, path: str) -> Schema:
         found: Schema = dict(schema) if isinstance(schema, Mapping) else {}
@@ -113,18 +123,6 @@ class SchemaReducer:
             found = {**follow_reference(reference, self._root), **found}
         self._notes.leave_out("$ref", path)
         return found
-
-
-def _resolve_union(found: Schema, variants: list[Schema]) -> Schema:
-    """Return one schema for a union: merged records, the common type, else the first variant."""
-    kinds = {variant["type"] for variant in variants}
-    if len(variants) > 1 and kinds == {"object"}:
-        needed = set.intersection(*(set(variant.get("required", ())) for variant in variants))
-        joined = _merge_reduced([found, *variants])
-        return joined | {"required": [*found.get("required", ()), *sorted(needed)]}
-    if len(variants) > 1 and len(kinds) == 1:
-        return {"type": kinds.pop(), **found}
-    return _merge_reduced([found, *variants[:1]])
 
 
 def _merge_reduced(schemas: Iterable[Schema]) -> Schema:
@@ -198,7 +196,10 @@ def tool_to_gram(tool: ToolDescription) -> str:
         if len(written) > MAX_LINE_WIDTH:
             written = signature_text(signature, gap="\n  ")
         text = comments + specification_text(tool.name, description, written)
-        if len(text.encode()) < SAFE_SIGNATURE_LENGTH or _is_legal(text):
+        if len(text.encode()) < SAFE_SIGNATURE_LENGTH:
+            break
+        with suppress(TypeSignatureError):
+            ToolSpecification.from_gram(text)
             break
     return text
 
@@ -218,14 +219,6 @@ def schema_to_signature(
         return TypeSignature(parameters, Type("Text")), notes.lines()
     returns = _Conversion(output_schema, notes, with_texts=False).type(output_schema, "the result", depth)
     return TypeSignature(parameters, returns), notes.lines()
-
-
-def _is_legal(text: str) -> bool:
-    try:
-        ToolSpecification.from_gram(text)
-    except TypeSignatureError:
-        return False
-    return True
 
 
 class _Conversion:

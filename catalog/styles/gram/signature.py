@@ -172,11 +172,6 @@ def _node(type_: Type, entries: Iterable[str]) -> str:
     return f"(::{label} {record})" if record != "{}" else f"(::{label})"
 
 
-def _field(parameter: Parameter) -> str:
-    name, kind = value_text(parameter.name), value_text(parameter.type.label)
-    return _record([f"name:{name}", f"type:{kind}", *_common_entries(parameter)])
-
-
 def _common_entries(parameter: Parameter) -> Iterator[str]:
     if parameter.default is not None:
         yield f"default:{value_text(parameter.default)}"
@@ -189,7 +184,11 @@ def _common_entries(parameter: Parameter) -> Iterator[str]:
 
 def _type_entries(type_: Type) -> Iterator[str]:
     if type_.fields is not None:
-        yield f"fields:[{', '.join(map(_field, type_.fields))}]"
+        fields = [
+            _record([f"name:{value_text(each.name)}", f"type:{value_text(each.type.label)}", *_common_entries(each)])
+            for each in type_.fields
+        ]
+        yield f"fields:[{', '.join(fields)}]"
     if type_.element is not None:
         yield f"elementType:{value_text(type_text(type_.element))}"
 

@@ -121,34 +121,28 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _start_transaction_under_autocommit(self) -> None:
         self._take_turn()
         try:
-            self._begin()
+            if self.execute_wrappers or self.queries_logged:
+                super()._start_transaction_under_autocommit()  # type: ignore[misc]
+            else:
+                try:
+                    self.connection.execute(f"BEGIN {self.transaction_mode or ''}")  # type: ignore[attr-defined]
+                except sqlite3.Error:
+                    with self.wrap_database_errors:
+                        raise
         except BaseException:
             self._release_write_lock()
             raise
 
-    def _begin(self) -> None:
-        if self.execute_wrappers or self.queries_logged:
-            super()._start_transaction_under_autocommit()  # type: ignore[misc]
-            return
-        try:
-            self.connection.execute(f"BEGIN {self.transaction_mode or ''}")  # type: ignore[attr-defined]
-        except sqlite3.Error:
-            with self.wrap_database_errors:
-                raise
-
     def _commit(self) -> None:
-        self._commit_now()
-        self._release_write_lock()  # a failed commit is followed by a rollback
-
-    def _commit_now(self) -> None:
         if self.connection is None or self.execute_wrappers or self.queries_logged:
             super()._commit()  # type: ignore[misc]
-            return
-        try:
-            self.connection.commit()
-        except sqlite3.Error:
-            with self.wrap_database_errors:
-                raise
+        else:
+            try:
+                self.connection.commit()
+            except sqlite3.Error:
+                with self.wrap_database_errors:
+                    raise
+        self._release_write_lock()  # a failed commit is followed by a rollback
 
     def _rollback(self) -> None:
         try:
