@@ -224,7 +224,11 @@ def batch_review(request: PageRequest) -> HttpResponse:
         return _render_batch(request, shown, 422 if shown.setback else 200)
     shown = load_batch(request.user, request.GET.getlist("item"))
     if len(shown.waiting) == len(shown.requests) == 1 and shown.obstacle:
-        return redirect(inbox_url(shown.requests[0].public_id))
+        public_id = shown.requests[0].public_id
+        if not is_fragment_request(request, "pane"):
+            return redirect(inbox_url(public_id))
+        only = inbox_for(request.user, InboxQuery("", public_id, ""))
+        return replace_url(render(request, "approvals/_pane.html", _inbox_context(only)), inbox_url(public_id))
     return _render_batch(request, shown, 200)
 
 

@@ -119,7 +119,7 @@ function write(form, intent) {
   note.removeAttribute("aria-invalid");
   note.removeAttribute("aria-describedby");
   label.textContent = intended(form)?.dataset.note ?? label.dataset.label;
-  note.placeholder = label.textContent;
+  note.placeholder = intent ? "" : label.textContent; // the label of an answer is visible
 }
 
 /** Return the button of the answer that is being written. */
@@ -135,7 +135,7 @@ function answerWith(form, intent) {
   if (note.value.trim()) return (intended(form).click(), true);
   closeMenus();
   note.focus();
-  answer(`${note.placeholder}. Then press Control Enter to send it.`);
+  answer(`${form.querySelector("label[for=note]").textContent}. Then press Control Enter to send it.`);
   return true;
 }
 
