@@ -361,7 +361,32 @@ class IdempotencyKey(models.Model):
         return f"{self.owner} {self.key}"
 
 
-class Call(models.Model):
+class StoredArguments:
+    """Properties of a row with the arguments of a call, as stored: RFC 8785 text with secrets cut out."""
+
+    arguments: Any
+    defaults: Any
+    omitted: Any
+
+    @property
+    def arguments_json(self) -> dict[str, Any]:
+        """The arguments as JSON values for display: `{"$secret": name}` in place of secrets."""
+        arguments: dict[str, Any] = json.loads(without_macs(self.arguments))
+        return arguments
+
+    @property
+    def default_paths(self) -> list[str]:
+        """The dotted paths of arguments that hold defaults."""
+        return dotted_paths(self.defaults)
+
+    @property
+    def omitted_paths(self) -> list[str]:
+        """The dotted paths of nulls that were left out."""
+        omitted: list[str] = json.loads(self.omitted or "[]")
+        return omitted
+
+
+class Call(StoredArguments, models.Model):
     """One call of a tool version with one set of arguments and its requester: gated, run and recorded.
 
     Written on the hot path, where each index costs time, so only columns that pages search by have one. The calls of a
@@ -432,25 +457,9 @@ class Call(models.Model):
         return f"{self.public_id} {self.tool_name}"
 
     @property
-    def arguments_json(self) -> Any:
-        """The arguments as JSON values for display: `{"$secret": name}` in place of secrets."""
-        return json.loads(without_macs(self.arguments))
-
-    @property
     def given_json(self) -> Any:
         """The arguments for display without the defaults that were filled in."""
         return json.loads(without_macs(given_text(self.arguments, self.defaults)))
-
-    @property
-    def default_paths(self) -> list[str]:
-        """The dotted paths of arguments that hold defaults."""
-        return dotted_paths(self.defaults)
-
-    @property
-    def omitted_paths(self) -> list[str]:
-        """The dotted paths of nulls that were left out."""
-        omitted: list[str] = json.loads(self.omitted or "[]")
-        return omitted
 
     @property
     def response_json(self) -> Any:

@@ -1,8 +1,9 @@
 """REST endpoints of policies: read, change, describe in words, simulate, back-test.
 
-Request bodies are strict. `approvals.policies.terms` checks the meaning of the terms.
+Request bodies are strict. `approvals.policies.term_checks` checks the meaning of the terms.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.http import Http404
@@ -18,10 +19,11 @@ from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import policy_warnings
 from approvals.policies.simulator import simulate
-from approvals.policies.terms import MAX_MESSAGE, MAX_NOTIFY, MIN_SECONDS, term_columns
+from approvals.policies.term_checks import MAX_NOTIFY, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS
 from approvals.policy_language.sentences import extra_terms_in_words
 from approvals.policy_language.stages import MAX_STAGES
+from approvals.policy_language.terms import MATCH, OPTIONS, Kind, Term
 from catalog.access.roles import NotAllowed, agent_token_of, can_see_all
 from catalog.errors import ParameterError
 from catalog.inventory.selectors import LEVELS
@@ -44,26 +46,7 @@ from catalog.schemas import ArgumentProblem, raise_for_problems
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values
-
-
-class MatchBody(StrictSerializer):
-    """Conditions on calls; an empty or omitted condition matches every call."""
-
-    tool = StrictTextField(required=False, allow_blank=True, max_length=128, help_text="A name; * and ? are wildcards.")
-    category = StrictTextField(required=False, allow_blank=True, max_length=64)
-    safety_level = StrictChoiceField(choices=[*LEVELS, ""], required=False, allow_blank=True)
-    source = StrictTextField(required=False, allow_blank=True, max_length=128)  # type: ignore[assignment] # a field of that name
-    requester = StrictTextField(
-        required=False, allow_blank=True, max_length=150, help_text="A username, or group:NAME."
-    )
-    plan = StrictTextField(required=False, allow_blank=True, max_length=40)
-    arguments = serializers.ListField(child=JsonObjectField(), required=False, max_length=MAX_CONDITIONS)
-    hours = StrictTextField(
-        required=False,
-        allow_blank=True,
-        max_length=64,
-        help_text="For example Mon-Fri 09:00-17:00, optionally with a time zone.",
-    )
+CHOICES = {"safety_level": [*LEVELS, ""], "effect": EFFECTS, "on_expiry": PolicyRevision.OnExpiry.values}
 
 
 class StageBody(StrictSerializer):
@@ -73,6 +56,48 @@ class StageBody(StrictSerializer):
     count = StrictIntegerField()
 
 
+def _body_field(term: Term) -> Any:
+    """Return the field that accepts a term."""
+    options: dict[str, Any] = {"required": False} | ({"help_text": term.note} if term.note else {})
+    if term.kind is Kind.TEXT:
+        return StrictTextField(allow_blank=True, max_length=term.longest, **options)
+    if term.kind is Kind.CHOICE:
+        blank: dict[str, Any] = {"allow_blank": True} if term in MATCH else {}
+        return StrictChoiceField(choices=CHOICES[term.name], **blank, **options)
+    if term.kind is Kind.FLAG:
+        return StrictBooleanField(allow_null=term.is_nullable, **options)
+    if term.kind is Kind.SECONDS:
+        return StrictIntegerField(allow_null=term.is_nullable, min_value=term.least, **options)
+    children = {
+        Kind.CONDITIONS: (JsonObjectField(), MAX_CONDITIONS),
+        Kind.STAGES: (StageBody(), MAX_STAGES),
+        Kind.ADDRESSES: (StrictTextField(max_length=MAX_ADDRESS_LENGTH), MAX_NOTIFY),
+    }
+    child, most = children[term.kind]
+    return serializers.ListField(child=child, max_length=most, **options)
+
+
+def _answer_field(term: Term, source: str | None) -> Any:
+    """Return the field that shows a term; `source` is None if it is the term's name."""
+    null: dict[str, Any] = {"allow_null": True} if term.is_nullable else {}
+    fields: dict[Kind, Callable[[], Any]] = {
+        Kind.TEXT: lambda: serializers.CharField(source=source),
+        Kind.CHOICE: lambda: serializers.ChoiceField(choices=CHOICES[term.name], source=source),
+        Kind.FLAG: lambda: serializers.BooleanField(source=source, **null),
+        Kind.SECONDS: lambda: serializers.IntegerField(source=source, **null),
+        Kind.CONDITIONS: lambda: serializers.ListField(child=serializers.DictField(), source=term.column),
+        Kind.STAGES: lambda: StageBody(many=True, source=source),
+        Kind.ADDRESSES: serializers.SerializerMethodField,
+    }
+    return fields[Kind.TEXT if term in MATCH and term.kind is Kind.CHOICE else term.kind]()
+
+
+class MatchBody(StrictSerializer):
+    """Conditions on calls; an empty or omitted condition matches every call."""
+
+    vars().update({term.name: _body_field(term) for term in MATCH})
+
+
 class PolicyChangeBody(StrictSerializer):
     """The fields to change; omitted fields keep their values. New terms make a new revision."""
 
@@ -80,24 +105,7 @@ class PolicyChangeBody(StrictSerializer):
     order = StrictIntegerField(required=False, min_value=0, max_value=MAX_ORDER)
     enabled = StrictBooleanField(required=False)
     match = MatchBody(required=False)
-    effect = StrictChoiceField(choices=EFFECTS, required=False)
-    message = StrictTextField(required=False, allow_blank=True, max_length=MAX_MESSAGE)
-    stages = serializers.ListField(child=StageBody(), required=False, max_length=MAX_STAGES)
-    expires_seconds = StrictIntegerField(required=False, allow_null=True, min_value=MIN_SECONDS)
-    on_expiry = StrictChoiceField(choices=PolicyRevision.OnExpiry.values, required=False)
-    escalate_to = StrictTextField(required=False, allow_blank=True, max_length=150)
-    remind = StrictBooleanField(required=False)
-    batchable = StrictBooleanField(required=False)
-    allow_self_review = StrictBooleanField(required=False)
-    editor_may_approve = StrictBooleanField(required=False)
-    reason_required = StrictBooleanField(required=False, allow_null=True)
-    min_review_seconds = StrictIntegerField(required=False, min_value=0)
-    typed_target = StrictBooleanField(required=False)
-    fresh_sign_in_seconds = StrictIntegerField(required=False, min_value=0)
-    min_role_age_seconds = StrictIntegerField(required=False, min_value=0)
-    notify = serializers.ListField(
-        child=StrictTextField(max_length=MAX_ADDRESS_LENGTH), required=False, max_length=MAX_NOTIFY
-    )
+    vars().update({term.name: _body_field(term) for term in OPTIONS})
     revision = StrictIntegerField(required=False, help_text="The revision that was read; 409 if there is a newer one.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -152,36 +160,14 @@ class RevisionSerializer(serializers.Serializer[Any]):
 class MatchSerializer(serializers.Serializer[PolicyRevision]):
     """Conditions on calls; an empty condition matches every call."""
 
-    tool = serializers.CharField()
-    category = serializers.CharField()
-    safety_level = serializers.CharField()
-    source = serializers.CharField()  # type: ignore[assignment] # a field of that name
-    requester = serializers.CharField()
-    plan = serializers.CharField()
-    arguments = serializers.ListField(child=serializers.DictField(), source="conditions")
-    hours = serializers.CharField()
+    vars().update({term.name: _answer_field(term, None) for term in MATCH})
 
 
 class TermsSerializer(serializers.Serializer[Any]):
     """The terms of a policy in force, with masked addresses."""
 
     match = MatchSerializer(source="revision")
-    effect = serializers.ChoiceField(choices=EFFECTS, source="revision.effect")
-    message = serializers.CharField(source="revision.message")
-    stages = StageBody(many=True, source="revision.stages")
-    expires_seconds = serializers.IntegerField(source="revision.expires_seconds", allow_null=True)
-    on_expiry = serializers.ChoiceField(choices=PolicyRevision.OnExpiry.values, source="revision.on_expiry")
-    escalate_to = serializers.CharField(source="revision.escalate_to")
-    remind = serializers.BooleanField(source="revision.remind")
-    batchable = serializers.BooleanField(source="revision.batchable")
-    allow_self_review = serializers.BooleanField(source="revision.allow_self_review")
-    editor_may_approve = serializers.BooleanField(source="revision.editor_may_approve")
-    reason_required = serializers.BooleanField(source="revision.reason_required", allow_null=True)
-    min_review_seconds = serializers.IntegerField(source="revision.min_review_seconds")
-    typed_target = serializers.BooleanField(source="revision.typed_target")
-    fresh_sign_in_seconds = serializers.IntegerField(source="revision.fresh_sign_in_seconds")
-    min_role_age_seconds = serializers.IntegerField(source="revision.min_role_age_seconds")
-    notify = serializers.SerializerMethodField()
+    vars().update({term.name: _answer_field(term, f"revision.{term.name}") for term in OPTIONS})
 
     def get_notify(self, policy: Policy) -> list[str]:
         """Return the masked addresses."""

@@ -9,9 +9,7 @@ from django.db.models import Q
 
 from approvals.models.policies import PolicyRevision
 from approvals.states import MOVES, RequestStatus, ReviewVerdict
-from catalog.models import Call, ToolVersion, new_public_id
-from catalog.schemas.defaults import dotted_paths
-from catalog.secrets.placeholders import without_macs
+from catalog.models import Call, StoredArguments, ToolVersion, new_public_id
 
 QUEUED_BY = (
     *("opened_at", "id", "expires_at", "is_early", "ready_at", "decided_at"),
@@ -94,7 +92,7 @@ class ApprovalRequest(models.Model):
         return self.is_early and self.ready_at is None
 
 
-class Round(models.Model):
+class Round(StoredArguments, models.Model):
     """Immutable content under review: arguments, digest, preview, rule and editor."""
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="rounds")
@@ -118,23 +116,6 @@ class Round(models.Model):
 
     def __str__(self) -> str:
         return f"round {self.number} of {self.request_id}"
-
-    @property
-    def arguments_json(self) -> dict[str, Any]:
-        """The parsed arguments for display, with `{"$secret": name}` instead of secrets."""
-        arguments: dict[str, Any] = json.loads(without_macs(self.arguments))
-        return arguments
-
-    @property
-    def default_paths(self) -> list[str]:
-        """The dotted paths of arguments that hold defaults."""
-        return dotted_paths(self.defaults)
-
-    @property
-    def omitted_paths(self) -> list[str]:
-        """The dotted paths of nulls that were left out."""
-        omitted: list[str] = json.loads(self.omitted or "[]")
-        return omitted
 
     @property
     def preview_json(self) -> dict[str, Any] | None:

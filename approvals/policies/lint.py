@@ -4,18 +4,17 @@ They are allowed, since the names may be added later, but are usually mistakes. 
 field of the editor: a field's name, `row-0` or `stage-0`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db.models import Q
 
 from approvals.models import PolicyRevision
-from approvals.policies.rulebook import GROUP
 from approvals.policy_language.escapes import open_end
+from approvals.policy_language.terms import GROUP, TERMS
 from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
 from catalog.schemas.defaults import SchemaDefaults
@@ -35,13 +34,13 @@ MAX_SCHEMAS = 100
 
 @dataclass(frozen=True, slots=True)
 class _ToolRow:
-    """Properties of a callable tool that rules match on."""
+    """Properties of a callable tool that rules match on, named as in the facts of a call."""
 
-    pk: int
-    name: str
-    level: str
+    tool_name: str
+    safety_level: str
     source: str
     version: int
+    categories: Sequence[str]
 
 
 def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
@@ -74,8 +73,9 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
 
 def matched_levels(columns: Mapping[str, Any]) -> set[str]:
     """Return the safety levels of the tools that these terms match at present."""
-    tests = _tool_filters(columns).values()
-    return {tool.level for tool in _tools() if all(fits(tool) for fits in tests)}
+    named = [name for name in NO_SUCH_TOOL if columns[name]]
+    tools = _tools(columns["category"])
+    return {tool.safety_level for tool in tools if all(TERMS[name].fits(columns[name], tool) for name in named)}
 
 
 def suggest_name(name: str, known: Sequence[str]) -> str:
@@ -87,18 +87,18 @@ def suggest_name(name: str, known: Sequence[str]) -> str:
 def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not any(columns[name] for name in ("tool", "category", "source", "conditions")):
         return
-    tools = _tools()
-    alone = {name: [tool for tool in tools if fits(tool)] for name, fits in _tool_filters(columns).items()}
+    tools, named = _tools(columns["category"]), [name for name in NO_SUCH_TOOL if columns[name]]
+    alone = {name: [tool for tool in tools if TERMS[name].fits(columns[name], tool)] for name in named}
     for name, fitting in alone.items():
         if fitting:
             continue
         suggestion = ""
         if name == "tool":
-            suggestion = suggest_name(columns[name].translate(WILDCARDS), [tool.name for tool in tools])
+            suggestion = suggest_name(columns[name].translate(WILDCARDS), [tool.tool_name for tool in tools])
         elif name == "category":
             suggestion = suggest_name(columns[name], list(Category.objects.values_list("name", flat=True)))
         yield name, f"{NO_SUCH_TOOL[name]}{suggestion}"
-    together = [tool for tool in tools if all(tool in fitting for fitting in alone.values())]
+    together = [tool for tool in tools if all(TERMS[name].fits(columns[name], tool) for name in named)]
     if not together and all(alone.values()):
         first = next(iter(alone), "tool")
         yield first, "Each of these fields matches a tool, but no tool matches all of them at present."
@@ -106,23 +106,15 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _warnings_of_rows(columns, together)
 
 
-def _tools() -> list[_ToolRow]:
+def _tools(category: str) -> list[_ToolRow]:
+    """Return the callable tools; of their categories, only this one is loaded."""
     called = Tool.objects.filter(registered=True, current_version__isnull=False)
-    columns = ("pk", "name", "current_version__safety_level", "source__name", "current_version_id")
-    return [_ToolRow(*row) for row in called.values_list(*columns)]
-
-
-def _tool_filters(columns: Mapping[str, Any]) -> dict[str, Callable[[_ToolRow], bool]]:
-    """Return a predicate on tools for each field that is filled in."""
-    named, category = columns["tool"], columns["category"]
+    rows = called.values_list("name", "current_version__safety_level", "source__name", "current_version_id", "pk")
     within = set(Category.objects.filter(name=category).values_list("tools__pk", flat=True)) if category else set()
-    tests: dict[str, Callable[[_ToolRow], bool]] = {
-        "tool": lambda tool: fnmatchcase(tool.name, named),
-        "category": lambda tool: tool.pk in within,
-        "source": lambda tool: tool.source == columns["source"],
-        "safety_level": lambda tool: tool.level == columns["safety_level"],
-    }
-    return {name: test for name, test in tests.items() if columns[name]}
+    return [
+        _ToolRow(name, level, source, version or 0, (category,) if pk in within else ())
+        for name, level, source, version, pk in rows
+    ]
 
 
 def _warnings_of_rows(columns: Mapping[str, Any], tools: Sequence[_ToolRow]) -> Iterator[tuple[str, str]]:

@@ -4,10 +4,9 @@ Rules are tried in order; the first one whose terms all match decides. Policies 
 lets a dangerous call run without approval. Reads only the facts of the call, the clock and the policies.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -18,8 +17,8 @@ from django.db.models import F
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
 from approvals.policy_language.hours import Hours, read_hours
-from approvals.policy_language.sentences import requester_in_words
 from approvals.policy_language.stages import Stage, stages_of
+from approvals.policy_language.terms import GROUP, OPTIONS, TOOL_TERMS, Kind, requester_in_words
 from catalog.calls import vault
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
@@ -72,12 +71,8 @@ class Match:
 
     def fits_tool(self, facts: CallFacts) -> bool:
         """Return True if the terms about the tool match."""
-        return (
-            self.safety_level in ("", facts.safety_level)
-            and (not self.tool or fnmatchcase(facts.tool_name, self.tool))
-            and (not self.category or self.category in facts.categories)
-            and self.source in ("", facts.source)
-        )
+        values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
+        return all(not value or term.fits(value, facts) for term, value in values)
 
     def fits_call(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
         """Return True if the terms about the call match: requester, plan, time and arguments.
@@ -99,41 +94,30 @@ class Match:
 
     def mismatches(self, facts: CallFacts, at: datetime, *, entirely: bool) -> list[Mismatch]:
         """Return the reasons for which the rule does not apply to this call; empty if it does."""
-        return [*self._tool_mismatches(facts), *self._call_mismatches(facts, at, entirely=entirely)]
-
-    def _tool_mismatches(self, facts: CallFacts) -> Iterator[Mismatch]:
-        if self.safety_level not in ("", facts.safety_level):
-            yield Mismatch("safety_level", f"the call is {facts.safety_level}, not {self.safety_level}")
-        if self.tool and not fnmatchcase(facts.tool_name, self.tool):
-            yield Mismatch("tool", f"{facts.tool_name} is not {self.tool}")
-        if self.category and self.category not in facts.categories:
-            yield Mismatch("category", f"the tool is not in the category {self.category}")
-        if self.source not in ("", facts.source):
-            yield Mismatch("source", f"the tool does not come from {self.source}")
-
-    def _call_mismatches(self, facts: CallFacts, at: datetime, *, entirely: bool) -> Iterator[Mismatch]:
+        values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
+        found = [
+            Mismatch(term.name, term.mismatch.format(match=self, facts=facts))
+            for term, value in values
+            if value and not term.fits(value, facts)
+        ]
         if not self.fits_requesters(facts, entirely=entirely):
-            yield Mismatch("requester", f"the requester is not {requester_in_words(self.requester)}")
+            found.append(Mismatch("requester", f"the requester is not {requester_in_words(self.requester)}"))
         if self.plan not in ("", facts.plan_ref):
-            yield Mismatch("plan", "it is for another plan")
+            found.append(Mismatch("plan", "it is for another plan"))
         if self.hours is not None and not self.hours.cover(at):
-            yield Mismatch("hours", "the time is outside of its hours")
+            found.append(Mismatch("hours", "the time is outside of its hours"))
         if not self.fits_arguments(facts, entirely=entirely):
             unfit = self.predicate.uncovered if entirely else self.predicate.failing
-            found = [row for form in facts.argument_forms if (row := unfit(form)) is not None]
-            yield Mismatch("arguments", f"a condition does not hold: {condition_sentence(found[-1])}")
+            rows = [row for form in facts.argument_forms if (row := unfit(form)) is not None]
+            found.append(Mismatch("arguments", f"a condition does not hold: {condition_sentence(rows[-1])}"))
+        return found
 
 
 def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:
     """Return the match terms of a revision. Raises ValueError for invalid hours."""
     return Match(
-        tool=revision.tool,
-        category=revision.category,
-        safety_level=revision.safety_level,
-        source=revision.source,
-        requester=revision.requester,
+        **{name: getattr(revision, name) for name in (*(term.name for term in TOOL_TERMS), "requester", "plan")},
         people=people,
-        plan=revision.plan,
         hours=read_hours(revision.hours) if revision.hours else None,
         predicate=compile_conditions(revision.conditions),
     )
@@ -159,7 +143,6 @@ def call_facts(call: Call, arguments: CallArguments | None = None) -> CallFacts:
 
 
 Effect = PolicyRevision.Effect
-GROUP = "group:"
 MAX_CACHED_TOOLS = 2000
 NO_REVIEWERS = "The policy “{policy}” has no approvers. An administrator must fix it."
 NO_HOLDING_POLICY = (
@@ -178,13 +161,13 @@ class Rule:
     safety_level: str
     effect: str
     sentence: str
-    stages: tuple[Stage, ...]
-    expires_seconds: int
-    allow_self_review: bool
-    editor_may_approve: bool
-    reason_required: bool
-    min_role_age_seconds: int
-    message: str
+    stages: tuple[Stage, ...] = ()
+    expires_seconds: int = 0
+    allow_self_review: bool = False
+    editor_may_approve: bool = False
+    reason_required: bool = False
+    min_role_age_seconds: int = 0
+    message: str = ""
     on_expiry: str = "fail"
     escalate_to: str = ""
     remind: bool = True
@@ -212,27 +195,17 @@ class Rule:
 
 def rule_from_revision(revision: PolicyRevision) -> Rule:
     """Return the rule of a revision whose policy is loaded."""
+    terms = {term.name: getattr(revision, term.name) for term in OPTIONS if term.kind is not Kind.ADDRESSES}
+    terms["stages"] = stages_of(revision.stages)
+    terms["expires_seconds"] = revision.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS
+    terms["reason_required"] = bool(revision.reason_required)
     return Rule(
         revision_id=revision.pk,
         policy=revision.policy.name,
         number=revision.number,
         safety_level=revision.safety_level,
-        effect=revision.effect,
         sentence=revision.sentence,
-        stages=stages_of(revision.stages),
-        expires_seconds=revision.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS,
-        allow_self_review=revision.allow_self_review,
-        editor_may_approve=revision.editor_may_approve,
-        reason_required=bool(revision.reason_required),
-        min_role_age_seconds=revision.min_role_age_seconds,
-        message=revision.message,
-        on_expiry=revision.on_expiry,
-        escalate_to=revision.escalate_to,
-        remind=revision.remind,
-        batchable=revision.batchable,
-        min_review_seconds=revision.min_review_seconds,
-        typed_target=revision.typed_target,
-        fresh_sign_in_seconds=revision.fresh_sign_in_seconds,
+        **terms,
     )
 
 
@@ -347,13 +320,13 @@ class Rulebook:
 
 def stricter(one: GateDecision, other: GateDecision) -> GateDecision:
     """Return the stricter verdict: a denial, else the one that needs more approvals; the first if they are equal."""
-    return max(one, other, key=_strictness)
 
+    def strictness(verdict: GateDecision) -> tuple[int, int]:
+        if isinstance(verdict, Hold):
+            return 1, verdict.terms.quorum
+        return (2, 0) if isinstance(verdict, Deny) else (0, 0)
 
-def _strictness(verdict: GateDecision) -> tuple[int, int]:
-    if isinstance(verdict, Hold):
-        return 1, verdict.terms.quorum
-    return (2, 0) if isinstance(verdict, Deny) else (0, 0)
+    return max(one, other, key=strictness)
 
 
 LEVELS = frozenset(SafetyLevel)
@@ -391,9 +364,7 @@ def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset(
     try:
         return Clause(rule_from_revision(revision), compile_match(revision, people))
     except (ValueError, LookupError, TypeError):
-        names: dict[str, Any] = {
-            name: getattr(revision, name) for name in ("tool", "category", "safety_level", "source")
-        }
+        names: dict[str, Any] = {term.name: getattr(revision, term.name) for term in TOOL_TERMS}
         match = Match(**names, requester="", people=frozenset(), plan="", hours=None, predicate=compile_conditions([]))
         message = f"The policy “{revision.policy.name}” is invalid. An administrator must fix it."
         rule = Rule(
@@ -403,12 +374,6 @@ def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset(
             safety_level=revision.safety_level,
             effect=Effect.DENY,
             sentence=message,
-            stages=(),
-            expires_seconds=0,
-            allow_self_review=False,
-            editor_may_approve=False,
-            reason_required=False,
-            min_role_age_seconds=0,
             message=message,
         )
         return Clause(rule, match)

@@ -14,8 +14,9 @@ from django.db.models import QuerySet
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import gate
-from approvals.policies.terms import TERM_COLUMNS, check_name, term_columns
+from approvals.policies.term_checks import check_name, term_columns
 from approvals.policy_language.stages import people_in_words, stages_of
+from approvals.policy_language.terms import TERM_COLUMNS
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
 from catalog.core import clock
 from catalog.core.transactions import retry_on_deadlock

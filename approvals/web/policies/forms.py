@@ -22,39 +22,27 @@ from django.utils.translation import gettext_lazy, ngettext
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.backtest import MAX_DAYS
 from approvals.policies.simulator import RefusedArguments
-from approvals.policies.terms import MAX_MESSAGE, TERM_COLUMNS, term_columns
+from approvals.policies.term_checks import term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_PATH, MAX_VALUE, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
+from approvals.policy_language.terms import MATCH, OPTIONS, TERM_COLUMNS, TERMS, Kind, Term
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError, ToolgateError
 from catalog.models import Tool
 from catalog.ui.labels import SAFETY_BADGES
 from catalog.ui.page_forms import PageBoundField, PageForm
 
-MATCH_FIELDS = ("tool", "category", "safety_level", "source", "requester", "plan", "hours")
-TEXT_FIELDS = ("message", "effect", "on_expiry", "escalate_to")
-FLAG_FIELDS = ("remind", "batchable", "allow_self_review", "editor_may_approve", "typed_target")
+MATCH_FIELDS = tuple(term.name for term in MATCH if term.kind is not Kind.CONDITIONS)
+TEXT_FIELDS = tuple(term.name for term in OPTIONS if term.kind in (Kind.TEXT, Kind.CHOICE))
+FLAG_FIELDS = tuple(term.name for term in OPTIONS if term.kind is Kind.FLAG and not term.is_nullable)
+UNITS = {term.name: term.unit for term in OPTIONS if term.kind is Kind.SECONDS}
+"""Field and seconds per unit of each duration of a policy."""
 LITERAL_OPERATORS = frozenset({"starts_with", "ends_with", "matches"})
 LIST_OPERATORS = frozenset({"in", "not_in"})
 MAX_ORDER = 999_999
 MAX_MENU_CHOICES = 500
 BACKTEST_DAYS = (1, 7, 30, MAX_DAYS)
 DEFAULT_BACKTEST_DAYS = 30
-EFFECT_CHOICES = [
-    (PolicyRevision.Effect.HOLD.value, gettext_lazy("Calls need approval")),
-    (PolicyRevision.Effect.DENY.value, gettext_lazy("Calls are refused")),
-    (PolicyRevision.Effect.ALLOW.value, gettext_lazy("Calls run without approval, except dangerous ones")),
-]
-EXPIRY_CHOICES = [
-    (PolicyRevision.OnExpiry.FAIL.value, gettext_lazy("The step fails")),
-    (PolicyRevision.OnExpiry.SKIP.value, gettext_lazy("The step is skipped")),
-    (PolicyRevision.OnExpiry.CANCEL_PLAN.value, gettext_lazy("The plan is cancelled")),
-    (PolicyRevision.OnExpiry.ESCALATE.value, gettext_lazy("Another group is asked as well")),
-]
-REASON_CHOICES = [
-    ("", gettext_lazy("Only if the call cannot be undone")),
-    ("yes", gettext_lazy("Always")),
-]
 OPERATOR_LABELS = {
     "equals": gettext_lazy("equals"),
     "not_equals": gettext_lazy("does not equal"),
@@ -69,13 +57,6 @@ OPERATOR_LABELS = {
     "exists": gettext_lazy("exists"),
     "missing": gettext_lazy("is missing"),
 }
-UNITS = {
-    "expires_seconds": ("expires_minutes", 60),
-    "min_review_seconds": ("min_review_seconds", 1),
-    "fresh_sign_in_seconds": ("fresh_sign_in_minutes", 60),
-    "min_role_age_seconds": ("min_role_age_days", 86_400),
-}
-"""Field and seconds per unit of each duration of a policy."""
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
@@ -248,10 +229,43 @@ StageFormSet = cast(
 )
 
 
+def _term_field(term: Term) -> forms.Field:
+    """Return the field in which a term is entered."""
+    choices: list[tuple[str, Any]] = [(value, gettext_lazy(label)) for value, label in term.choices.items()]
+    options: dict[str, Any] = {"label": gettext_lazy(term.label)}
+    if term.hint:
+        options["help_text"] = gettext_lazy(term.hint)
+    if term.kind is Kind.SECONDS:
+        return DurationField(unit_seconds=term.unit[1], empty_seconds=None if term.is_nullable else 0, **options)
+    if term.kind is Kind.CHOICE and term in OPTIONS:
+        widget = forms.RadioSelect if term.name == "effect" else forms.Select
+        return forms.ChoiceField(choices=choices, widget=widget, **options)
+    options["required"] = False
+    if term.name == "safety_level":
+        choices = [("", gettext_lazy("Any")), *((level, badge.text) for level, badge in SAFETY_BADGES.items())]
+    if choices or term.name == "escalate_to":  # the form adds the groups
+        return forms.ChoiceField(choices=choices, **options)
+    if term.kind is Kind.FLAG:
+        return forms.BooleanField(**options)
+    attrs: dict[str, Any] = {"class": "mono"} if term.is_code else {}
+    attrs |= {"maxlength": term.longest} if term.longest else {}
+    if term.name in ("message", "notify"):
+        return forms.CharField(widget=forms.Textarea(attrs={"rows": 2, **attrs}), **options)
+    attrs |= {"list": term.suggestions} if term.suggestions else {}
+    attrs |= {"placeholder": gettext_lazy(term.placeholder)} if term.placeholder else {}
+    return forms.CharField(widget=forms.TextInput(attrs=attrs), **options)
+
+
 class PolicyForm(WarningForm):
     """The policy editor: terms of one policy, with formsets for `conditions` and `stages`."""
 
     warned_fields = ("tool", "category", "source", "safety_level", "requester", "plan")
+    field_order = (
+        *("revision", "name", "order", "tool", "safety_level", "category", "source", "requester", "plan", "hours"),
+        *("effect", "expires_minutes", "on_expiry", "escalate_to", "message", "reason_required", "min_review_seconds"),
+        *("fresh_sign_in_minutes", "min_role_age_days", "notify", "typed_target", "editor_may_approve"),
+        *("allow_self_review", "batchable", "remind", "days"),
+    )
     revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
     name = forms.CharField(
         label=gettext_lazy("Name"),
@@ -268,96 +282,7 @@ class PolicyForm(WarningForm):
             "Lower numbers first; ties go to the older policy. Leave it empty to put a new policy first."
         ),
     )
-    tool = forms.CharField(
-        label=gettext_lazy("Tool"),
-        required=False,
-        widget=forms.TextInput(attrs={"class": "mono", "maxlength": 128, "placeholder": "send_*"}),
-        help_text=gettext_lazy("* matches any text."),
-    )
-    safety_level = forms.ChoiceField(
-        label=gettext_lazy("Safety level"),
-        required=False,
-        choices=[("", gettext_lazy("Any")), *((level, badge.text) for level, badge in SAFETY_BADGES.items())],
-    )
-    category = forms.CharField(
-        label=gettext_lazy("Category"),
-        required=False,
-        widget=forms.TextInput(attrs={"maxlength": 64, "list": "categories"}),
-    )
-    source = forms.CharField(
-        label=gettext_lazy("Source"),
-        required=False,
-        widget=forms.TextInput(attrs={"maxlength": 128, "list": "sources"}),
-    )
-    requester = forms.CharField(
-        label=gettext_lazy("Requester"),
-        required=False,
-        widget=forms.TextInput(attrs={"maxlength": 150, "placeholder": gettext_lazy("ada or group:operator")}),
-    )
-    plan = forms.CharField(
-        label=gettext_lazy("Plan"),
-        required=False,
-        widget=forms.TextInput(attrs={"class": "mono", "maxlength": 40, "placeholder": "plan_…"}),
-    )
-    hours = forms.CharField(
-        label=gettext_lazy("Hours"),
-        required=False,
-        widget=forms.TextInput(attrs={"maxlength": 64, "placeholder": "Mon-Fri 09:00-17:00 Europe/Berlin"}),
-        help_text=gettext_lazy("In UTC unless a time zone follows."),
-    )
-    effect = forms.ChoiceField(label=gettext_lazy("Outcome"), choices=EFFECT_CHOICES, widget=forms.RadioSelect)
-    expires_minutes = DurationField(
-        label=gettext_lazy("Minutes to answer"),
-        unit_seconds=60,
-        empty_seconds=None,
-        help_text=gettext_lazy("Leave empty for the installation's default."),
-    )
-    on_expiry = forms.ChoiceField(label=gettext_lazy("If nobody answers"), choices=EXPIRY_CHOICES)
-    escalate_to = forms.ChoiceField(label=gettext_lazy("Group to escalate to"), required=False)
-    message = forms.CharField(
-        label=gettext_lazy("Message to the agent"),
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "maxlength": MAX_MESSAGE}),
-    )
-    reason_required = forms.ChoiceField(
-        label=gettext_lazy("Reason for rejecting"), required=False, choices=REASON_CHOICES
-    )
-    min_review_seconds = DurationField(
-        label=gettext_lazy("Seconds on screen before approving"), unit_seconds=1, empty_seconds=0
-    )
-    fresh_sign_in_minutes = DurationField(
-        label=gettext_lazy("Minutes since sign-in, at most"),
-        unit_seconds=60,
-        empty_seconds=0,
-        help_text=gettext_lazy("0 for no limit."),
-    )
-    min_role_age_days = DurationField(
-        label=gettext_lazy("Days in the group, at least"),
-        unit_seconds=86_400,
-        empty_seconds=0,
-        help_text=gettext_lazy("0 for no minimum."),
-    )
-    notify = forms.CharField(
-        label=gettext_lazy("Also notify"),
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text=gettext_lazy("One address per line."),
-    )
-    typed_target = forms.BooleanField(
-        label=gettext_lazy("Reviewers must type the target's name to approve"), required=False
-    )
-    editor_may_approve = forms.BooleanField(
-        label=gettext_lazy("A reviewer who edits the arguments may approve them alone, if one approval is enough"),
-        required=False,
-    )
-    allow_self_review = forms.BooleanField(
-        label=gettext_lazy(
-            "Requesters may approve their own calls (for one-person installations; shown on every request)"
-        ),
-        required=False,
-    )
-    batchable = forms.BooleanField(label=gettext_lazy("Several requests can be approved together"), required=False)
-    remind = forms.BooleanField(label=gettext_lazy("Remind reviewers before the request expires"), required=False)
+    vars().update({UNITS.get(term.name, (term.name,))[0]: _term_field(term) for term in TERMS.values() if term.label})
     days = forms.TypedChoiceField(
         label=gettext_lazy("Days"),
         required=False,

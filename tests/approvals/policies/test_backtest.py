@@ -11,7 +11,7 @@ from approvals.policies import backtest as module
 from approvals.policies import services
 from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
 from approvals.policies.rulebook import rule_from_revision
-from approvals.policies.terms import term_columns
+from approvals.policies.term_checks import term_columns
 from approvals.requests.lifecycle import open_request
 from approvals.reviews.decisions import decide
 from catalog.core import clock

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from approvals.models import Policy
 from approvals.policies import services
 from approvals.policies.lint import policy_warnings
-from approvals.policies.terms import term_columns
+from approvals.policies.term_checks import term_columns
 from catalog.errors import ParameterError
 from catalog.models import Source, Tool
 from tests.approvals.factories import POLICY_ROWS, make_tool

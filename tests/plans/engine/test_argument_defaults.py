@@ -10,7 +10,7 @@ from approvals.grants.proposals import propose_grant
 from approvals.grants.services import GrantTerms, create_grant
 from approvals.models import ApprovalRequest, Policy, PolicyRevision, Round
 from approvals.policies.backtest import back_test, draft_of, rulebooks_for
-from approvals.policies.terms import term_columns
+from approvals.policies.term_checks import term_columns
 from approvals.requests import lifecycle
 from approvals.reviews.decisions import Decision, decide
 from approvals.reviews.edits import check_edit

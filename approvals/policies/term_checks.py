@@ -12,12 +12,12 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 
-from approvals.messaging.addresses import MAIL, Address, read_address
+from approvals.messaging.addresses import MAIL, read_address
 from approvals.models import PolicyRevision
-from approvals.policies.rulebook import GROUP
 from approvals.policy_language.conditions import check_conditions
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
+from approvals.policy_language.terms import GROUP, MAX_MESSAGE, OPTIONS, TERM_COLUMNS, TERMS, Kind
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source
@@ -44,33 +44,17 @@ def addresses_to_store(sent: Any, before: Sequence[StoredAddress]) -> tuple[list
     problems = []
     for number, text in enumerate(sent):
         try:
-            stored = known.get(text.strip()) or _stored_address(read_address(text))
+            stored = known.get(text.strip())
+            if stored is None:
+                address = read_address(text)
+                mark = "" if address.channel == MAIL else address.key[:ADDRESS_MARK_LENGTH]
+                stored = address.kept() | {"shown": f"{address.shown}{mark}"}
             kept[stored["shown"]] = known.get(stored["shown"], stored)
         except ParameterError as error:
             problems.append(ArgumentProblem(f"notify.{number}", "invalid", error.message))
     return list(kept.values()), problems
 
 
-def _stored_address(address: Address) -> StoredAddress:
-    mark = "" if address.channel == MAIL else address.key[:ADDRESS_MARK_LENGTH]
-    return address.kept() | {"shown": f"{address.shown}{mark}"}
-
-
-MATCH_TERMS = ("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
-OPTION_TERMS = (
-    *("effect", "message", "stages", "expires_seconds", "on_expiry", "escalate_to", "remind", "batchable"),
-    *("allow_self_review", "editor_may_approve", "reason_required", "min_review_seconds", "typed_target"),
-    *("fresh_sign_in_seconds", "min_role_age_seconds", "notify"),
-)
-TERM_COLUMNS = tuple("conditions" if name == "arguments" else name for name in MATCH_TERMS) + OPTION_TERMS
-MAX_MESSAGE = 1000
-MIN_SECONDS, MAX_SECONDS = 60, 90 * 86_400
-MAX_SECONDS_BY_TERM = {
-    "min_review_seconds": 600,
-    "fresh_sign_in_seconds": 30 * 86_400,
-    "min_role_age_seconds": 365 * 86_400,
-}
-MAX_LENGTH_BY_TERM = {"category": 64, "source": 128, "plan": 40, "hours": 64}
 NO_SUCH_GROUP = "There is no group with this name."
 GLOB = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
 INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -84,13 +68,9 @@ def term_columns(document: Mapping[str, Any], base_revision: PolicyRevision | No
     columns = {name: getattr(base_revision or PolicyRevision(), name) for name in TERM_COLUMNS}
     match = dict(document.get("match") or {})
     rows = match.pop("arguments", columns["conditions"])
-    columns |= match | {name: document[name] for name in OPTION_TERMS if name in document}
+    columns |= match | {term.name: document[term.name] for term in OPTIONS if term.name in document}
     columns["notify"], wrong = addresses_to_store(document.get("notify"), base_revision.notify if base_revision else [])
-    problems = [
-        *_problems(columns),
-        *_problems_of_source(columns["source"], base_revision.source if base_revision else ""),
-        *wrong,
-    ]
+    problems = [*_problems(columns, base_revision.source if base_revision else ""), *wrong]
     try:
         columns["conditions"] = check_conditions(rows, "match.arguments")
     except ParameterError as error:
@@ -111,63 +91,62 @@ def _has_invisible(text: str) -> bool:
     return any(unicodedata.category(letter) in INVISIBLE_CATEGORIES for letter in text)
 
 
-def _problems(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
+def _problems(columns: Mapping[str, Any], kept_source: str) -> Iterator[ArgumentProblem]:
+    """Yield the problems of all terms but conditions and addresses; a policy may keep a source that is gone."""
     yield from _problems_of_match(columns)
     if columns["effect"] not in PolicyRevision.Effect.values:
         yield ArgumentProblem("effect", "invalid", "This must be one of allow, hold, deny.")
-    yield from _problems_of_texts(columns)
+    message, source = columns["message"], columns["source"]
+    if len(message) > MAX_MESSAGE or _has_invisible(message.replace("\n", "")):
+        yield ArgumentProblem("message", "invalid", f"Enter at most {MAX_MESSAGE:,} visible characters.")
     yield from _problems_of_stages(columns)
-    yield from _problems_of_time(columns)
-
-
-def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    if columns["tool"] and not GLOB.fullmatch(columns["tool"]):
-        yield ArgumentProblem("match.tool", "invalid", "Enter a tool's name; * matches any text, ? one character.")
-    if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
-        yield ArgumentProblem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
-    for name in ("category", "source", "plan", "hours"):
-        yield from _problems_of_text(f"match.{name}", columns[name], MAX_LENGTH_BY_TERM[name])
-    if columns["requester"] and not _is_known_requester(columns["requester"]):
-        yield ArgumentProblem(
-            "match.requester", "unknown", "Enter a username, or group: followed by the name of a group."
+    for term in OPTIONS:
+        value = columns[term.column]
+        if term.kind is Kind.SECONDS and value is not None and not term.least <= value <= term.most:
+            default = ", or null for the installation's default" if term.is_nullable else ""
+            message = f"This must be {term.least} to {term.most} seconds{default}."
+            yield ArgumentProblem(term.name, "invalid", message)
+    on_expiry, escalate_to = columns["on_expiry"], columns["escalate_to"]
+    escalates = on_expiry == PolicyRevision.OnExpiry.ESCALATE
+    if on_expiry not in PolicyRevision.OnExpiry.values:
+        yield ArgumentProblem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
+    if escalates != bool(escalate_to):
+        remedy = (
+            "Choose the group to escalate to." if escalates else "This requires on_expiry escalate. Leave it empty."
         )
-    try:
-        _ = columns["hours"] and read_hours(columns["hours"])
-    except ValueError as error:
-        yield ArgumentProblem("match.hours", "invalid", str(error))
-
-
-def _problems_of_text(path: str, text: str, longest: int) -> Iterator[ArgumentProblem]:
-    """Yield problems of a text that is compared literally and could match nothing."""
-    if _has_invisible(text):
-        yield ArgumentProblem(path, "invalid", "This contains an invisible character. Remove it.")
-    elif text != text.strip():
-        yield ArgumentProblem(path, "invalid", "This begins or ends with a space. Remove it.")
-    if len(text) > longest:
-        yield ArgumentProblem(path, "too_long", f"This can have at most {longest} characters.")
-
-
-def _problems_of_source(name: str, kept: str) -> Iterator[ArgumentProblem]:
-    """Yield a problem for an unknown source; a policy may keep a source that no longer exists."""
-    known = list(Source.objects.values_list("name", flat=True)) if name not in ("", kept) else [name]
-    if name not in known:
-        near = get_close_matches(name[:128], known, n=3, cutoff=0.4) or sorted(known)[:5]
+        yield ArgumentProblem("escalate_to", "invalid", remedy)
+    elif escalates and not Group.objects.filter(name=escalate_to).exists():
+        yield ArgumentProblem("escalate_to", "unknown", NO_SUCH_GROUP)
+    known = list(Source.objects.values_list("name", flat=True)) if source not in ("", kept_source) else [source]
+    if source not in known:
+        near = get_close_matches(source[:128], known, n=3, cutoff=0.4) or sorted(known)[:5]
         there = f" Did you mean {' or '.join(near)}?" if near else ""
         yield ArgumentProblem("match.source", "unknown", f"There is no source with this name.{there}")
 
 
-def _is_known_requester(requester: str) -> bool:
-    if "\x00" in requester:
-        return False
-    if requester.startswith(GROUP):
-        return Group.objects.filter(name=requester.removeprefix(GROUP)).exists()
-    return User.objects.filter(username=requester).exists()
-
-
-def _problems_of_texts(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    message = columns["message"]
-    if len(message) > MAX_MESSAGE or _has_invisible(message.replace("\n", "")):
-        yield ArgumentProblem("message", "invalid", f"Enter at most {MAX_MESSAGE:,} visible characters.")
+def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
+    tool, requester, hours = columns["tool"], columns["requester"], columns["hours"]
+    if tool and not GLOB.fullmatch(tool):
+        yield ArgumentProblem("match.tool", "invalid", "Enter a tool's name; * matches any text, ? one character.")
+    if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
+        yield ArgumentProblem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
+    for name in ("category", "source", "plan", "hours"):  # compared literally, so that these could match nothing
+        text, longest = columns[name], TERMS[name].longest
+        if _has_invisible(text):
+            yield ArgumentProblem(f"match.{name}", "invalid", "This contains an invisible character. Remove it.")
+        elif text != text.strip():
+            yield ArgumentProblem(f"match.{name}", "invalid", "This begins or ends with a space. Remove it.")
+        if len(text) > longest:
+            yield ArgumentProblem(f"match.{name}", "too_long", f"This can have at most {longest} characters.")
+    people = User.objects.filter(username=requester)
+    groups = Group.objects.filter(name=requester.removeprefix(GROUP))
+    if requester and ("\x00" in requester or not (groups if requester.startswith(GROUP) else people).exists()):
+        message = "Enter a username, or group: followed by the name of a group."
+        yield ArgumentProblem("match.requester", "unknown", message)
+    try:
+        _ = hours and read_hours(hours)
+    except ValueError as error:
+        yield ArgumentProblem("match.hours", "invalid", str(error))
 
 
 def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
@@ -179,33 +158,11 @@ def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]
     groups = [stage["group"] for stage in stages]
     known = set(Group.objects.filter(name__in=groups).values_list("name", flat=True)) if groups else set()
     for number, stage in enumerate(stages[:MAX_STAGES]):
+        path = f"stages.{number}.group"
         if stage["group"] not in known:
-            yield ArgumentProblem(f"stages.{number}.group", "unknown", NO_SUCH_GROUP)
+            yield ArgumentProblem(path, "unknown", NO_SUCH_GROUP)
         elif stage["group"] in groups[:number]:
-            yield ArgumentProblem(
-                f"stages.{number}.group",
-                "repeated",
-                "This group is already in an earlier stage. Increase its count instead.",
-            )
+            message = "This group is already in an earlier stage. Increase its count instead."
+            yield ArgumentProblem(path, "repeated", message)
         if not 1 <= stage["count"] <= MAX_COUNT:
             yield ArgumentProblem(f"stages.{number}.count", "invalid", f"This must be 1 to {MAX_COUNT}.")
-
-
-def _problems_of_time(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    seconds = columns["expires_seconds"]
-    if seconds is not None and not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        message = f"This must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for the installation's default."
-        yield ArgumentProblem("expires_seconds", "invalid", message)
-    for name, most in MAX_SECONDS_BY_TERM.items():
-        if not 0 <= columns[name] <= most:
-            yield ArgumentProblem(name, "invalid", f"This must be 0 to {most} seconds.")
-    escalates = columns["on_expiry"] == PolicyRevision.OnExpiry.ESCALATE
-    if columns["on_expiry"] not in PolicyRevision.OnExpiry.values:
-        yield ArgumentProblem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
-    if escalates != bool(columns["escalate_to"]):
-        message = (
-            "Choose the group to escalate to." if escalates else "This requires on_expiry escalate. Leave it empty."
-        )
-        yield ArgumentProblem("escalate_to", "invalid", message)
-    elif escalates and not Group.objects.filter(name=columns["escalate_to"]).exists():
-        yield ArgumentProblem("escalate_to", "unknown", NO_SUCH_GROUP)

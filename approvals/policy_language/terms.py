@@ -1,0 +1,275 @@
+"""The terms of a policy in one table: what each holds, its limits, its words, and how it is compared with a call.
+
+The checks of a document, the rule that decides calls, the sentences, the bodies and answers of REST and the fields of
+the editor are made from it. A new term needs a row here, a column of `PolicyRevision`, and the code that obeys it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.utils.translation import gettext_noop as _
+
+MAX_MESSAGE = 1000
+MIN_SECONDS, MAX_SECONDS = 60, 90 * 86_400
+GROUP = "group:"
+"""Beginning of a requester that is a group."""
+
+
+class Kind(Enum):
+    """What a term holds; a text or a choice is empty if the policy does not name it."""
+
+    TEXT = auto()
+    CHOICE = auto()
+    FLAG = auto()
+    SECONDS = auto()
+    CONDITIONS = auto()
+    STAGES = auto()
+    ADDRESSES = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One term of a policy.
+
+    Label, hint, placeholder, the list of `suggestions` and the choices with their labels are those of its field in the
+    editor. A number of seconds is entered there in units: `unit` is the name of the field, and the seconds of one unit.
+    `note` is the description in the API.
+    """
+
+    name: str
+    kind: Kind
+    label: str = ""
+    hint: str = ""
+    note: str = ""
+    is_code: bool = False
+    placeholder: str = ""
+    suggestions: str = ""
+    longest: int = 0
+    choices: Mapping[str, str] = field(default_factory=dict)
+    least: int = 0
+    most: int = 0
+    unit: tuple[str, int] = ("", 1)
+    is_nullable: bool = False
+    fits: Callable[[str, Any], bool] = lambda value, facts: True
+    """Compares the term, if it is not empty, with the facts of a call; only for terms about the tool."""
+    mismatch: str = ""
+    """Why a call does not match, with `match` and `facts` to be filled in."""
+    phrase: str = ""
+    """Part of the policy's sentence: the calls that it matches."""
+    extra: str = ""
+    """Sentence on a further requirement, said if the value is not the usual one, with its time or number."""
+    usual: bool = False
+    place: int = 0
+    """Place of `extra` among those sentences."""
+
+    @property
+    def column(self) -> str:
+        """Column of the revision."""
+        return "conditions" if self.kind is Kind.CONDITIONS else self.name
+
+
+def requester_in_words(requester: str) -> str:
+    """Return a phrase for the requester term of a rule."""
+    group = requester.removeprefix(GROUP)
+    return f"a member of {group}" if group != requester else requester
+
+
+MATCH = (
+    Term(
+        name="tool",
+        kind=Kind.TEXT,
+        longest=128,
+        label=_("Tool"),
+        hint=_("* matches any text."),
+        is_code=True,
+        placeholder="send_*",
+        note="A name; * and ? are wildcards.",
+        fits=lambda value, facts: fnmatchcase(facts.tool_name, value),
+        mismatch="{facts.tool_name} is not {match.tool}",
+        phrase="of {}",
+    ),
+    Term(
+        name="category",
+        kind=Kind.TEXT,
+        longest=64,
+        label=_("Category"),
+        suggestions="categories",
+        fits=lambda value, facts: value in facts.categories,
+        mismatch="the tool is not in the category {match.category}",
+        phrase="in the category {}",
+    ),
+    Term(
+        name="safety_level",
+        kind=Kind.CHOICE,
+        label=_("Safety level"),
+        fits=lambda value, facts: value == facts.safety_level,
+        mismatch="the call is {facts.safety_level}, not {match.safety_level}",
+    ),
+    Term(
+        name="source",
+        kind=Kind.TEXT,
+        longest=128,
+        label=_("Source"),
+        suggestions="sources",
+        fits=lambda value, facts: value == facts.source,
+        mismatch="the tool does not come from {match.source}",
+        phrase="from the source {}",
+    ),
+    Term(
+        name="requester",
+        kind=Kind.TEXT,
+        longest=150,
+        label=_("Requester"),
+        placeholder=_("ada or group:operator"),
+        note="A username, or group:NAME.",
+        phrase="requested by {}",
+    ),
+    Term(
+        name="plan",
+        kind=Kind.TEXT,
+        longest=40,
+        label=_("Plan"),
+        is_code=True,
+        placeholder="plan_…",
+        phrase="in the plan {}",
+    ),
+    Term(name="arguments", kind=Kind.CONDITIONS),
+    Term(
+        name="hours",
+        kind=Kind.TEXT,
+        longest=64,
+        label=_("Hours"),
+        hint=_("In UTC unless a time zone follows."),
+        placeholder="Mon-Fri 09:00-17:00 Europe/Berlin",
+        note="For example Mon-Fri 09:00-17:00, optionally with a time zone.",
+        phrase="during {}",
+    ),
+)
+"""Conditions on calls; an empty one matches every call."""
+TOOL_TERMS = tuple(sorted((term for term in MATCH if term.mismatch), key=lambda term: term.kind is not Kind.CHOICE))
+"""Conditions that the tool alone fulfils, in the order in which the reasons of a mismatch are given."""
+OPTIONS = (
+    Term(
+        name="effect",
+        kind=Kind.CHOICE,
+        label=_("Outcome"),
+        choices={
+            "hold": _("Calls need approval"),
+            "deny": _("Calls are refused"),
+            "allow": _("Calls run without approval, except dangerous ones"),
+        },
+    ),
+    Term(name="message", kind=Kind.TEXT, longest=MAX_MESSAGE, label=_("Message to the agent")),
+    Term(name="stages", kind=Kind.STAGES),
+    Term(
+        name="expires_seconds",
+        kind=Kind.SECONDS,
+        least=MIN_SECONDS,
+        most=MAX_SECONDS,
+        is_nullable=True,
+        unit=("expires_minutes", 60),
+        label=_("Minutes to answer"),
+        hint=_("Leave empty for the installation's default."),
+    ),
+    Term(
+        name="on_expiry",
+        kind=Kind.CHOICE,
+        label=_("If nobody answers"),
+        choices={
+            "fail": _("The step fails"),
+            "skip": _("The step is skipped"),
+            "cancel_plan": _("The plan is cancelled"),
+            "escalate": _("Another group is asked as well"),
+        },
+    ),
+    Term(name="escalate_to", kind=Kind.TEXT, longest=150, label=_("Group to escalate to")),
+    Term(
+        name="remind",
+        kind=Kind.FLAG,
+        usual=True,
+        label=_("Remind reviewers before the request expires"),
+        extra="No reminders are sent.",
+        place=9,
+    ),
+    Term(
+        name="batchable",
+        kind=Kind.FLAG,
+        label=_("Several requests can be approved together"),
+        extra="Several requests can be approved together.",
+        place=8,
+    ),
+    Term(
+        name="allow_self_review",
+        kind=Kind.FLAG,
+        label=_("Requesters may approve their own calls (for one-person installations; shown on every request)"),
+        extra="Requesters may decide their own requests; this is shown on every request.",
+        place=6,
+    ),
+    Term(
+        name="editor_may_approve",
+        kind=Kind.FLAG,
+        usual=True,
+        label=_("A reviewer who edits the arguments may approve them alone, if one approval is enough"),
+        extra="Reviewers who edit the arguments may not approve them.",
+        place=7,
+    ),
+    Term(
+        name="reason_required",
+        kind=Kind.FLAG,
+        is_nullable=True,
+        label=_("Reason for rejecting"),
+        choices={"": _("Only if the call cannot be undone"), "yes": _("Always")},
+        extra="Rejections need a reason.",
+        place=1,
+    ),
+    Term(
+        name="min_review_seconds",
+        kind=Kind.SECONDS,
+        most=600,
+        unit=("min_review_seconds", 1),
+        label=_("Seconds on screen before approving"),
+        extra="Reviewers must view the request for {} before approving.",
+        place=3,
+    ),
+    Term(
+        name="typed_target",
+        kind=Kind.FLAG,
+        label=_("Reviewers must type the target's name to approve"),
+        extra="Reviewers must type the target's name to approve.",
+        place=2,
+    ),
+    Term(
+        name="fresh_sign_in_seconds",
+        kind=Kind.SECONDS,
+        most=30 * 86_400,
+        unit=("fresh_sign_in_minutes", 60),
+        label=_("Minutes since sign-in, at most"),
+        hint=_("0 for no limit."),
+        extra="Reviewers must have signed in within the last {}.",
+        place=4,
+    ),
+    Term(
+        name="min_role_age_seconds",
+        kind=Kind.SECONDS,
+        most=365 * 86_400,
+        unit=("min_role_age_days", 86_400),
+        label=_("Days in the group, at least"),
+        hint=_("0 for no minimum."),
+        extra="Reviewers must have been in the group for {}.",
+        place=5,
+    ),
+    Term(
+        name="notify",
+        kind=Kind.ADDRESSES,
+        label=_("Also notify"),
+        hint=_("One address per line."),
+        extra="Further addresses notified: {}.",
+        place=10,
+    ),
+)
+"""What happens to the calls that match, and to the requests that hold them."""
+TERMS = {term.name: term for term in (*MATCH, *OPTIONS)}
+TERM_COLUMNS = tuple(term.column for term in TERMS.values())
