@@ -104,7 +104,6 @@ def grants(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Revoke a grant."""
     grant = get_object_or_404(grants_for(request.user), public_id=public_id)
     try:
         revoke_grant(grant, by=request.user)
@@ -118,8 +117,8 @@ def revoke_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Show the form that creates a grant from an approved request; a POST checks it against history, or saves it."""
-    held = request_or_404(request, public_id)
-    form = GrantForm(held, request.user, request.POST if request.method == "POST" else None)
+    approval_request = request_or_404(request, public_id)
+    form = GrantForm(approval_request, request.user, request.POST if request.method == "POST" else None)
     if request.POST.get("do") == "make" and form.save(request.user) is not None:
         messages.success(request, _("Grant created. Matching calls run without approval until it ends."))
         return redirect("grants")

@@ -64,7 +64,6 @@ class InsightsForm(PageForm):
 
 
 def day_bars(days: Sequence[Day]) -> list[DayBar]:
-    """Return a bar for each day."""
     pitch = WIDTH / max(1, len(days))
     unit = (HEIGHT - FLOOR) / max(1, *(day.approved + day.others for day in days), 1)
     return [

@@ -64,7 +64,6 @@ def status_icon(value: str, waiting_for: str | None = None) -> str:
 
 @register.simple_tag
 def status_label(value: str, waiting_for: str | None = None) -> str:
-    """Return the label of a status."""
     return labels.status_badge(value, waiting_for).label
 
 

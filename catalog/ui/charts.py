@@ -34,7 +34,6 @@ def spark_path(usage: Usage) -> str:
 
 
 def usage_bars(usage: Usage) -> Sequence[UsageBar]:
-    """Return a bar for each day."""
     pitch = BARS_WIDTH / max(1, len(usage.days))
     unit = (BARS_HEIGHT - MIN_BAR_HEIGHT) / max(1, *(day.calls for day in usage.days))
     return [

@@ -94,7 +94,6 @@ def status_badge(status: str, waiting_for: str | None = None) -> Badge:
 
 
 def safety_badge(level: str) -> Badge:
-    """Return the badge of a safety level."""
     return SAFETY_BADGES.get(level) or Badge(level.capitalize(), "info", "dangerous")
 
 

@@ -47,7 +47,6 @@ class MultilineField(forms.CharField):
     """A text of several lines; their ends become LF, whatever the browser sends."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the text."""
         text: str | None = super().to_python(value)
         return text and text.replace("\r\n", "\n")
 

@@ -142,7 +142,6 @@ def _limits_suffix(limits: tuple[str, ...]) -> str:
 
 
 def held_change(tool: Tool) -> VersionChange | None:
-    """Return the held change of a tool, or None."""
     held = tool.held_version
     if held is None:
         return None

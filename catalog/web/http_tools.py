@@ -72,7 +72,6 @@ class HttpToolFields(PageForm):
 
     @property
     def tool_name(self) -> str:
-        """Name of the tool."""
         return str(self.cleaned_data["name"])
 
     def clean_parameters(self) -> str | dict[str, Any]:
@@ -135,7 +134,6 @@ class HttpToolForm(HttpToolFields):
         return {**super().values(), "safety_level": data["safety_level"], "categories": data["categories"]}
 
     def clean_categories(self) -> list[str]:
-        """Return the names of the categories."""
         return [each.strip() for each in self.cleaned_data["categories"].split(",") if each.strip()]
 
 

@@ -67,12 +67,10 @@ class SourceType(models.TextChoices):
 
     @classmethod
     def of(cls, source: Source) -> "SourceType":
-        """Return the type of an imported source."""
         return cls.PROGRAM if source.command else cls(source.kind)
 
     @property
     def kind(self) -> Source.Kind:
-        """The kind of such a source."""
         return Source.Kind.OPENAPI if self is SourceType.OPENAPI else Source.Kind.MCP
 
 
@@ -90,7 +88,6 @@ TYPES_OF_FIELDS: Mapping[str, tuple[SourceType, ...]] = {
 
 
 def has_field(name: str, source_type: SourceType) -> bool:
-    """Return whether a source of this type has a field."""
     return source_type in TYPES_OF_FIELDS.get(name, SourceType)
 
 
@@ -213,7 +210,6 @@ class SourceFields(PageForm):
             raise forms.ValidationError(error.message) from None
 
     def clean_document(self) -> Document | None:
-        """Return the uploaded document."""
         upload = self.cleaned_data["document"]
         if upload is None:
             return None
@@ -324,7 +320,6 @@ def title_of(source: Source) -> str:
 
 
 def badge_of(source: Source) -> Badge:
-    """Return the badge of a source's state."""
     return STATUS_BADGES[source.status] if source.is_imported else SET_BADGES[source.enabled]
 
 
@@ -357,7 +352,6 @@ def synchronise(request: PageRequest, source: Source) -> None:
 @require_safe
 @administrator_required
 def source_detail(request: PageRequest, name: str) -> HttpResponse:
-    """Show one source with its tools."""
     return _render_detail(request, _source_or_404(name))
 
 

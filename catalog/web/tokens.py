@@ -122,7 +122,6 @@ class TokenRow:
 
     @property
     def kind(self) -> Badge:
-        """The kind of the token."""
         return KIND_LABELS[self.token.kind]
 
     @property
@@ -137,7 +136,6 @@ class TokenRow:
 
     @property
     def owner(self) -> str:
-        """The owner's name."""
         return user_display_name(self.token.user)
 
     @property
@@ -232,7 +230,6 @@ def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
 @require_safe
 @sign_in_required
 def token_detail(request: PageRequest, number: int) -> HttpResponse:
-    """Display one token."""
     return _render_detail(request, _token_or_404(request, number))
 
 
@@ -266,7 +263,6 @@ def reset_waits(request: PageRequest, number: int) -> HttpResponse:
 @require_POST
 @sign_in_required
 def revoke_token(request: PageRequest, number: int) -> HttpResponse:
-    """Revoke a token."""
     token = _token_or_404(request, number)
     try:
         tokens.revoke_token(token, by=request.user)

@@ -183,7 +183,6 @@ class ToolListQuery:
         return f"/tools/?{urlencode(parts)}" if parts else "/tools/"
 
     def without(self, option: FacetOption) -> "ToolListQuery":
-        """Return the query without one filter."""
         kept = tuple(value for value in self.chosen[option.name] if value != option.value)
         return replace(self, page="1", **{option.name: kept})  # type: ignore[arg-type] # the name of a facet
 

@@ -45,7 +45,6 @@ def control_plan(viewer: User, plan: Plan, requester: Callable[[Requester], None
 
 
 def error_status(error: ToolgateError) -> int:
-    """Return the HTTP status for an error of an action."""
     return next((status for kind, status in STATUS_BY_ERROR.items() if isinstance(error, kind)), 422)
 
 

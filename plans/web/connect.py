@@ -138,7 +138,6 @@ class ConnectPage:
 
     @property
     def clients(self) -> list[McpClient]:
-        """The clients to choose from."""
         return list(CLIENTS.values())
 
     @property

@@ -78,23 +78,23 @@ def _personal_source(
 
 
 def _render_plan(plan_ref: str) -> Fragments:
-    picture, exact = _load_current_overview(plan_ref)
-    shared = {"picture": picture, "timeline": picture.timeline, "drawing": graph_drawing(picture)}
+    overview, exact = _load_current_overview(plan_ref)
+    shared = {"overview": overview, "timeline": overview.timeline, "drawing": graph_drawing(overview)}
     parts = ("standing", "goal", "segments", "count", "graph", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
-    removed = removed_step_numbers(picture.plan)
-    now = picture.timeline.now
+    removed = removed_step_numbers(overview.plan)
+    now = overview.timeline.now
     fragments |= (
-        {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in picture.steps}
+        {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in overview.steps}
         | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
-        | {f"m{row.pk}": _value(picture.plan.public_id, row) for row in picture.memory}
+        | {f"m{row.pk}": _value(overview.plan.public_id, row) for row in overview.memory}
         # Oldest first, because the page inserts each one at the top.
-        | {f"e{line.seq}": _event(line) for line in reversed(picture.events)}
-        | _refresh_triggers(picture, removed)
+        | {f"e{line.seq}": _event(line) for line in reversed(overview.events)}
+        | _refresh_triggers(overview, removed)
     )
-    numbers = {f"e{line.seq}": line.seq for line in picture.events}
+    numbers = {f"e{line.seq}": line.seq for line in overview.events}
     return Fragments(
-        fragments, picture.seq, exact, numbers, gettext("Plan: %(status)s") % {"status": picture.words[0].label}
+        fragments, overview.seq, exact, numbers, gettext("Plan: %(status)s") % {"status": overview.words[0].label}
     )
 
 
@@ -102,10 +102,10 @@ def _load_current_overview(plan_ref: str) -> tuple[PlanOverview, bool]:
     """Load a plan, again if it changed in the meantime; return whether the result is consistent."""
     plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
     for _ in range(MAX_LOADS):
-        picture = load_overview(plans.get())
-        if plans.filter(last_seq=picture.seq).exists():
-            return picture, True
-    return picture, False
+        overview = load_overview(plans.get())
+        if plans.filter(last_seq=overview.seq).exists():
+            return overview, True
+    return overview, False
 
 
 @lru_cache(maxsize=1024)

@@ -167,7 +167,6 @@ def _row(plan: Plan, counts: Counts) -> PlanRow:
 @require_safe
 @sign_in_required
 def plans(request: PageRequest) -> HttpResponse:
-    """Show the list of plans."""
     listed = plan_list(request.user, PlanQuery.read(request.GET))
     part = is_fragment_request(request, "results")
     response = render(

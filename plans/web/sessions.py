@@ -34,7 +34,6 @@ def _token_or_404(request: PageRequest) -> ApiToken | None:
 @require_safe
 @sign_in_required
 def session(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one session."""
     try:
         page = find_session_overview(request.user, public_id)
     except Plan.DoesNotExist:

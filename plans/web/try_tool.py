@@ -70,7 +70,6 @@ class Trial(ArgumentsEditor):
 
     @property
     def may_call(self) -> bool:
-        """True if the viewer may call tools."""
         return has_role(self.viewer, OPERATOR, ADMINISTRATOR)
 
     @property

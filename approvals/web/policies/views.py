@@ -34,7 +34,6 @@ ROW_PREFIXES = {"rows": "row", "stages": "stage"}
 @require_safe
 @sign_in_required
 def policies_list(request: PageRequest) -> HttpResponse:
-    """Show the policies in order."""
     return render(request, "policies/policies.html", policy_list_page(request.user))
 
 

@@ -103,7 +103,6 @@ class ReviewActions:
 
     @property
     def needs_reason(self) -> bool:
-        """True if a rejection needs a reason."""
         return needs_reason(self.request)
 
     @property
@@ -125,12 +124,10 @@ class ReviewActions:
 
     @property
     def may_create_grant(self) -> bool:
-        """True if the viewer may create a grant from the request."""
         return self.request.status in GRANTABLE_STATUSES and may_create_from(self.request, self.viewer) is None
 
     @property
     def may_ask(self) -> bool:
-        """True if the viewer may comment."""
         return agent_token_of(self.viewer) is None
 
     @cached_property
@@ -141,7 +138,6 @@ class ReviewActions:
 
     @property
     def claimed_by_me(self) -> bool:
-        """True if the viewer has claimed the request."""
         holder = claimant_of(self.request, clock.now())
         return holder is not None and holder.pk == self.viewer.pk
 

@@ -35,7 +35,6 @@ class BatchReview:
 
     @cached_property
     def request_details(self) -> list[RequestDetail]:
-        """Detail of each request."""
         return details_for(self.requests, self.viewer)
 
     @cached_property
@@ -62,7 +61,6 @@ class BatchReview:
 
     @property
     def needs_reason(self) -> bool:
-        """True if a rejection needs a reason."""
         return any(each.actions.needs_reason for each in self.request_details if each.is_open)
 
     @cached_property

@@ -98,7 +98,6 @@ class DecisionForm:
         return "\n\n".join(text for text in (self.comment, self.response, arguments) if text.strip())
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "DecisionForm":
-        """Return the form with edited arguments."""
         return replace(self, arguments=arguments)
 
     def decision(self) -> Decision:

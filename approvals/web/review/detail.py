@@ -344,7 +344,6 @@ class RequestDetail:
 
     @property
     def status_text(self) -> str:
-        """Status of the request as a sentence."""
         return status_sentence(self.request)
 
     @property
@@ -381,7 +380,6 @@ def find_target(request: ApprovalRequest, arguments: Mapping[str, Any], summary:
 
 
 def subject_of_edit(request: ApprovalRequest, edit: Edit) -> ApprovalSubject:
-    """Return the subject of an approval with this edit."""
     summary = str((edit.preview or {}).get("summary", ""))
     return ApprovalSubject(edit.rule, find_target(request, edit.arguments, summary))
 

@@ -330,7 +330,6 @@ def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageC
 
 
 def inbox_url(public_id: str = "", **more: str) -> str:
-    """Return the URL of the inbox with this request open."""
     parts = {name: value for name, value in {"item": public_id, **more}.items() if value}
     return f"/approvals/?{urlencode(parts)}" if parts else "/approvals/"
 

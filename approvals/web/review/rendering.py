@@ -61,7 +61,6 @@ class ArgumentRow:
 
     @property
     def lines(self) -> int:
-        """Lines of the text."""
         return self.text.count("\n") + 1
 
     @property

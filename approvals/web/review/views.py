@@ -66,28 +66,28 @@ def result(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def change_rows(request: PageRequest, public_id: str) -> HttpResponse:
     """Show the next lines of a change that is too long to be shown at once, from the row `from` on."""
-    held = request_or_404(request, public_id)
-    about = detail_for(held, request.user)
+    approval_request = request_or_404(request, public_id)
+    about = detail_for(approval_request, request.user)
     if about.change is None:
         raise Http404
     rows = rows_from(about.change.rows, parse_number(request.GET.get("from", ""), most_digits=7) or 0)
     template = "approvals/_change_rows.html" if request.htmx else "approvals/change.html"
-    return render(request, template, {"section": "approvals", "held": held, "detail": about, "rows": rows})
+    return render(request, template, {"section": "approvals", "held": approval_request, "detail": about, "rows": rows})
 
 
 @require_POST
 @sign_in_required
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
     """Record a decision and open the next request."""
-    held = request_or_404(request, public_id)
-    following = next_request_id(request.user, _list_view(request), held)
-    outcome = submit_decision(held, request.user, request.POST)
+    approval_request = request_or_404(request, public_id)
+    following = next_request_id(request.user, _list_view(request), approval_request)
+    outcome = submit_decision(approval_request, request.user, request.POST)
     if outcome.setback is not None:
         return decision_response(request, public_id, outcome)
     if outcome.undoable:
         messages.success(request, outcome.message, extra_tags=UNDO)
     else:
-        messages.success(request, f"{summary_of(request.user, held)}: {outcome.message}", extra_tags=FINAL)
+        messages.success(request, f"{summary_of(request.user, approval_request)}: {outcome.message}", extra_tags=FINAL)
     return decision_response(request, following or public_id)  # after the last one its result is what comes next
 
 
@@ -95,13 +95,13 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def edit(request: PageRequest, public_id: str) -> HttpResponse:
     """Change the form of edited arguments, or check them; nothing is stored."""
-    held = request_or_404(request, public_id)
-    editing = bind_form(held, request.user, request.POST)
+    approval_request = request_or_404(request, public_id)
+    editing = bind_form(approval_request, request.user, request.POST)
     outcome = edit_check_result(editing, request.POST)
     if is_fragment_request(request, "edited"):
         shown = {
             "editing": editing,
-            "detail": detail_after_decision(detail_for(held, request.user), outcome),
+            "detail": detail_after_decision(detail_for(approval_request, request.user), outcome),
             "swap": True,
         }
         return render(request, "approvals/_edited.html", shown)
@@ -112,12 +112,14 @@ def edit(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def undo(request: PageRequest, public_id: str) -> HttpResponse:
     """Undo one's own decision."""
-    held = request_or_404(request, public_id)
+    approval_request = request_or_404(request, public_id)
     try:
-        decisions.undo_decision(held, by=request.user)
+        decisions.undo_decision(approval_request, by=request.user)
     except ToolgateError as error:
         return decision_response(request, public_id, DecisionResult.refused(error))
-    messages.success(request, f"{summary_of(request.user, held)}: {_('Decision undone. The request is open again.')}")
+    messages.success(
+        request, f"{summary_of(request.user, approval_request)}: {_('Decision undone. The request is open again.')}"
+    )
     return decision_response(request, public_id)
 
 
@@ -146,10 +148,10 @@ def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
     """Perform an action other than a decision: claim, snooze, delegate, comment, withdraw, revoke and so on."""
     if name not in ACTIONS:
         raise Http404
-    held = request_or_404(request, public_id)
-    following = next_request_id(request.user, _list_view(request), held)
+    approval_request = request_or_404(request, public_id)
+    following = next_request_id(request.user, _list_view(request), approval_request)
     try:
-        messages.success(request, perform_action(name, held, request.user, request.POST))
+        messages.success(request, perform_action(name, approval_request, request.user, request.POST))
     except ToolgateError as error:
         sent = DecisionForm.read(request.POST)
         sent = replace(sent, sent_from="thread") if name == "comment" else sent
@@ -244,11 +246,11 @@ def _render_batch(request: PageRequest, batch: BatchReview, status: int) -> Http
 @sign_in_required
 def reveal(request: PageRequest, public_id: str) -> HttpResponse:
     """Show one secret of the arguments to a user who may see it."""
-    held = request_or_404(request, public_id)
+    approval_request = request_or_404(request, public_id)
     try:
-        field = reveal_field(held, request.POST.get("path", ""), by=request.user)
+        field = reveal_field(approval_request, request.POST.get("path", ""), by=request.user)
     except ToolgateError as error:
         return decision_response(request, public_id, DecisionResult.refused(error))
     if is_fragment_request(request, f"secret-{field.number}"):
-        return render(request, "approvals/_secret.html", {"held": held, "field": field, "may_reveal": True})
+        return render(request, "approvals/_secret.html", {"held": approval_request, "field": field, "may_reveal": True})
     return render(request, "approvals/inbox.html", page_context(request, public_id) | {"revealed": field})

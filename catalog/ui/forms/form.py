@@ -70,12 +70,10 @@ class FormNode:
 
     @property
     def id(self) -> str:
-        """The id of its element."""
         return f"f-{self.name or 'all'}"
 
     @property
     def description(self) -> str:
-        """The description in the schema."""
         return str(self.shape.schema.get("description", ""))
 
     @property
@@ -121,7 +119,6 @@ class FormNode:
 
     @property
     def row_count(self) -> int:
-        """The number of rows."""
         rows = self.children if self.kind == "list" else [each for each in self.children if each.key is not None]
         return len(rows)
 

@@ -119,7 +119,6 @@ def is_field_path(text: str) -> bool:
 
 
 def path_steps(name: str) -> list[str]:
-    """Return the steps of a path."""
     return name.split(".") if name else []
 
 

@@ -100,7 +100,6 @@ class RunRow:
 
 
 def describe_filter(tool_filter: ToolFilter) -> str:
-    """Return a tool filter in words."""
     names, categories = tool_filter.names, tool_filter.categories
     parts = names[:4] + ([_("%(count)s more") % {"count": len(names) - 4}] if len(names) > 4 else [])
     parts += [_("all of %(category)s") % {"category": name} for name in categories[:4]]

@@ -23,7 +23,6 @@ NO_MODEL = 503
 @require_safe
 @sign_in_required
 def agents(request: PageRequest) -> HttpResponse:
-    """Show the list of agents."""
     return render(request, "agents/agents.html", agent_list_page(request.user))
 
 

@@ -126,7 +126,6 @@ class AskForm:
 
     @property
     def is_configured(self) -> bool:
-        """True if a model is configured."""
         return provider.is_configured()
 
 
@@ -222,5 +221,4 @@ def _page(calls: QuerySet[Call], cursor: str) -> tuple[Page[Call], bool]:
 
 
 def draft_word(call: Call) -> Badge:
-    """Return the badge for the status of a draft."""
     return DRAFT_LABELS.get(call.public_status) or status_badge(call.public_status, call.waiting_for)

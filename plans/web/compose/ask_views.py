@@ -80,7 +80,6 @@ def start_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def cancel_draft_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Cancel a draft in progress."""
     call = draft_or_404(request.user, public_id)
     own = Plan.objects.select_related("author", "token").get(public_id=call.plan_ref)
     try:

@@ -100,7 +100,6 @@ class DraftPage:
 
     @property
     def request(self) -> str:
-        """The request in words."""
         return drafts.request_of(self.call)
 
     @property
@@ -281,7 +280,6 @@ class DraftEdit:
 
     @property
     def request(self) -> str:
-        """The request in words."""
         return drafts.request_of(self.call)
 
 

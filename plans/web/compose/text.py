@@ -51,7 +51,6 @@ class PlanEditor:
 
     @property
     def is_json(self) -> bool:
-        """True if the text is valid JSON."""
         return not self._read[1]
 
     @cached_property
@@ -86,7 +85,6 @@ class PlanEditor:
 
     @property
     def warnings(self) -> int:
-        """Number of warnings."""
         return sum(problem.severity == "warning" for problem in self.problems)
 
     @cached_property

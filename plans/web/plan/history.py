@@ -42,7 +42,6 @@ ENTRY_BUILDERS: dict[str, EntryBuilder] = {}
 
 
 def event_line(event: Event) -> EventLine:
-    """Return the line of one event."""
     subject = _("Step %(number)s") % {"number": event.step_id} if event.step_id is not None else _("The plan")
     build = ENTRY_BUILDERS.get(event.type)
     entry = build(subject, event.data_json) if build else HistoryEntry("info", "idle", f"{subject}: {event.type}")

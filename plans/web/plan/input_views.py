@@ -69,7 +69,6 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
 @require_POST
 @sign_in_required
 def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Answer a step's question."""
     chosen = plan_or_404(request.user, public_id)
 
     def say(by: "Requester") -> None:

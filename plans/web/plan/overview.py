@@ -198,7 +198,6 @@ class MemoryRow:
 
     @property
     def is_cut(self) -> bool:
-        """True if the text is truncated."""
         return self.size > len(self.head)
 
 
@@ -225,7 +224,6 @@ class PlanOverview:
 
     @property
     def by_number(self) -> Mapping[int, StepOverview]:
-        """The steps by step id."""
         return {step.number: step for step in self.steps}
 
     @property

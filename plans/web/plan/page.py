@@ -114,7 +114,7 @@ class PlanPage:
     accepted; `stake`: what cancelling would cut short, while the viewer is asked to confirm.
     """
 
-    picture: PlanOverview
+    overview: PlanOverview
     drawing: Drawing | None
     card: StepCard | None
     may_control: bool
@@ -135,8 +135,7 @@ class PlanPage:
 
     @property
     def plan(self) -> Plan:
-        """The plan."""
-        return self.picture.plan
+        return self.overview.plan
 
     @property
     def address(self) -> str:
@@ -158,23 +157,19 @@ class PlanPage:
 
     @property
     def may_start(self) -> bool:
-        """True if the viewer can start it."""
         return self.may_take_further and self.plan.status == PlanStatus.PENDING
 
     @property
     def may_pause(self) -> bool:
-        """True if the viewer can pause it."""
         return self.may_control and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is None
 
     @property
     def may_resume(self) -> bool:
-        """True if the viewer can resume it."""
         return self.may_take_further and self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is not None
 
     @property
     def may_cancel(self) -> bool:
-        """True if the viewer can cancel it."""
-        return self.may_control and not self.picture.over
+        return self.may_control and not self.overview.over
 
     @property
     def may_retry(self) -> bool:
@@ -191,7 +186,7 @@ class PlanPage:
     @property
     def may_skip(self) -> bool:
         """True if the viewer can skip the open step, which is idle or failed."""
-        waits = not self.picture.over and self.card is not None and is_idle(self.card.step)
+        waits = not self.overview.over and self.card is not None and is_idle(self.card.step)
         return self.may_retry_step or (self.may_take_further and waits)
 
     @property
@@ -207,18 +202,17 @@ class PlanPage:
 
     @property
     def may_clone(self) -> bool:
-        """True if the viewer can clone it."""
-        return self.may_write and not (self.picture.private.steps and not self.may_reveal)
+        return self.may_write and not (self.overview.private.steps and not self.may_reveal)
 
 
 def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) -> PlanPage:
     """Return the page of a plan with an open step: the one in the query, or the one that needs attention."""
-    picture, tab = load_overview(plan), query.get("tab", "")
-    asked = load_step_card(picture, step_in_query(query) or 0)
-    card, may_reveal = asked or load_step_card(picture, default_step(picture)), can_see_private_in_plan(viewer, plan)
+    overview, tab = load_overview(plan), query.get("tab", "")
+    asked = load_step_card(overview, step_in_query(query) or 0)
+    card, may_reveal = asked or load_step_card(overview, default_step(overview)), can_see_private_in_plan(viewer, plan)
     return PlanPage(
-        picture=picture,
-        drawing=graph_drawing(picture),
+        overview=overview,
+        drawing=graph_drawing(overview),
         card=card,
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
@@ -230,14 +224,13 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) 
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
         setback=typed.get("setback", ""),
         comment=typed.get("comment", ""),
-        conversation=conversation_of(picture, may_read=may_reveal),
+        conversation=conversation_of(overview, may_read=may_reveal),
         text=typed.get("text", ""),
-        work=load_activity(picture, card.number, may_read=may_reveal) if card and card.step.agent else None,
+        work=load_activity(overview, card.number, may_read=may_reveal) if card and card.step.agent else None,
     )
 
 
 def step_in_query(query: Mapping[str, str]) -> int | None:
-    """Return the step id in the query, or None."""
     return parse_number(query.get("step", ""), most_digits=9)
 
 

@@ -88,13 +88,11 @@ class MaskedParts:
     has_evidence: bool
 
     def with_field(self, revealed_field: MaskedField) -> "MaskedParts":
-        """Return the parts with one revealed value."""
         others = (field for field in self.fields if field.path != revealed_field.path)
         return replace(self, fields=sorted([*others, revealed_field], key=lambda field: field.number))
 
 
 def masked_parts(call: Call, private_parts: PrivateCallParts) -> MaskedParts:
-    """Return the masked parts of a private call."""
     found = list(islice(masked_fields(call.response_json), FIELDS_SHOWN + 1)) if call.response else []
     fields = [MaskedField(number, field.path, field.kind) for number, field in enumerate(found[:FIELDS_SHOWN])]
     return MaskedParts(
@@ -149,7 +147,6 @@ class Excerpt:
 
     @property
     def is_cut(self) -> bool:
-        """True if the text is truncated."""
         return self.size > len(self.head)
 
 
@@ -164,10 +161,10 @@ class StepArgument:
 
 @dataclass(frozen=True, slots=True)
 class StepCard:
-    """One step in detail; `picture` is its overview, `masked` the parts of a private call."""
+    """One step in detail, with its `overview`; `masked` the parts of a private call."""
 
     step: Step
-    picture: StepOverview
+    overview: StepOverview
     level: str
     after: Sequence[Step]
     arguments: Sequence[StepArgument]
@@ -181,7 +178,6 @@ class StepCard:
 
     @property
     def number(self) -> int:
-        """The step's number."""
         return self.step.step_id
 
     @property
@@ -196,7 +192,6 @@ class StepCard:
 
     @property
     def waits_for_approval(self) -> bool:
-        """True if it waits for approval."""
         return self.step.waiting_for == WaitingFor.APPROVAL and self.step.ready_at is None
 
     @property
@@ -212,7 +207,6 @@ class StepCard:
 
     @property
     def waits_for_answer(self) -> bool:
-        """True if its question waits for an answer."""
         return waits_for_answer(self.step)
 
     @property
@@ -238,7 +232,7 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
         schema = step.call.version.input_schema
     return StepCard(
         step=step,
-        picture=drawn,
+        overview=drawn,
         level=step_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
         arguments=list(_arguments(overview, in_schema_order(masked_parameters(step.parameters_json, hidden), schema))),

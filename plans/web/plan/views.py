@@ -60,7 +60,6 @@ def _open_parts(request: PageRequest) -> dict[str, str]:
 @require_POST
 @sign_in_required
 def start(request: PageRequest, public_id: str) -> HttpResponse:
-    """Start a plan."""
     chosen = plan_or_404(request.user, public_id)
     return announce_action(
         request, run_action(request, public_id, lambda by: start_plan(chosen, by=by), further=True), _("Started.")
@@ -70,7 +69,6 @@ def start(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def pause(request: PageRequest, public_id: str) -> HttpResponse:
-    """Pause a plan."""
     chosen = plan_or_404(request.user, public_id)
     done = _("Paused. No further steps start; running steps continue.")
     button = ToastButton(_("Resume"), reverse("plan-resume", args=[public_id]))
@@ -218,7 +216,6 @@ def retry(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Skip a step with a reason."""
     chosen = plan_or_404(request.user, public_id)
 
     def act(by: Requester) -> None:
