@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(counts.seconds(3600))
 NOT_CONFIGURED = "POST /api/v1/plans/draft/"
 """It answers 503, as documented, without a model."""
 few = settings(
-    max_examples=counts.count(100, share=20),
+    max_examples=counts.count(100, share=33),
     database=None,
     deadline=None,
     derandomize=not counts.FULL,
@@ -41,8 +41,12 @@ few = settings(
 
 def test_every_operation_answers_generated_requests_as_documented(places: Mapping[str, str], admin: User) -> None:
     rest = Rest(admin)
-    document = SchemaGenerator(urlconf="config.urls").get_schema(public=True)
-    api = schemathesis.openapi.from_dict(json.loads(OpenApiJsonRenderer().render(document)))
+    document = json.loads(OpenApiJsonRenderer().render(SchemaGenerator(urlconf="config.urls").get_schema(public=True)))
+    for operation in (each for item in document["paths"].values() for each in item.values()):
+        # Requests are sent with the caller's own headers: none are generated, which takes as long as the rest.
+        del operation["security"]
+        operation["parameters"] = [each for each in operation.get("parameters", ()) if each["in"] != "header"]
+    api = schemathesis.openapi.from_dict(document)
 
     def send(case: Any, path: str) -> None:
         request = case.as_transport_kwargs(base_url="http://testserver")
