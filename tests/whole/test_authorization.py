@@ -265,20 +265,20 @@ NAMES = {"/approvals/": "claim", "/plans/": "arguments"}
 
 def letter(answer: HttpResponseBase) -> str:
     """Return what an answer says of the caller's right."""
-    if answer.status_code == 405:
-        return ""
     if answer.status_code == 302 and answer["Location"].startswith("/sign-in/?"):
         return "1"
     return {401: "1", 403: "3", 404: "4"}.get(answer.status_code, "5" if answer.status_code >= 500 else "+")
 
 
 def row(ask: Callable[[Any], HttpResponseBase], callers: list[Any]) -> str:
-    """Return the letters of all callers; whatever they change is rolled back."""
+    """Return the letters of all callers, empty if the method is not allowed; whatever they change is rolled back."""
     letters = ""
-    for each in callers:
+    for each in reversed(callers):
         with rolled_back():
             answer = ask(each)
-            letters += letter(answer)
+            if answer.status_code == 405:
+                return ""
+            letters = letter(answer) + letters
             if answer.streaming:
                 list(answer)
     return letters
