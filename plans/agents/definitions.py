@@ -85,7 +85,6 @@ class AgentDocument(AgentTerms):
 
 
 def agent_document(agent: Agent) -> AgentDocument:
-    """Return a stored agent as its document."""
     return AgentDocument(
         name=agent.name,
         instructions=agent.instructions,

@@ -6,7 +6,6 @@ be claimed again, and one transaction here reads the results and requests what c
 point without anything being done twice. Each limit ends the loop with its own message.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -295,11 +294,8 @@ def _wait_for_children(context: AgentStepContext) -> None:
     context.store()
     if not statements.release_step(context.tx.cursor, context.step, StepWait(WaitingFor.CALLS, None, context.tx.now)):
         raise Conflict("Another worker took over the agent's step.")
-    context.tx.record("step.waiting", context.step.step_id, waiting_for="calls", steps=_numbers(context.awaited))
-
-
-def _numbers(awaited: Sequence[Awaited]) -> list[int]:
-    return [each.step_id for each in awaited if each.step_id]
+    steps = [each.step_id for each in context.awaited if each.step_id]
+    context.tx.record("step.waiting", context.step.step_id, waiting_for="calls", steps=steps)
 
 
 def _stop(context: AgentStepContext, why: str, message: str) -> None:

@@ -41,7 +41,6 @@ class AgentWork:
 
     @property
     def took(self) -> str:
-        """Usage in words."""
         return usage_text(self.rounds, self.calls, self.tokens, Decimal(self.cost))
 
 

@@ -42,19 +42,17 @@ def tools_to_offer(tool_filter: ToolFilter, plan: Plan, task: str = "") -> Mappi
 def tools_allowed(tool_filter: ToolFilter, plan: Plan) -> Mapping[str, CallableTool]:
     """Return all allowed tools, sorted by name. `ask_user` is included only if the filter names it."""
     by = Requester(plan.author, plan.token, via=plan.via, session=plan.session)
-    found = {name: target for name, target in tools_callable_by(by).items() if _is_allowed(tool_filter, target)}
+    names, categories = set(tool_filter.names), set(tool_filter.categories)
+    max_rank = LEVELS.index(SafetyLevel(tool_filter.max_level))
+    found: dict[str, CallableTool] = {}
+    for name, each in tools_callable_by(by).items():
+        is_named = name in names or not categories.isdisjoint(each.tool.categories) or not (names or categories)
+        if is_named and LEVELS.index(SafetyLevel(each.tool.safety_level)) <= max_rank:
+            found[name] = each
     asks = snapshot.callable_tool(ASK_USER) if ASK_USER in tool_filter.names else None
     if asks is not None and asks.enabled:
         found[ASK_USER] = asks
     return dict(sorted(found.items()))
-
-
-def _is_allowed(tool_filter: ToolFilter, callable_tool: CallableTool) -> bool:
-    tool = callable_tool.tool
-    if LEVELS.index(SafetyLevel(tool.safety_level)) > LEVELS.index(SafetyLevel(tool_filter.max_level)):
-        return False
-    is_any = not tool_filter.names and not tool_filter.categories
-    return is_any or tool.name in tool_filter.names or not set(tool_filter.categories).isdisjoint(tool.categories)
 
 
 TURN_TOOL = AGENT_TURN

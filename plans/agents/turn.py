@@ -146,7 +146,6 @@ class _StreamedText:
             self._next = self._loop.call_at(self._published_at + PUBLISH_SECONDS, self._publish_now)
 
     def stop(self) -> None:
-        """Stop publishing."""
         if self._next is not None:
             self._next.cancel()
 

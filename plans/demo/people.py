@@ -19,8 +19,6 @@ LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A demo user."""
-
     username: str
     name: str
     role: str

@@ -42,7 +42,6 @@ class Scene:
 
     @property
     def plan(self) -> PlanDocument:
-        """The plan's document."""
         text = (HERE / "documents" / f"{self.document}.yaml").read_text("utf-8")
         return PlanDocument.model_validate(yaml.safe_load(text))
 

@@ -114,7 +114,6 @@ class _PlanCheck:
 
     @cached_property
     def agents(self) -> Mapping[str, AgentAvailability]:
-        """The agents that a step may name."""
         return self.load_agents()
 
     @cached_property
@@ -154,11 +153,9 @@ class _PlanCheck:
 
     @cached_property
     def circular(self) -> list[list[int]]:
-        """The dependency cycles."""
         return cycles(self.graph)
 
     def numbers(self) -> Iterator[Problem]:
-        """Check that each step number is used once."""
         seen: set[int] = set()
         for index, step in self.steps.items():
             if step.step_id in seen and step.step_id > 0:
@@ -167,7 +164,6 @@ class _PlanCheck:
             seen.add(step.step_id)
 
     def circles(self) -> Iterator[Problem]:
-        """Check that the dependencies have no cycles."""
         places = {step.step_id: index for index, step in self.steps.items()}
         for circle in self.circular:
             chain = " → ".join(str(number) for number in circle)
@@ -187,7 +183,6 @@ class _PlanCheck:
                 first[key] = step.step_id
 
     def step(self, index: int, step: StepDocument) -> Iterator[Problem]:
-        """Check one step in the context of the plan."""
         here = f"steps.{index}"
         yield from self.dependencies(here, step)
         yield from self.actor(here, step)

@@ -28,7 +28,6 @@ class _Container:
     step: str | int | None
 
     def place(self) -> str:
-        """Return the path of the next value."""
         return bounded_member_path(self.path, self.step or 0)
 
 

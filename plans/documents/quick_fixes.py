@@ -32,7 +32,6 @@ class Fix:
 
     @property
     def fixed(self) -> str:
-        """The text after the edit."""
         return self.text[: self.start] + self.put + self.text[self.start + len(self.was) :]
 
     @property
@@ -58,7 +57,6 @@ def yaml_as_json(text: str) -> str | None:
 
 
 def begins_like_json(text: str) -> bool:
-    """Return whether a text begins like a JSON object or list."""
     return text.lstrip().startswith(("{", "["))
 
 

@@ -38,7 +38,6 @@ class Problem:
     cycle_edge: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the problem as the API reports it."""
         return {name: getattr(self, name) for name in ("path", "code", "severity", "message", "suggestion", "line")}
 
 
@@ -98,22 +97,16 @@ def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocumen
     """Return a validation error of pydantic as a problem; `whole` is the model of the whole document."""
     place = [str(step) for step in error["loc"] if step != "[key]"]
     code, message = error["type"], error["msg"]
-    if code == "extra_forbidden":
-        return _unknown_field(place, whole)
+    if code == "extra_forbidden" and place[-1] in RUN_TIME_FIELDS:
+        code, message = "run_time_field", "Toolgate sets this field while the plan runs. Leave it out."
+    elif code == "extra_forbidden":
+        document: type[BaseModel] = StepDocument if len(place) > 2 else whole
+        problem = Problem(".".join(place), "unknown_field", "error", "There is no field with this name.")
+        return unknown_name_problem(problem, place[-1], document.model_fields)
     if code in _MESSAGES:
         code, template = _MESSAGES[code]
         message = template.format(**error.get("ctx", {}))
     return Problem(".".join(place), code, "error", message)
-
-
-def _unknown_field(place: Sequence[str], whole: type[BaseModel]) -> Problem:
-    path = ".".join(place)
-    if place[-1] in RUN_TIME_FIELDS:
-        message = "Toolgate sets this field while the plan runs. Leave it out."
-        return Problem(path, "run_time_field", "error", message)
-    document: type[BaseModel] = StepDocument if len(place) > 2 else whole
-    message = "There is no field with this name."
-    return unknown_name_problem(Problem(path, "unknown_field", "error", message), place[-1], document.model_fields)
 
 
 def unknown_name_problem(problem: Problem, name: str, known: Iterable[str]) -> Problem:

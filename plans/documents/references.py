@@ -94,7 +94,11 @@ class _Resolver:
         pieces = list(_pieces(text, where))
         if isinstance(pieces[0], Reference) and pieces[0].whole:
             return self.look_up(pieces[0])
-        return "".join(piece if isinstance(piece, str) else _as_text(self.look_up(piece)) for piece in pieces)
+        values = (piece if isinstance(piece, str) else self.look_up(piece) for piece in pieces)
+        return "".join(
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            for value in values
+        )
 
     def look_up(self, reference: Reference) -> Any:
         if reference.key in self.instead:
@@ -131,7 +135,3 @@ def _pieces(text: str, where: str) -> Iterator[str | Reference]:
         yield Reference(parts["key"], tuple(parts["path"].split(".")[1:]), where, whole)
     if end < len(text):
         yield text[end:]
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -183,11 +183,9 @@ class Report:
         return all(each.holds for each in self.results)
 
     def violations(self) -> list[Result]:
-        """Return the results of violated invariants."""
         return [each for each in self.results if not each.holds]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
         return {
             "ok": self.ok,
             "checked": [each.invariant.id for each in self.results if each.is_checked],

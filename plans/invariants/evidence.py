@@ -106,7 +106,6 @@ def read_history(path: Path) -> Iterator[HistoryLine]:
 
 
 def needs_history(check: CheckInput) -> str:
-    """Return what is missing to check the history."""
     return "" if check.history else "Pass --history FILE with a client's actions and the answers it got."
 
 
@@ -214,7 +213,6 @@ def read_effects(path: Path) -> dict[str, Effect]:
 
 
 def needs_effects(check: CheckInput) -> str:
-    """Return what is missing to check the effects."""
     return "" if check.effects else "Pass --effects FILE with the effects recorded by the tools."
 
 
@@ -242,7 +240,6 @@ def effects_match(check: CheckInput) -> Iterator[Finding]:
 
 
 def _faults_of(call: Call, effect: Effect) -> Iterator[str]:
-    """Yield the faults in the effects of one call."""
     if max(effect.began.values(), default=0) > 1 or max(effect.ended.values(), default=0) > 1:
         yield "One attempt had its effect twice."
     if set(effect.ended) - set(effect.began):

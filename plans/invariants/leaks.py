@@ -39,7 +39,6 @@ WINDOW = 1024 * 1024
 
 
 def needs_canaries(check: CheckInput) -> str:
-    """Return what is missing to search for leaks."""
     if check.canaries or check.secrets:
         return ""
     return "Pass --canary TEXT or --secret TEXT with planted values, and --captures FILE to search."

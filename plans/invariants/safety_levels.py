@@ -38,7 +38,6 @@ class ToolHistory:
     """Versions with the level for which an administrator gave a reason."""
 
     def add(self, entry: AuditEntry, details: dict[str, Any]) -> None:
-        """Add one entry about the tool."""
         self.enabled = {"tool.enabled": True, "tool.disabled": False}.get(entry.action, self.enabled)
         self.registered = {"tool.removed": False, "tool.changed": True, "tool.accepted": True}.get(
             entry.action, self.registered
@@ -83,7 +82,6 @@ def levels_are_lowered_with_a_reason(check: CheckInput) -> Iterator[Finding]:
 
 
 def _tool_histories() -> dict[str, ToolHistory]:
-    """Return the history of each tool in the audit log, by name."""
     found: dict[str, ToolHistory] = {}
     # The current administrators by their names in the log; earlier ones are added below.
     people = User.objects.filter(Q(groups__name=ADMINISTRATOR) | Q(is_superuser=True))

@@ -84,7 +84,7 @@ def take_snapshot(last_snapshot: QueueSnapshot | None = None) -> tuple[QueueSnap
     newest = max([row[0] for row in rows], default=0)
     if last_snapshot is None:
         newest = ApprovalRequest.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-    related = _related_rows()
+    related = related_rows()
     states = {
         row[1]: RequestState(row[2], (row[4:], *(each.get(row[0]) for each in related)), row[3]) for row in sorted(rows)
     }
@@ -97,14 +97,13 @@ def take_snapshot(last_snapshot: QueueSnapshot | None = None) -> tuple[QueueSnap
     return now, ChangeBatch(changes, now.waiting(clock.now()))
 
 
-def _related_rows() -> tuple[Mapping[int, object], ...]:
+def related_rows() -> tuple[Mapping[int, object], ...]:
     """Return the state of open requests in related rows: counts of comments and reviews, and delegations."""
     open_ = {"request__status__in": OPEN}
     comments = Comment.objects.filter(**open_).order_by().values_list("request").annotate(count=Count("pk"))
     answered = Review.objects.filter(**open_, undone_at=None).order_by().values_list("request")
-    handed = Delegation.objects.filter(**open_).order_by("pk").values_list("request", "by", "to")
     delegates: dict[int, tuple[tuple[int, int], ...]] = {}
-    for request, by, to in handed:
+    for request, by, to in Delegation.objects.filter(**open_).order_by("pk").values_list("request", "by", "to"):
         delegates[request] = (*delegates.get(request, ()), (by, to))
     return dict(comments), dict(answered.annotate(count=Count("pk"))), delegates
 

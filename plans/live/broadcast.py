@@ -46,7 +46,6 @@ class BroadcastChannel(Generic[NewsT]):
             self._has_waiting.set()
 
     def stop(self) -> None:
-        """Stop sending and receiving."""
         for task in self.tasks:
             task.cancel()
 

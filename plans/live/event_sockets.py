@@ -15,7 +15,6 @@ class NotFoundSocket(Socket):
     """The socket of unknown paths under /ws/."""
 
     def enter(self) -> SocketUser:
-        """Raise SocketRefused."""
         raise SocketRefused(sockets.NOT_FOUND, "There is no socket at this path.")
 
     async def tell(self, user: SocketUser) -> None:
@@ -26,7 +25,6 @@ class PlanEventsSocket(Socket):
     """`/ws/plans/{id}/?after=SEQ`: the plan's events, first those after SEQ, then as they happen."""
 
     def enter(self) -> SocketUser:
-        """Authorize viewers of the plan."""
         return authorize_plan(self.scope, "plans:read")
 
     async def tell(self, user: SocketUser) -> None:
@@ -43,7 +41,7 @@ class RequestChangesSocket(Socket):
     """`/ws/approvals/`: changes of the requests that the user may see, and the number of pending ones."""
 
     def enter(self) -> SocketUser:
-        """Authenticate the user; visibility is checked for each change."""
+        # Visibility is checked for each change.
         return sockets.authenticate_socket(self.scope["headers"], "approvals:read")
 
     async def tell(self, user: SocketUser) -> None:

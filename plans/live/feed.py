@@ -147,7 +147,6 @@ class Feed:
         self._polling = self.loop.create_task(self._poll_each_second())
 
     def stop(self) -> None:
-        """Stop polling and receiving."""
         _feeds.pop(self.loop, None)
         self._polling.cancel()
         self._others.stop()
@@ -289,7 +288,6 @@ def current_feed() -> Feed:
 
 
 def feeds() -> list[Feed]:
-    """Return the feeds of all event loops of this process."""
     return list(_feeds.values())
 
 

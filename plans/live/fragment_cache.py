@@ -57,28 +57,24 @@ class SharedRendering:
         clock = asyncio.get_running_loop().time
         with self._source.listen(self._feed) as news:
             while True:
-                began = clock()
-                # No pause after a rendering without changes: `listen_to_all` notifies every second without news, and
-                # news right after that must not wait.
-                rest = self._source.rest_seconds if await self._draw() else 0
+                began, rest = clock(), self._source.rest_seconds
+                try:
+                    drawn = await self._feed.run(self._source.draw)
+                except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+                    log.warning("a page fragment could not be rendered; the next notification tries again")
+                    log_unexpected(error)
+                else:
+                    if drawn == self.drawn:
+                        # No pause: `listen_to_all` notifies every second without news, and news right after that must
+                        # not wait.
+                        rest = 0
+                    else:
+                        self.drawn = drawn
+                        for viewer in self.viewers:
+                            viewer.set()
                 await asyncio.sleep(max(rest, REST_FACTOR * (clock() - began)))
                 await news.wait()
                 news.clear()
-
-    async def _draw(self) -> bool:
-        """Render the source; return whether the result has changed."""
-        try:
-            drawn = await self._feed.run(self._source.draw)
-        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-            log.warning("a page fragment could not be rendered; the next notification tries again")
-            log_unexpected(error)
-            return True
-        if drawn == self.drawn:
-            return False
-        self.drawn = drawn
-        for viewer in self.viewers:
-            viewer.set()
-        return True
 
 
 class ViewerState:

@@ -141,7 +141,6 @@ class HeldResponse:
             self.messages.append(message)
 
     async def give(self, send: Send, *, status: int) -> None:
-        """Send the held response with this status."""
         for message in self.messages:
             await send({**message, "status": status} if message["type"] == "http.response.start" else message)
 

@@ -63,24 +63,20 @@ def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
     """Return the user; `scope` is required of tokens, None if only sessions are accepted. Raises SocketRefused."""
     texts = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
     kind, _, secret = dict(texts).get("authorization", "").partition(" ")
-    if kind.lower() != "bearer":
-        return _authenticate_session(texts)
-    token = authenticate_token(secret.strip())
-    if token is None:
-        raise SocketRefused(SIGNED_OUT, "This token is unknown, expired or revoked.")
-    if scope is None:
-        raise SocketRefused(NO_RIGHT, "This socket accepts no tokens. Sign in instead.")
-    if scope not in token.scopes:
-        raise SocketRefused(NO_RIGHT, f"This token lacks the scope {scope}.")
-    user = user_for_token(token)
-    return SocketUser(user, token, can_see_all(user))
-
-
-def _authenticate_session(headers: list[tuple[str, str]]) -> SocketUser:
-    cookies = parse_cookie("; ".join(value for name, value in headers if name == "cookie"))
+    if kind.lower() == "bearer":
+        token = authenticate_token(secret.strip())
+        if token is None:
+            raise SocketRefused(SIGNED_OUT, "This token is unknown, expired or revoked.")
+        if scope is None:
+            raise SocketRefused(NO_RIGHT, "This socket accepts no tokens. Sign in instead.")
+        if scope not in token.scopes:
+            raise SocketRefused(NO_RIGHT, f"This token lacks the scope {scope}.")
+        owner = user_for_token(token)
+        return SocketUser(owner, token, can_see_all(owner))
+    cookies = parse_cookie("; ".join(value for name, value in texts if name == "cookie"))
     key = cookies.get(settings.SESSION_COOKIE_NAME)
-    origins = [value for name, value in headers if name == "origin"]
-    host = dict(headers).get("host", "").lower()
+    origins = [value for name, value in texts if name == "origin"]
+    host = dict(texts).get("host", "").lower()
     if (key or origins) and not (len(origins) == 1 and is_allowed_origin(origins[0], host)):
         raise SocketRefused(NO_RIGHT, "A page of another origin may not open this socket.")
     session = import_module(settings.SESSION_ENGINE).SessionStore(key)
@@ -181,7 +177,6 @@ class Socket(ABC):
         await self._send({"type": "websocket.send", "text": text})
 
     async def accept(self) -> None:
-        """Accept the connection unless it is accepted."""
         if not self._accepted:
             self._accepted = True
             await self._send({"type": "websocket.accept"})

@@ -55,7 +55,6 @@ class ModelOutputStream:
         return self._others.tasks
 
     def stop(self) -> None:
-        """Stop sending and receiving."""
         self._others.stop()
 
     def publish(self, plan_ref: str, step_id: int, text: str) -> None:
@@ -85,7 +84,6 @@ class ModelOutputStream:
 
     @contextmanager
     def listen(self, plan_ref: str) -> Iterator[OutputSubscription]:
-        """Subscribe to the model output of a plan's steps."""
         subscription = OutputSubscription()
         subscriptions = self._output_subscriptions.setdefault(plan_ref, set())
         subscriptions.add(subscription)

@@ -95,7 +95,6 @@ class Answer:
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
@@ -152,10 +151,16 @@ async def ask_model(
         # In a thread: loading the library and creating the model may take seconds and would block the event loop.
         model = await asyncio.to_thread(provider.load_model, record.prompt.model)
         from pydantic_ai.direct import model_request  # noqa: PLC0415 (it costs seconds to load)
+        from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart  # noqa: PLC0415 (as above)
 
+        sent: list[ModelMessage] = []
+        for each in sanitized:
+            if each.by == "model":
+                sent.append(ModelResponse(parts=[TextPart(each.text)]))
+            else:  # the library attaches instructions to the user's messages
+                sent.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))
         try:
             async with asyncio.timeout(record.prompt.seconds):
-                sent = _library_messages(instructions, sanitized)
                 response = await model_request(model, sent, model_settings=ONE_TRY)
         except Exception as error:  # noqa: BLE001 - the library's message may contain the prompt or a key
             raise failures.failure_from_error(error) from None
@@ -191,19 +196,6 @@ def answer_from_response(response: "ModelResponse", name: str) -> Answer:
     usage, name = response.usage, storable_text(response.model_name or name)[:LONGEST_NAME]
     is_cut = response.finish_reason == "length"
     return Answer(response.text or "", None, name, usage.input_tokens, usage.output_tokens, _cost_of(response), is_cut)
-
-
-def _library_messages(instructions: str, messages: Sequence[ChatMessage]) -> "list[ModelMessage]":
-    """Return the conversation as messages of the library; instructions are attached to user messages."""
-    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart  # noqa: PLC0415 (as above)
-
-    sent: list[ModelMessage] = []
-    for each in messages:
-        if each.by == "model":
-            sent.append(ModelResponse(parts=[TextPart(each.text)]))
-        else:
-            sent.append(ModelRequest(parts=[UserPromptPart(each.text)], instructions=instructions))
-    return sent
 
 
 def _cost_of(response: "ModelResponse") -> Decimal | None:

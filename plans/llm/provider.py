@@ -40,7 +40,6 @@ class NotConfigured(ToolError):
 
 
 def is_configured() -> bool:
-    """Return whether TOOLGATE_MODEL is set."""
     return bool(configured_model())
 
 

@@ -36,7 +36,6 @@ class ToolOffer:
 
     @property
     def text(self) -> str:
-        """The lines as one text."""
         return "\n".join(self.lines)
 
 

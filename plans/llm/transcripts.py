@@ -62,7 +62,6 @@ class Transcript:
 
     @property
     def purpose(self) -> str:
-        """Label of the request's purpose."""
         return str(PURPOSES.get(ModelUse.Purpose(self.use.purpose), self.use.purpose))
 
     @property
@@ -72,13 +71,11 @@ class Transcript:
 
     @property
     def tokens(self) -> str:
-        """Token counts, for people."""
         counts = {"read": f"{self.use.input_tokens:,}", "written": f"{self.use.output_tokens:,}"}
         return gettext("%(read)s tokens read, %(written)s written") % counts
 
     @property
     def read(self) -> Sequence[Message]:
-        """The messages that the model read."""
         return list(_messages(self.use.prompt, "user"))
 
     @property

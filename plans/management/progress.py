@@ -4,7 +4,7 @@ Text from outside is printed with hidden characters spelled out.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from django.conf import settings
 
@@ -34,7 +34,15 @@ class ProgressDisplay:
         for step in overview.steps:
             if step.started and self._labels.get(step.number) != step.label:
                 self._labels[step.number] = step.label
-                self._write([f"{clock.now():%H:%M:%S}  {line}" for line in self._lines(step)])
+                took_ms = step.took_ms
+                if took_ms is None and step.since is not None:
+                    took_ms = 1000 * max(0.0, (clock.now() - step.since).total_seconds())
+                time = "" if took_ms is None else format_duration(took_ms)
+                label = self._styled(step.word.hue, step.label.ljust(LABEL_WIDTH))
+                lines = [f"{step.number:>5}  {label}{time.rjust(11)}  {as_plain_line(step.step.title)}"]
+                if address := waiting_address(step):
+                    lines.append(f"       {address}")
+                self._write([f"{clock.now():%H:%M:%S}  {line}" for line in lines])
 
     def end(self, overview: PlanOverview) -> None:
         """Print the final or current state: status, duration, counts of steps and errors."""
@@ -47,13 +55,6 @@ class ProgressDisplay:
             if step.step.error:
                 self._write([self._styled("danger", f"Step {step.number}: {as_plain_line(step.step.error)}")])
 
-    def _lines(self, step: StepOverview) -> Iterator[str]:
-        label, time = step.label.ljust(LABEL_WIDTH), _time_of(step).rjust(11)
-        yield f"{step.number:>5}  {self._styled(step.word.hue, label)}{time}  {as_plain_line(step.step.title)}"
-        address = waiting_address(step)
-        if address:
-            yield f"       {address}"
-
     def _styled(self, hue: str, text: str) -> str:
         return self._styles.get(hue, str)(text)
 
@@ -62,7 +63,6 @@ class ProgressDisplay:
 
 
 def plan_address(overview: PlanOverview) -> str:
-    """Return the URL of the plan's page."""
     return _address(f"/plans/{overview.plan.public_id}/")
 
 
@@ -83,11 +83,3 @@ def _address(path: str) -> str:
 def as_plain_line(text: str) -> str:
     """Return text as one line with hidden characters spelled out."""
     return " ".join("".join(piece.text for piece in split_hidden(text)).split())
-
-
-def _time_of(step: StepOverview) -> str:
-    if step.took_ms is not None:
-        return format_duration(step.took_ms)
-    if step.since is None:
-        return ""
-    return format_duration(1000 * max(0.0, (clock.now() - step.since).total_seconds()))

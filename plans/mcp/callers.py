@@ -107,14 +107,12 @@ def live_callers(callers: Iterable[Caller]) -> dict[int, Caller]:
 
 
 def scope_of(context: Context) -> Scope:
-    """Return the ASGI scope of a request."""
     request: Any = context.request
     scope: Scope = request.scope
     return scope
 
 
 def caller_of(context: Context) -> Caller:
-    """Return the caller of a request."""
     caller: Caller = scope_of(context)[SCOPE_KEY]
     return caller
 

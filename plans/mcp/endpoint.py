@@ -67,7 +67,6 @@ class McpEndpoint:
         self._changes.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         try:
             await self._serve(scope, receive, send)
         except Refusal as refusal:

@@ -62,13 +62,11 @@ class TokenStreams:
         self.listen = ListenHandler(self._bus, max_subscriptions=MAX_STREAMS_PER_TOKEN)
 
     async def announce(self) -> None:
-        """Announce that the list of tools has changed."""
         for stream in self.streams:
             stream.changed.set()
         await self._bus.publish(ToolsListChanged())
 
     def end(self) -> None:
-        """End all streams of the token."""
         for stream in self.streams:
             stream.ended.set()
 

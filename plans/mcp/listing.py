@@ -84,7 +84,6 @@ class _Entries:
         self._digests: dict[int, bytes] = {}
 
     def entry(self, callable_tool: CallableTool | None) -> types.Tool:
-        """Return the entry of a tool."""
         if callable_tool is None:
             return RESULT_TOOL
         known = self._entries.get(callable_tool.tool_pk)
@@ -98,7 +97,6 @@ class _Entries:
         return known
 
     def digest(self, callable_tool: CallableTool | None) -> bytes:
-        """Return a digest of the entry of a tool."""
         if callable_tool is None:
             return b""
         known = self._digests.get(callable_tool.tool_pk)

@@ -92,12 +92,10 @@ UNKNOWN_OUTCOME = (
 
 
 def text_block(text: str) -> types.TextContent:
-    """Return a block of text."""
     return types.TextContent(text=text)
 
 
 def json_block(value: object) -> types.TextContent:
-    """Return a block of text that is the JSON of a value."""
     return text_block(json.dumps(value, ensure_ascii=False))
 
 
@@ -157,7 +155,6 @@ def ended_result(call: Call, request: ApprovalRequest | None) -> types.CallToolR
 
 
 def reason_of(call: Call) -> str:
-    """Return why a call did not succeed."""
     response = call.response_json or {}
     return str(response.get("error") or response.get("warning") or call.message or "The call failed.")
 
@@ -307,7 +304,6 @@ def listed_output_schema(schema: Schema | None) -> Schema | None:
 
 
 def references_in(schema: object) -> Iterator[str]:
-    """Yield the references in a schema."""
     if isinstance(schema, dict):
         reference = schema.get("$ref")
         if isinstance(reference, str):

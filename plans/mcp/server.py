@@ -98,7 +98,6 @@ def guarded(handler: Handler) -> Handler:
 
 
 async def list_tools(context: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
-    """Answer `tools/list`."""
     return await in_thread(listing.list_tools, caller_of(context), params.cursor)
 
 
@@ -131,7 +130,6 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
 
 
 async def approval_result(context: Context, arguments: dict[str, Any]) -> types.CallToolResult:
-    """Answer a call of `approval_result`."""
     wrong = _wrong_argument(arguments)
     if wrong is not None:
         return wrong

@@ -50,7 +50,6 @@ def is_declared(context: Context) -> bool:
 
 
 def created_task(state: CallState) -> dict[str, Any]:
-    """Return the result of a call that became a task."""
     return {"resultType": "task", **task_of(state)}
 
 

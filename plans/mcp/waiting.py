@@ -100,7 +100,6 @@ class Cancellations:
         self._others: BroadcastChannel[int] = BroadcastChannel(self._cancel_sent, "cancellations")
 
     def stop(self) -> None:
-        """Stop sending and receiving."""
         self._others.stop()
 
     def cancel(self, caller: Caller, request_id: object) -> None:

@@ -67,7 +67,6 @@ class DraftRound:
 
     @property
     def output(self) -> PlannerOutput:
-        """The planner's parsed answer."""
         assert isinstance(self.answer.data, PlannerOutput)  # noqa: S101 (the model was asked for this type)
         return self.answer.data
 

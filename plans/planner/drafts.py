@@ -105,7 +105,6 @@ def request_of(call: Call) -> str:
 
 
 def started_plan(call: Call) -> Plan | None:
-    """Return the plan started from a draft, or None."""
     return started_plans([call]).get(call.pk)
 
 
@@ -120,7 +119,6 @@ def started_plans(calls: Iterable[Call], visible_plans: QuerySet[Plan] | None = 
 
 
 def draft_behind(plan: Plan) -> Call | None:
-    """Return the draft that a plan was started from, or None."""
     drafts = Call.objects.filter(tool_name=DRAFT_TOOL, model_uses__plan=plan).exclude(plan_ref=plan.public_id)
     return drafts.order_by("pk").first()
 
@@ -158,7 +156,6 @@ class DraftOrigin:
 
     @property
     def request(self) -> str:
-        """The draft's request, without secrets."""
         return storable_text(redact_text(request_of(self.call)))
 
     def become(self, plan: Plan) -> None:

@@ -37,7 +37,6 @@ class JudgedAnswer:
         return lines
 
     def _path_in_answer(self, path: str) -> str:
-        """Return the path of a problem in the model's answer."""
         part, _, rest = path.partition(".")
         index, _, inner = rest.partition(".")
         if part != "steps" or not self.wrote or not index.isdigit() or int(index) < self.first:

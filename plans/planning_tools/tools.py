@@ -56,7 +56,6 @@ class Unfit(ParameterError):
     """Arguments that a planning tool refuses; the message already names the field."""
 
     def user_message(self) -> str:
-        """Return the message without a prefix."""
         return self.message
 
 

@@ -87,7 +87,6 @@ def _apply_command(key: SessionKey, requester: RequesterIds, command: Command) -
 
 
 def _change_list(plan: Plan, tx: PlanTransaction, old_document: Document, document: Document) -> None:
-    """Update the rows of a list to match `document`."""
     known = {step.step_id: step for step in old_document.steps}
     added = [step for step in document.steps if step.step_id not in known]
     kept = [step for step in document.steps if step.step_id in known]

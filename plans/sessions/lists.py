@@ -42,7 +42,6 @@ class SessionKey:
 
     @classmethod
     def of_requester(cls, requester: "RequesterIds") -> "SessionKey":
-        """Return the session of a requester."""
         token = requester.token_id
         is_agent = token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
         return cls(requester.user_id, token if is_agent else None, requester.session)
@@ -84,7 +83,6 @@ def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
 
 
 def list_document(plan: Plan) -> todo_list.Plan:
-    """Return a stored list as the agents' document."""
     status: Literal["active", "completed"] = "completed" if plan.status in PLAN_TERMINAL else "active"
     rows = plan.steps.order_by("step_id")
     steps = (todo_list.PlanStep(row.step_id, row.description, _WORDS.get(row.status, "pending")) for row in rows)
@@ -139,7 +137,6 @@ class StoredSession(Session):
 
     @property
     def changed(self) -> bool:
-        """True if a command or event was sent."""
         return bool(self._sent) or super().changed
 
     def snapshot(self) -> Any:

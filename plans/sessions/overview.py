@@ -57,7 +57,6 @@ class SessionOverview:
 
     @property
     def owner(self) -> str:
-        """Display name of the session's owner."""
         return user_display_name(self.author)
 
     @property
@@ -67,7 +66,6 @@ class SessionOverview:
 
     @property
     def done(self) -> int:
-        """The number of steps that are done."""
         return sum(each.step.status == "completed" for each in self.steps)
 
 
@@ -91,7 +89,6 @@ class SessionRow:
 
     @property
     def name(self) -> str:
-        """Its name, empty for a default session."""
         return self.newest.session
 
     @property
@@ -199,7 +196,6 @@ def find_session_overview(viewer: User, public_id: str, token: ApiToken | None =
 
 
 def session_overview(plan: Plan) -> SessionOverview:
-    """Return the session of a plan."""
     key = SessionKey.of_plan(plan)
     is_current = plan.kind == Plan.Kind.SESSION and not plan.clones.filter(kind=Plan.Kind.SESSION).exists()
     row = plan if is_current else key.current_list()

@@ -24,13 +24,10 @@ NO_DATABASE = (
 
 
 class Command(BaseCommand):
-    """Check the invariants of the whole database."""
-
     help = "Check the invariants of the whole database. Read-only; safe to run while Toolgate is running."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add options for the output format, tolerances and evidence from outside the database."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument(
             "--grace", type=float, default=60.0, metavar="SECONDS",
@@ -53,7 +50,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check the invariants, print the report and exit with its code."""
         try:
             clock.refresh()
             if not 0 <= options["grace"] <= 10**6:

@@ -30,18 +30,14 @@ Tokens = Mapping[str, tuple[ApiToken, str]]
 
 
 class Command(BaseCommand):
-    """Create the demo and serve it."""
-
     help = "Fill the database with demo users, tools and plans, print the sign-ins, and serve on 127.0.0.1."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add --port, --json and --no-serve."""
         parser.add_argument("--port", default=PORT, type=int, help=f"the port to serve on ({PORT})")
         parser.add_argument("--json", action="store_true", help="print the URL, sign-ins and tokens as one JSON object")
         parser.add_argument("--no-serve", action="store_true", help="stop once the plans have ended or wait for people")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Create users, tokens and plans, print the sign-ins, and serve."""
         port, serves = options["port"], not options["no_serve"]
         if not 1 <= port <= HIGHEST_PORT:
             raise CommandError(f"--port must be 1 to {HIGHEST_PORT}.")
@@ -81,7 +77,6 @@ def refuse_a_taken_port(port: int) -> None:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server can listen on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -92,7 +87,6 @@ def is_free(port: int) -> bool:
 
 
 def demo_as_json(sign_ins: list[DemoSignIn], tokens: Tokens) -> str:
-    """Return URL, users and tokens as one line of JSON."""
     return json.dumps(
         {
             "url": settings.TOOLGATE_URL,

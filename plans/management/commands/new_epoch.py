@@ -13,18 +13,14 @@ from plans.management.preconditions import refuse_without_migrations
 
 
 class Command(BaseCommand):
-    """Start a new epoch."""
-
     help = "Start a new epoch after a restore: void open requests and grants, release running steps, record the reason."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add --reason."""
         parser.add_argument(
             "--reason", required=True, metavar="R", help="reason for the new epoch; recorded in the audit log"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Start the epoch, release the steps that were running, and print a summary."""
         refuse_without_migrations()
         try:
             summary = begin_epoch(options["reason"])

@@ -8,11 +8,11 @@ import json
 import logging
 import re
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NoReturn
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
@@ -28,7 +28,6 @@ from plans.actions.create import PlanProblems, check_document, create_plan
 from plans.api.serializers import PlanDetailSerializer, PlanProblemSerializer
 from plans.documents.checking import with_lines
 from plans.documents.files import read_document
-from plans.documents.reading import Problem
 from plans.engine import hints
 from plans.executor.lifecycle import run_executor
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
@@ -51,14 +50,11 @@ PLAN_ID = re.compile(r"plan_[\w-]+")
 
 
 class Command(BaseCommand):
-    """Submit a plan document and follow its progress."""
-
     help = "Submit a plan document (JSON or YAML) and follow it. Its steps run in this process or on other workers."
     wait = staticmethod(sleep)
     """Called with POLL_SECONDS between two checks of the plan."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the file, --wait, --json and --user."""
         parser.add_argument(
             "file", type=Path, help="The plan document (.json, .yaml, .yml), or the id of a stored plan."
         )
@@ -69,7 +65,6 @@ class Command(BaseCommand):
         parser.add_argument("--user", help="The user who submits the plan (default: the first administrator).")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Store the plan, follow it, and exit with its code."""
         with _logging(verbose=options["verbosity"] >= LOG_VERBOSITY):
             code = self._run(options)
         if code:
@@ -120,14 +115,11 @@ class Command(BaseCommand):
         except (ValidationError, PlanProblems):
             found = check_document(document, by=Requester(find_requester(options["user"])))
             is_json = options["file"].suffix not in (".yaml", ".yml")
-            self._refuse(with_lines(found, text) if is_json else found, as_json=options["json"])
-
-    def _refuse(self, problems: Sequence[Problem], *, as_json: bool) -> NoReturn:
-        """Print the problems and exit."""
-        if as_json:
-            found = PlanProblemSerializer(problems, many=True).data
-            self.stdout.write(json.dumps({"valid": False, "problems": found}, ensure_ascii=False))
-        for problem in [] if as_json else problems:
+            problems = with_lines(found, text) if is_json else found
+        if options["json"]:
+            listed = PlanProblemSerializer(problems, many=True).data
+            self.stdout.write(json.dumps({"valid": False, "problems": listed}, ensure_ascii=False))
+        for problem in [] if options["json"] else problems:
             place = f"line {problem.line}, {problem.path}" if problem.line else problem.path
             more = f" {problem.suggestion}" if problem.suggestion else ""
             self.stderr.write(f"{problem.severity}: {place}: {problem.message}{more}")
@@ -135,7 +127,8 @@ class Command(BaseCommand):
 
     def _follow(self, plan: Plan, *, wait: bool, quiet: bool) -> bool:
         """Show progress until the plan has ended or (without `wait`) waits for people; return True after Ctrl+C."""
-        progress = None if quiet else self._progress()
+        styles = {"ok": self.style.SUCCESS, "danger": self.style.ERROR, "human": self.style.WARNING}
+        progress = None if quiet else ProgressDisplay(self._say, styles)
         seen, drawn_at = -1, float("-inf")
         try:  # the plan may be running from here on, so an interruption says so
             if progress is not None:
@@ -171,10 +164,6 @@ class Command(BaseCommand):
             f"Follow it at {plan_address(overview.load_overview(plan))}\n"
             f"or with `python manage.py run_plan {plan.public_id} --wait`."
         )
-
-    def _progress(self) -> ProgressDisplay:
-        styles = {"ok": self.style.SUCCESS, "danger": self.style.ERROR, "human": self.style.WARNING}
-        return ProgressDisplay(self._say, styles)
 
     def _say(self, text: str) -> None:
         self.stdout.write(text, ending="")

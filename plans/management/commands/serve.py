@@ -31,7 +31,6 @@ class Server(uvicorn.Server):
         self._say = say
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start, then print the address."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -39,19 +38,15 @@ class Server(uvicorn.Server):
 
 
 class Command(BaseCommand):
-    """Serve until stopped."""
-
     help = "Serve pages, API and sockets, and execute plans in the same process."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add --host, --port, --workers and --no-executor."""
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (127.0.0.1).")
         parser.add_argument("--port", default=8000, type=int, help="Port to listen on (8000); 0 chooses a free one.")
         parser.add_argument("--workers", default=1, type=int, help="Number of processes; more than one needs Redis.")
         parser.add_argument("--no-executor", action="store_true", help="Serve only; other processes execute plans.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check the preconditions, then serve."""
         workers = options["workers"]
         if not 1 <= workers <= 64:
             raise CommandError("--workers must be 1 to 64.")
@@ -91,7 +86,6 @@ def link_to(host: str, port: int) -> None:
 
 
 def configure(options: dict[str, Any]) -> uvicorn.Config:
-    """Return the configuration of uvicorn."""
     return uvicorn.Config(
         WITHOUT_EXECUTOR if options["no_executor"] else APPLICATION,
         host=options["host"],

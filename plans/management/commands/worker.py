@@ -26,17 +26,13 @@ FULL_SECONDS = 0.02
 
 
 class Command(BaseCommand):
-    """Execute plans until stopped."""
-
     help = "Execute the plans of a cluster (TOOLGATE_EXECUTOR=procrastinate) until stopped."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add --concurrency and --metrics-port."""
         parser.add_argument("--concurrency", type=int, help="Number of steps to run at a time (TOOLGATE_THREADS).")
         parser.add_argument("--metrics-port", type=int, help="Serve metrics on 127.0.0.1 at this port.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check the preconditions, then execute plans."""
         threads = settings.TOOLGATE_THREADS if options["concurrency"] is None else options["concurrency"]
         if settings.TOOLGATE_EXECUTOR != "procrastinate":
             raise CommandError("Plans run in the server process. Set TOOLGATE_EXECUTOR=procrastinate to use workers.")

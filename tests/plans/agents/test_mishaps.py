@@ -188,7 +188,6 @@ def test_failed_step_of_agent_ends_run_without_calls(script, stage, ada, monkeyp
     script.says(calls(("safe", {"value": 1})), "Done.")
     plan = agent_plan(ada)
     with monkeypatch.context() as broken:
-        broken.setattr(loop, "_numbers", lambda awaited: awaited[0].no_such_thing if awaited[0].id else [])
         broken.setattr(statements, "release_step", _parks_turns_only(statements.release_step))
         assert work_off(plan).status == "failed"
     assert (run_of(plan).stopped_for, stage.values("safe")) == ("failed", [])

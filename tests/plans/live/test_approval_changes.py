@@ -41,7 +41,7 @@ def watcher(db) -> Watcher:
     return Watcher()
 
 
-def test_changes_of_related_rows_are_reported(watcher, ada, rosa, tomas, vera):
+def test_changes_ofrelated_rows_are_reported(watcher, ada, rosa, tomas, vera):
     """Claims, delegations, comments, escalation; not personal settings."""
     request = ask(ada)
     assert watcher.news() == (["opened"], 1)
@@ -62,7 +62,7 @@ def test_changes_of_related_rows_are_reported(watcher, ada, rosa, tomas, vera):
 
 def test_snapshot_is_consistent(transactional_db, ada, rosa, monkeypatch):
     """A decision during a snapshot is reported by the next one, once."""
-    watcher, request, looked_on = Watcher(), ask(ada), approval_changes._related_rows
+    watcher, request, looked_on = Watcher(), ask(ada), approval_changes.related_rows
     watcher.news()
 
     def laid_over_after_a_decision() -> object:
@@ -70,7 +70,7 @@ def test_snapshot_is_consistent(transactional_db, ada, rosa, monkeypatch):
         return looked_on()
 
     with monkeypatch.context() as patched:
-        patched.setattr(approval_changes, "_related_rows", laid_over_after_a_decision)
+        patched.setattr(approval_changes, "related_rows", laid_over_after_a_decision)
         assert watcher.news() == ([], 1)
     assert watcher.news() == (["closed"], 0)
 
