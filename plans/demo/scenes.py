@@ -67,14 +67,13 @@ def make_plans(agent_token: ApiToken) -> list[Plan]:
     missing = [scene for scene in SCENES if not scene.stands()]
     lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())
     with run_executor():
-        made = [_begin(scene, agent_token) for scene in missing]
+        made = []
+        for scene in missing:
+            author = User.objects.get(username=scene.username)
+            by = Requester(author, agent_token if scene.by_agent else None, via="shell")
+            made.append(create_plan(scene.plan, by=by))
         wait_until_at_rest(made)
     return made
-
-
-def _begin(scene: Scene, agent_token: ApiToken) -> Plan:
-    author = User.objects.get(username=scene.username)
-    return create_plan(scene.plan, by=Requester(author, agent_token if scene.by_agent else None, via="shell"))
 
 
 def lay_out_files(*, replace: Iterable[str]) -> None:

@@ -76,19 +76,16 @@ class WaitForCall:
                 log_unexpected(error)
                 return wait.call_id
 
-        with until_stopped() as stop:
-            found = await until_one_ends(
-                self._refused(wait, scope), settled(), stop.wait(), until_disconnected(receive)
-            )
-        return wait.call_id if found is True else found
+        async def refused() -> HeldResponse:
+            while True:
+                await asyncio.sleep(POLL_SECONDS)
+                answer = await self._read(wait, wait.call_id, scope)
+                if answer.status in REFUSED_STATUSES[wait.what]:
+                    return answer
 
-    async def _refused(self, wait: "RequestedWait", scope: Scope) -> "HeldResponse":
-        """Poll until the client may no longer wait; return the refusal."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            answer = await self._read(wait, wait.call_id, scope)
-            if answer.status in REFUSED_STATUSES[wait.what]:
-                return answer
+        with until_stopped() as stop:
+            found = await until_one_ends(refused(), settled(), stop.wait(), until_disconnected(receive))
+        return wait.call_id if found is True else found
 
     async def _read(self, wait: "RequestedWait", call_id: str, scope: Scope) -> "HeldResponse":
         """Read the awaited resource on behalf of the same caller."""

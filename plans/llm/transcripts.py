@@ -108,20 +108,17 @@ def transcripts_of(viewer: User, plan: Plan, cursor: str) -> TranscriptPage:
     """Return a page of transcripts of the plan and of the draft it was started from. Raises NotAllowed."""
     if not may_read_prompts(viewer, plan):
         raise NotAllowed(f"Only {user_display_name(plan.author)} and administrators may read the prompts of this plan.")
-    uses, at = ModelUse.objects.filter(plan=plan).select_related("call").defer("call__response"), _cursor(cursor)
+    uses = ModelUse.objects.filter(plan=plan).select_related("call").defer("call__response")
+    try:
+        at = PageCursor.read(cursor[:400])
+    except ValidationError:
+        at = None
+    if at is not None and not isinstance(at.value, int):
+        at = None  # an invalid cursor means the first page
     page = paginate(uses, order="id", at=PageParameters(PAGE_SIZE, at))
     return TranscriptPage(
         plan, [Transcript(use) for use in page.rows], page.next.text() if page.next else "", at is None
     )
-
-
-def _cursor(text: str) -> PageCursor | None:
-    """Parse a cursor; an invalid one means the first page."""
-    try:
-        found = PageCursor.read(text[:400])
-    except ValidationError:
-        return None
-    return found if found is None or isinstance(found.value, int) else None
 
 
 def _messages(text: str, by: str) -> Iterator[Message]:

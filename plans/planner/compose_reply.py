@@ -6,7 +6,7 @@ private data is shown only to the model that wrote it. The reply is stored on th
 the step.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from catalog.context import ToolContext
 from catalog.errors import ToolError
@@ -18,7 +18,7 @@ from plans import prompts
 from plans.agents.definitions import AgentDocument
 from plans.agents.messages import MESSAGES, ModelTurn
 from plans.engine import model_texts
-from plans.engine.questions import ASK_USER, Exchange, exchanges_for_models
+from plans.engine.questions import ASK_USER, exchanges_for_models
 from plans.llm import client, provider
 from plans.llm.client import ChatMessage, in_database
 from plans.llm.tools import CATEGORY
@@ -70,24 +70,18 @@ def reply_prompt(context: ToolContext) -> str:
     """Return the message to the model: the request, questions and answers, and the results of the steps."""
     plan = Plan.objects.get(public_id=context.plan_id)
     request = prompts.truncate(plan.request or plan.goal, LONGEST_REQUEST)
-    parts = [
-        prompts.data_block(request, "The user's request"),
-        *_exchange_texts(exchanges_for_models(plan.pk)),
-        *_result_texts(plan),
-    ]
-    return "\n\n".join(parts)
-
-
-def _exchange_texts(exchanges: Sequence[Exchange]) -> Iterator[str]:
-    """Yield the latest questions and answers, each truncated to its share of the limit."""
+    parts = [prompts.data_block(request, "The user's request")]
+    # The latest questions and answers, each truncated to its share of the limit.
+    exchanges = exchanges_for_models(plan.pk)
     recent = exchanges[-MOST_QUESTIONS:]
     share = min(MAX_EXCHANGE_TEXT, MAX_EXCHANGES_TEXT // (2 * len(recent) or 1))
     if len(recent) < len(exchanges):
-        yield f"{len(exchanges) - len(recent)} earlier questions are omitted here."
+        parts.append(f"{len(exchanges) - len(recent)} earlier questions are omitted here.")
     for each in recent:
         question = prompts.data_block(prompts.truncate(each.question, share), "Question to the user")
         answer = prompts.data_block(prompts.truncate(each.answer, share), "The user's answer") if each.answer else ""
-        yield f"{question}\n\n{answer or 'It was not answered.'}"
+        parts.append(f"{question}\n\n{answer or 'It was not answered.'}")
+    return "\n\n".join([*parts, *_result_texts(plan)])
 
 
 def _result_texts(plan: Plan) -> Iterator[str]:

@@ -5,6 +5,7 @@ Nothing that a model answers is executed or stored as a plan here; people review
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -85,7 +86,8 @@ class Drafting:
 
     async def result(self) -> dict[str, Any]:
         """Ask the planner, with up to two repairs, and return the result. Raises what `client.ask_model` raises."""
-        instructions = await in_database(self._instructions)
+        by_requester = partial(prompt.instructions_for, by=self.by)
+        instructions = await in_database(by_requester, self.request, self.strategy)
         messages = await in_database(self._opening)
         last: DraftRound | AnswerUnreadable | None = None
         while self.rounds <= REPAIRS:
@@ -114,9 +116,6 @@ class Drafting:
         self.tokens += answer.tokens
         output = without_reply(answer.data)
         return DraftRound(replace(answer, data=output), await in_database(self._judged, output))
-
-    def _instructions(self) -> str:
-        return prompt.instructions_for(self.request, self.strategy, by=self.by)
 
     def _opening(self) -> Sequence[ChatMessage]:
         return prompt.request_message(self.request)

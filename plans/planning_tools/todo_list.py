@@ -84,13 +84,29 @@ MAX_STEPS = 500
 
 def carry_out(plan: Plan | None, command: Command) -> tuple[Plan, str]:
     """Return the plan after a command, and the message for the model. Raises ToolValidationError."""
-    match command:
-        case SetupPlan():
-            return _set_up(command)
-        case AddStep():
-            return _add(_active(plan), command)
-        case UpdateStep():
-            return _update(_active(plan), command)
+    if isinstance(command, SetupPlan):
+        objective = _text(command.objective, "Objective")
+        steps = _numbered(command.initial_steps, first=1)
+        return Plan(objective, "active", steps), f"Plan initialised with {_counted(len(steps))}."
+    found = initialised(plan)
+    if found.status != "active":
+        raise ToolValidationError(f"Plan must be active. Current status: {found.status}.")
+    if isinstance(command, AddStep):
+        added = _numbered(command.steps, first=max((step.step_id for step in found.steps), default=0) + 1)
+        if not added:
+            raise ToolValidationError("Provide at least one step to add.")
+        steps = _few_enough((*found.steps, *added))
+        return replace(found, steps=steps), f"Added {_counted(len(added))}."
+    title = None if command.title is None else _text(command.title, "Title")
+    if title is None and command.status is None:
+        raise ToolValidationError("Provide a new title or status to update a step.")
+    old = next((step for step in found.steps if step.step_id == command.step_id), None)
+    if old is None:
+        raise ToolValidationError(f"Step {command.step_id} does not exist.")
+    changed = replace(old, title=title or old.title, status=command.status or old.status)
+    steps = tuple(changed if step is old else step for step in found.steps)
+    is_done = all(step.status == "done" for step in steps)
+    return replace(found, steps=steps, status="completed" if is_done else "active"), f"Step {old.step_id} updated."
 
 
 def after(plan: Plan | None, command: Command) -> Plan:
@@ -111,40 +127,6 @@ def initialised(plan: Plan | None) -> Plan:
     if plan is None:
         raise ToolValidationError("No plan is currently initialised.")
     return plan
-
-
-def _active(plan: Plan | None) -> Plan:
-    found = initialised(plan)
-    if found.status != "active":
-        raise ToolValidationError(f"Plan must be active. Current status: {found.status}.")
-    return found
-
-
-def _set_up(setup: SetupPlan) -> tuple[Plan, str]:
-    objective = _text(setup.objective, "Objective")
-    steps = _numbered(setup.initial_steps, first=1)
-    return Plan(objective, "active", steps), f"Plan initialised with {_counted(len(steps))}."
-
-
-def _add(plan: Plan, added_step: AddStep) -> tuple[Plan, str]:
-    added = _numbered(added_step.steps, first=max((step.step_id for step in plan.steps), default=0) + 1)
-    if not added:
-        raise ToolValidationError("Provide at least one step to add.")
-    steps = _few_enough((*plan.steps, *added))
-    return replace(plan, steps=steps), f"Added {_counted(len(added))}."
-
-
-def _update(plan: Plan, update: UpdateStep) -> tuple[Plan, str]:
-    title = None if update.title is None else _text(update.title, "Title")
-    if title is None and update.status is None:
-        raise ToolValidationError("Provide a new title or status to update a step.")
-    found = next((step for step in plan.steps if step.step_id == update.step_id), None)
-    if found is None:
-        raise ToolValidationError(f"Step {update.step_id} does not exist.")
-    changed = replace(found, title=title or found.title, status=update.status or found.status)
-    steps = tuple(changed if step is found else step for step in plan.steps)
-    is_done = all(step.status == "done" for step in steps)
-    return replace(plan, steps=steps, status="completed" if is_done else "active"), f"Step {found.step_id} updated."
 
 
 def _numbered(titles: Iterable[str], *, first: int) -> tuple[PlanStep, ...]:

@@ -79,7 +79,12 @@ def _apply_command(key: SessionKey, requester: RequesterIds, command: Command) -
         pairs = zip(before.steps, document.steps, strict=False)
         is_reverted = any(STATUS_ORDER.index(new.status) < STATUS_ORDER.index(old.status) for old, new in pairs)
         if isinstance(command, SetupPlan) or is_reverted:
-            _end(row, tx)
+            # The old list is cancelled unless it has already ended.
+            if try_move(Plan.objects.filter(pk=row.pk), to=PlanStatus.CANCELLED, completed_at=tx.now):
+                tx.record("plan.cancelled", reason="Replaced by another list.")
+                for step in row.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
+                    try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now)
+                    tx.record("step.cancelled", step.step_id)
             _set_up_list(requester, document, replaced_plan=row)
         else:
             _change_list(row, tx, before, document)
@@ -155,13 +160,3 @@ def _add_steps(plan: Plan, tx: PlanTransaction, steps: Iterable[PlanStep]) -> No
             tx.record("step.started", step.step_id, attempt=1)
         elif step.status == "done":
             tx.record("step.completed", step.step_id)
-
-
-def _end(plan: Plan, tx: PlanTransaction) -> None:
-    """Cancel a replaced list unless it has already ended."""
-    if not try_move(Plan.objects.filter(pk=plan.pk), to=PlanStatus.CANCELLED, completed_at=tx.now):
-        return
-    tx.record("plan.cancelled", reason="Replaced by another list.")
-    for step in plan.steps.filter(status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS)):
-        try_move(Step.objects.filter(pk=step.pk), to=StepStatus.CANCELLED, completed_at=tx.now)
-        tx.record("step.cancelled", step.step_id)
