@@ -256,7 +256,6 @@ def _rows(table: RightsTable, condition: str, parameters: Sequence[Any]) -> Iter
 
 
 def _digests(table: RightsTable, rows: Iterable[_Row]) -> list[tuple[str, str]]:
-    """Return the references of these rows with their digests."""
     rows = list(rows)
     covered = _columns(table.model, table.columns, table.left_out)
     parts = [_parts(part, [values[part.of] for _, values in rows]) for part in table.parts]
@@ -334,7 +333,6 @@ def _columns(model: str, columns: tuple[str, ...], left_out: frozenset[str]) -> 
 
 @cache
 def _defaults(model: str) -> dict[str, bytes | None]:
-    """Return the defaults of a table's columns as they are stored."""
     fields: Iterable[Field[Any, Any]] = _model(model)._meta.concrete_fields
     plain = (field for field in fields if field.default in (NOT_PROVIDED, list, dict) or not callable(field.default))
     return {str(field.column): _stored_default(field) for field in plain}

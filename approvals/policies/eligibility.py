@@ -22,7 +22,6 @@ from catalog.access.roles import (
     agent_token_of,
     groups_of,
     prefetch_groups,
-    roles_of,
     user_display_name,
 )
 from catalog.models import CallRequester
@@ -51,7 +50,9 @@ def counting_groups(terms: StageTerms, user: User) -> frozenset[str]:
     """
     stage_groups = frozenset(stage.group for stage in terms.stages)
     all_groups = stage_groups | {terms.escalated_to} if terms.escalated_to else stage_groups
-    groups = groups_of(user) | (roles_of(user) & {ADMINISTRATOR})
+    groups = groups_of(user)
+    if user.is_active and user.is_superuser:
+        groups |= {ADMINISTRATOR}
     held = groups_held_long_enough(user, groups & (all_groups | {ADMINISTRATOR}), terms.min_role_age_seconds)
     if ADMINISTRATOR in held:
         held |= {REVIEWER}
@@ -83,11 +84,9 @@ def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
     rule = rule_for(request)
     if (why_not := _role_objection(user, rule)) is not None:
         return why_not
-    return (
-        None
-        if _has_deciding_role(user, rule) or _delegator(request, user, rule) is not None
-        else _membership_objection(rule, user)
-    )
+    if _has_deciding_role(user, rule) or _delegator(request, user, rule) is not None:
+        return None
+    return _membership_objection(rule, user)
 
 
 def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | None:
@@ -221,5 +220,4 @@ def _editor_may_approve(round_: Round, rule: Rule) -> bool:
 
 
 def _rounds_newest_first(request: ApprovalRequest) -> list[Round]:
-    """Return the rounds, current one first."""
     return sorted(request.rounds.all(), key=lambda round_: round_.number, reverse=True)

@@ -66,7 +66,6 @@ def check_conditions(rows: object, path: str = "arguments") -> list[dict[str, An
 
 
 def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
-    """Yield the problems of one row."""
     if not isinstance(row, dict):
         yield ArgumentProblem(path, "type", "This must be an object with path, operator and value.")
         return
@@ -257,7 +256,6 @@ def _number(value: Any) -> Any:
 
 
 def _literal_pattern(text: str) -> str:
-    """Return a pattern that matches exactly this text."""
     return re.sub(r"[\\.+*?()|\[\]{}^$]", lambda found: f"\\{found[0]}", text)
 
 

@@ -40,7 +40,6 @@ def is_deceptive(arguments: str, reason: str) -> bool:
 
 
 def _texts_in(value: Any) -> list[str]:
-    """Return every text and name inside a JSON value."""
     if isinstance(value, Mapping):
         return [text for name, inner in value.items() for text in (name, *_texts_in(inner))]
     if isinstance(value, list):

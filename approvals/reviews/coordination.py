@@ -37,17 +37,13 @@ MAX_COMMENTS = 500
 UNCLAIMED = "Nobody has claimed this."
 
 
+@retry_on_deadlock
 def claim(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Claim a request for 15 minutes, or renew one's own claim; return the updated request.
 
     Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or claimed by someone else.
     """
     _check_not_expired(request)
-    return _claim(request, by)
-
-
-@retry_on_deadlock
-def _claim(request: ApprovalRequest, by: User) -> ApprovalRequest:
     with transaction.atomic():
         current = _lock_pending(request)
         _check_may_decide(current, by)
@@ -73,6 +69,7 @@ def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
         return _reload(current)
 
 
+@retry_on_deadlock
 def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Extend the deadline of a request by 30 minutes, at most ten times; return the updated request.
 
@@ -80,11 +77,6 @@ def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     extended ten times.
     """
     _check_not_expired(request)
-    return _extend(request, by)
-
-
-@retry_on_deadlock
-def _extend(request: ApprovalRequest, by: User) -> ApprovalRequest:
     with transaction.atomic():
         current, now = _lock_pending(request), clock.now()
         _check_may_decide(current, by)
@@ -122,6 +114,7 @@ def claim_sentence(request: ApprovalRequest, now: datetime) -> str:
     return f"{user_display_name(holder)} has claimed this, {format_time_left(until, now)}. You can still decide it."
 
 
+@retry_on_deadlock
 def snooze(request: ApprovalRequest, *, by: User, until: datetime) -> ApprovalRequest:
     """Hide a request from one's own lists until a time before its deadline; other users' lists do not change.
 
@@ -132,14 +125,8 @@ def snooze(request: ApprovalRequest, *, by: User, until: datetime) -> ApprovalRe
     _check_not_expired(request)
     now = clock.now()
     if not now < until <= request.expires_at:
-        raise field_error(
-            "until", "invalid", f"Choose a time between now and the deadline, {format_utc(request.expires_at)}."
-        )
-    return _snooze(request, by, until)
-
-
-@retry_on_deadlock
-def _snooze(request: ApprovalRequest, by: User, until: datetime) -> ApprovalRequest:
+        message = f"Choose a time between now and the deadline, {format_utc(request.expires_at)}."
+        raise field_error("until", "invalid", message)
     with transaction.atomic():
         current = _lock_pending(request)
         Snooze.objects.update_or_create(request=current, person=by, defaults={"until": until})
@@ -153,6 +140,7 @@ def unsnooze(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     return request
 
 
+@retry_on_deadlock
 def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> ApprovalRequest:
     """Delegate a request to a user who may decide it; `to` None or oneself ends one's delegation.
 
@@ -160,13 +148,13 @@ def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> Approv
     Conflict if it is answered or there is no delegation to end.
     """
     _check_not_expired(request)
-    return _end_delegation(request, by) if to is None or to.pk == by.pk else _delegate(request, by, to)
-
-
-@retry_on_deadlock
-def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
     with transaction.atomic():
         current = _lock_pending(request)
+        if to is None or to.pk == by.pk:
+            if not Delegation.objects.filter(request=current, by=by).delete()[0]:
+                raise Conflict("You have not delegated this request.")
+            record_fact("approval.delegated", call=current.call, by=by, approval=current.public_id, to=None)
+            return _reload(current)
         _check_may_decide(current, by)
         giver = delegator_of(current, by)
         if giver is not None:
@@ -182,16 +170,6 @@ def _delegate(request: ApprovalRequest, by: User, to: User) -> ApprovalRequest:
 
 
 @retry_on_deadlock
-def _end_delegation(request: ApprovalRequest, by: User) -> ApprovalRequest:
-    with transaction.atomic():
-        current = _lock_pending(request)
-        given = Delegation.objects.filter(request=current, by=by)
-        if not given.delete()[0]:
-            raise Conflict("You have not delegated this request.")
-        record_fact("approval.delegated", call=current.call, by=by, approval=current.public_id, to=None)
-        return _reload(current)
-
-
 def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
     """Comment on a request; the caller has checked that `by` may see it. A comment decides nothing.
 
@@ -201,11 +179,7 @@ def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
     if not text.strip():
         raise field_error("text", "required", "Enter a comment.")
     check_text(text, "text")
-    return _comment(request, by, redact_text(text))
-
-
-@retry_on_deadlock
-def _comment(request: ApprovalRequest, by: User, text: str) -> Comment:
+    text = redact_text(text)
     with transaction.atomic():
         announce_call_change(request.call)
         if Comment.objects.filter(request=request).count() >= MAX_COMMENTS:
