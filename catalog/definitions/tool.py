@@ -57,6 +57,11 @@ from catalog.secrets.placeholders import SecretLocations
 
 ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
+FINGERPRINT_COLUMNS = (
+    *("description", "input_schema", "output_schema", "safety_level"),
+    *("annotations", "reversibility", "retry_safe", "timeout"),
+)
+"""What the fingerprint covers beside the name: attributes of a tool, and columns of its stored versions."""
 
 
 class ToolSpec(BaseModel):
@@ -260,17 +265,9 @@ class Tool(Generic[ParamsT, ResultT]):
 
     def contract(self) -> dict[str, Any]:
         """Return the data that the fingerprint covers, as JSON."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "input_schema": self.input_schema,
-            "output_schema": self.output_schema,
-            "safety_level": str(self.safety_level),
-            "annotations": self.annotations,
-            "reversibility": str(self.reversibility),
-            "retry_safe": self.retry_safe,
-            "timeout": self.timeout,
-        }
+        columns = {name: getattr(self, name) for name in FINGERPRINT_COLUMNS}
+        plain = {"safety_level": str(self.safety_level), "reversibility": str(self.reversibility)}
+        return {"name": self.name} | columns | plain
 
     @cached_property
     def fingerprint(self) -> str:

@@ -14,22 +14,12 @@ from catalog import signals
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.core.locks import LockSpace, lock_until_commit
 from catalog.definitions.levels import Reversibility, SafetyLevel, annotations_for, default_reversibility
+from catalog.definitions.tool import FINGERPRINT_COLUMNS
 from catalog.definitions.tool import Tool as LoadedTool
 from catalog.models import Call, CatalogState, Tool, ToolVersion
 from catalog.states import CallStatus
 from catalog.tools.registry import get_tool
 
-FINGERPRINT_COLUMNS = (
-    "description",
-    "input_schema",
-    "output_schema",
-    "safety_level",
-    "annotations",
-    "reversibility",
-    "retry_safe",
-    "timeout",
-)
-"""The columns that the fingerprint covers beside the name; a test compares them with a loaded tool's contract."""
 UNFINGERPRINTED_COLUMNS = ("query_types", "output_key")
 
 

@@ -13,7 +13,8 @@ from approvals.models import Round
 from approvals.policies.rulebook import Rule, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, Origin, action_digest, current_origin
 from catalog.definitions.levels import SafetyLevel
-from catalog.inventory.versions import FINGERPRINT_COLUMNS, columns_fingerprint
+from catalog.definitions.tool import FINGERPRINT_COLUMNS
+from catalog.inventory.versions import columns_fingerprint
 from catalog.models import ToolVersion
 from plans.invariants.base import AT_ONCE, CheckInput, Finding, findings, invariant
 
