@@ -153,19 +153,19 @@ def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, RestoredArguments
     }
 
 
-def _with_secrets(change: PlanChange, kept: Mapping[int, RestoredArguments]) -> PlanChange:
+def _with_secrets(change: PlanChange, restored: Mapping[int, RestoredArguments]) -> PlanChange:
     edit = [
-        {**each, "parameters": kept[place].arguments} if place in kept else each
+        {**each, "parameters": restored[place].arguments} if place in restored else each
         for place, each in enumerate(change.edit)
     ]
     return change.model_copy(update={"edit": edit})
 
 
-def _misplaced_secrets(kept: Mapping[int, RestoredArguments], result: JudgedChange) -> list[Problem]:
+def _misplaced_secrets(restored: Mapping[int, RestoredArguments], judged: JudgedChange) -> list[Problem]:
     """Return problems for kept secrets that the change would move, or that another tool would store in clear."""
     found = []
-    for step, whole in zip(result.document["steps"], result.places, strict=True):
-        part = kept.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
+    for step, whole in zip(judged.document["steps"], judged.places, strict=True):
+        part = restored.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
         if part is not None:
             cut = redacted_parameters(step.get("tool"), step.get("parameters"))
             paths = (*part.moved, *part.unredacted_paths(cut))
@@ -173,7 +173,7 @@ def _misplaced_secrets(kept: Mapping[int, RestoredArguments], result: JudgedChan
     return found
 
 
-def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> None:
+def _judge_state(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -> None:
     plan.refresh_from_db(fields=["status", "can_modify", "kind", "goal"])
     if plan.kind == Plan.Kind.CALL:
         raise Conflict("This is a single call, which cannot be changed. Withdraw it and call again.")
@@ -186,7 +186,7 @@ def _judge_state(plan: Plan, change: PlanChange, before: Mapping[int, Document])
     if change.seen_seq is not None and by_others.filter(seq__gt=change.seen_seq).exists():
         raise Conflict(f"Someone else changed this plan after you loaded it. {NOTHING_CHANGED}")
     require_no_agent_calls([*_edited(change), *change.remove, *_needed(change)], plan)
-    named = {number for number in (*_edited(change), *change.remove) if number in before}
+    named = {number for number in (*_edited(change), *change.remove) if number in documents}
     started = sorted(named - set(unstarted_steps(plan).values_list("step_id", flat=True)))
     if started:
         several = len(started) > 1
@@ -205,20 +205,20 @@ def _edited(change: PlanChange) -> list[int]:
     return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
 
 
-def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> JudgedChange:
+def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -> JudgedChange:
     """Return the resulting plan with all problems of the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
     calls = agent_calls(plan)
     used = {number: f"Step {number} was removed from this plan" for number in removed_step_numbers(plan)}
     used |= {number: describe_agent_call(number, agents) for number, agents in calls.items()}
-    found = _numbers(change, before, used)
+    found = _numbers(change, documents, used)
     kept = _kept_secrets(plan, change)
     change = _with_secrets(change, kept)
-    result = _changed_plan(change, before, {"goal": plan.goal, "memory": keys})
+    result = _changed_plan(change, documents, {"goal": plan.goal, "memory": keys})
     moved = _misplaced_secrets(kept, result)
     author = Requester(plan.author)
-    standing = create.check_document({"goal": plan.goal, "steps": list(before.values()), "memory": keys}, by=author)
-    known = {_problem_identity(problem, list(before)) for problem in standing}
+    standing = create.check_document({"goal": plan.goal, "steps": list(documents.values()), "memory": keys}, by=author)
+    known = {_problem_identity(problem, list(documents)) for problem in standing}
     checked = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
     found += moved + [each for each in checked if each.path not in {one.path for one in moved}]
     if json_size(result.document["steps"]) > MAX_JSON_BYTES:
@@ -229,7 +229,7 @@ def _judged(plan: Plan, change: PlanChange, before: Mapping[int, Document]) -> J
     return replace(result, problems=found)
 
 
-def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[int, str]) -> list[Problem]:
+def _numbers(change: PlanChange, documents: Mapping[int, Document], used: Mapping[int, str]) -> list[Problem]:
     """Return problems with the step ids in the change; `used` explains why an id is taken."""
     found, named = [], set[int]()
     places = [(f"edit.{place}.step_id", each.get("step_id")) for place, each in enumerate(change.edit)]
@@ -237,7 +237,7 @@ def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[i
     for path, number in places:
         if type(number) is not int:
             found.append(_error(path, "required", "Give the number of the step."))
-        elif number not in before:
+        elif number not in documents:
             found.append(_error(path, "unknown_step", f"This plan has no step {number}."))
         elif number in named:
             found.append(_error(path, "duplicate_step_id", f"Step {number} is named twice. Change each step once."))
@@ -250,11 +250,11 @@ def _numbers(change: PlanChange, before: Mapping[int, Document], used: Mapping[i
     return found
 
 
-def _changed_plan(change: PlanChange, before: Mapping[int, Document], rest: Document) -> JudgedChange:
+def _changed_plan(change: PlanChange, documents: Mapping[int, Document], rest: Document) -> JudgedChange:
     """Return the resulting plan: unchanged and edited steps in their order, then the added ones."""
     steps, places = [], []
     edits = {each.get("step_id"): (place, each) for place, each in reversed(list(enumerate(change.edit)))}
-    for number, document in before.items():
+    for number, document in documents.items():
         if number in change.remove:
             continue
         place, edit = edits.get(number, (None, {}))
@@ -273,20 +273,20 @@ def _problem_identity(problem: Problem, numbers: Sequence[int]) -> tuple[int, st
 
 
 def _problems_of_change(
-    problems: Sequence[Problem], result: JudgedChange, known: set[tuple[int, str, str] | None], change: PlanChange
+    problems: Sequence[Problem], judged: JudgedChange, known: set[tuple[int, str, str] | None], change: PlanChange
 ) -> list[Problem]:
     """Return the problems with paths into the change; for unchanged steps only new problems."""
-    numbers = [step.get("step_id", 0) for step in result.document["steps"]]
+    numbers = [step.get("step_id", 0) for step in judged.document["steps"]]
     found = []
     for problem in problems:
         place = _STEP_PATH.fullmatch(problem.path)
         if place is None:
             if not problem.path.startswith("memory"):
                 found.append(replace(problem, path=_plan_level_path(problem, change)))
-        elif result.places[int(place[1])]:
-            found.append(replace(problem, path=result.places[int(place[1])] + place[2]))
+        elif judged.places[int(place[1])]:
+            found.append(replace(problem, path=judged.places[int(place[1])] + place[2]))
         elif problem.severity == "error" and _problem_identity(problem, numbers) not in known:
-            found.append(_problem_of_unchanged_step(problem, result, place, change))
+            found.append(_problem_of_unchanged_step(problem, judged, place, change))
     return found
 
 
@@ -298,10 +298,10 @@ def _plan_level_path(problem: Problem, change: PlanChange) -> str:
 
 
 def _problem_of_unchanged_step(
-    problem: Problem, result: JudgedChange, place: "re.Match[str]", change: PlanChange
+    problem: Problem, judged: JudgedChange, place: "re.Match[str]", change: PlanChange
 ) -> Problem:
     """Return a problem of an unchanged step, with the path of the removal that causes it."""
-    step = result.document["steps"][int(place[1])]
+    step = judged.document["steps"][int(place[1])]
     _, name, *index = place[2].split(".")
     needed = step["dependencies"][int(index[0])] if name == "dependencies" and index else None
     if needed in change.remove:
@@ -363,13 +363,13 @@ class _Change:
             raise Conflict(f"A step to be removed has started. {NOTHING_CHANGED}")
         Step.objects.filter(pk__in=gone).delete()
 
-    def _connect(self, touched: Sequence[StepDocument]) -> None:
+    def _connect(self, documents: Sequence[StepDocument]) -> None:
         """Replace the dependencies of the touched steps."""
         pks = dict(self.plan.steps.values_list("step_id", "pk"))
-        StepDependency.objects.filter(step__in=[pks[step.step_id] for step in touched]).delete()
+        StepDependency.objects.filter(step__in=[pks[step.step_id] for step in documents]).delete()
         StepDependency.objects.bulk_create(
             StepDependency(step_id=pks[step.step_id], needs_id=pks[needed])
-            for step in touched
+            for step in documents
             for needed in step.dependencies
         )
 

@@ -43,7 +43,7 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     except ValidationError:
         raise PlanProblems([each for each in check_document(document, by=by) if each.severity == "error"]) from None
     words = plan.request if can_see_private_in_plan(by.user, plan) else ""
-    return create_plan(checked, by=by, cloned_from=plan, origin=_CloneOrigin(words) if words else None)
+    return create_plan(checked, by=by, original_plan=plan, origin=_CloneOrigin(words) if words else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def check_document(document: Json | PlanDocument, *, by: Requester | None = None
 
 @retry_on_deadlock
 def create_plan(
-    document: PlanDocument, *, by: Requester, cloned_from: Plan | None = None, origin: PlanOrigin | None = None
+    document: PlanDocument, *, by: Requester, original_plan: Plan | None = None, origin: PlanOrigin | None = None
 ) -> Plan:
     """Store a plan with its steps and memory, and start it unless its document says otherwise.
 
@@ -68,7 +68,7 @@ def create_plan(
         raise PlanProblems(problems)
     plan = new_plan(redact_text(document.goal), by)
     plan.owner, plan.can_modify = document.owner or "agent", document.can_modify
-    plan.cloned_from, plan.request = cloned_from, origin.request if origin else ""
+    plan.cloned_from, plan.request = original_plan, origin.request if origin else ""
     if document.deadline_seconds:
         plan.deadline_seconds = document.deadline_seconds
         plan.deadline_at = plan.created_at + timedelta(seconds=document.deadline_seconds)
@@ -80,7 +80,7 @@ def create_plan(
         _store_memory(plan, document, tx)
         if origin:
             origin.become(plan)
-        details: dict[str, Any] = {"cloned_from": cloned_from.public_id} if cloned_from else {}
+        details: dict[str, Any] = {"cloned_from": original_plan.public_id} if original_plan else {}
         tx.record("plan.created", **details)
         if document.start:
             start_in_transaction(plan, tx)

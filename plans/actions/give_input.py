@@ -95,18 +95,18 @@ def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Pr
     defaults = step.call.defaults if step.call else None
     given = without_unchanged_defaults(target.tool if target else None, arguments, before, defaults)
     restored = vault.restore_edited_arguments(given, before, plan.public_id)
-    order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
-    restored.check(RedactedArguments(order.text, order.secrets))
-    return order
+    prepared = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
+    restored.check(RedactedArguments(prepared.text, prepared.secrets))
+    return prepared
 
 
 @retry_on_deadlock
-def _store_revision(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
+def _store_revision(plan: Plan, step: Step, prepared: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         waiting = Step.objects.filter(pk=step.pk, call=step.call, **WAITS_FOR_ARGUMENTS)
-        if not waiting.update(given_arguments=order.given_text, waiting_for="", waiting_since=None, ready_at=tx.now):
+        if not waiting.update(given_arguments=prepared.given_text, waiting_for="", waiting_since=None, ready_at=tx.now):
             raise Conflict(f"Step {step.step_id} is no longer waiting for input.")
-        calls.store_call_secrets(order, plan.public_id, step.step_id)
+        calls.store_call_secrets(prepared, plan.public_id, step.step_id)
         add_requesters(plan, [step.step_id], by=by)
         tx.record("input.received", step.step_id, by=user_display_name(by.user))
         hints.hint(plan.pk)

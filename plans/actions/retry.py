@@ -67,11 +67,11 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
 
 
 @retry_on_deadlock
-def _retry_edited(plan: Plan, step: Step, order: PreparedCall, by: Requester) -> None:
+def _retry_edited(plan: Plan, step: Step, prepared: PreparedCall, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step.step_id, tx, by=by, event_data={"edited": True})
-        Step.objects.filter(pk=step.pk).update(given_arguments=order.given_text)
-        calls.store_call_secrets(order, plan.public_id, step.step_id)
+        Step.objects.filter(pk=step.pk).update(given_arguments=prepared.given_text)
+        calls.store_call_secrets(prepared, plan.public_id, step.step_id)
         if step.call is not None:
             signals.record_fact("call.edited", call=step.call, by=by.user)
         finishing.settle_plan(tx)
@@ -107,9 +107,9 @@ def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Prepar
     defaults = step.call.defaults if step.call else None
     given = without_unchanged_defaults(target.tool if target else None, arguments, before, defaults)
     restored = vault.restore_edited_arguments(given, before, plan.public_id)
-    order = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
-    restored.check(RedactedArguments(order.text, order.secrets))
-    return order
+    prepared = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
+    restored.check(RedactedArguments(prepared.text, prepared.secrets))
+    return prepared
 
 
 def arguments_to_edit(step: Step) -> dict[str, Any]:

@@ -59,9 +59,9 @@ class SettlementContext:
     settlement: Settlement
 
 
-def _happened(settling: SettlementContext) -> None:
-    call, now = settling.call, settling.tx.now
-    result = settling.settlement.result
+def _happened(context: SettlementContext) -> None:
+    call, now = context.call, context.tx.now
+    result = context.settlement.result
     query_type, parameters = None, call.arguments_json
     if call.query_type:
         query_type, parameters = call.query_type, parameters.get("parameters", {})
@@ -71,36 +71,36 @@ def _happened(settling: SettlementContext) -> None:
         Call.objects.filter(pk=call.pk), to=CallStatus.COMPLETED, response=json.dumps(response), finished_at=now,
         message="A person confirmed that the call took effect.",
     )  # fmt: skip
-    _record_end(settling, "call.succeeded")
-    hints.hint(settling.tx.plan_pk, finishing.complete(settling.tx, settling.step, response, call=call))
+    _record_end(context, "call.succeeded")
+    hints.hint(context.tx.plan_pk, finishing.complete(context.tx, context.step, response, call=call))
 
 
-def _did_not_happen(settling: SettlementContext) -> None:
-    message = f"A person confirmed that the call did not take effect. {settling.settlement.comment}".strip()
-    _fail_call(settling, message)
-    finishing.fail(settling.tx, settling.step, message, call=settling.call)
+def _did_not_happen(context: SettlementContext) -> None:
+    message = f"A person confirmed that the call did not take effect. {context.settlement.comment}".strip()
+    _fail_call(context, message)
+    finishing.fail(context.tx, context.step, message, call=context.call)
 
 
-def _request_again(settling: SettlementContext) -> None:
+def _request_again(context: SettlementContext) -> None:
     """End the old call; the step is claimed again, and its new call passes the gate like any other."""
-    if retries.plan_is_over(settling.tx):
+    if retries.plan_is_over(context.tx):
         raise Conflict("The plan has ended, so the call cannot be requested again. Say whether it took effect.")
-    _fail_call(settling, "A person requested the call again.")
-    Step.objects.filter(pk=settling.step.pk).update(ready_at=settling.tx.now, waiting_for="", waiting_since=None)
-    hints.hint(settling.tx.plan_pk)
+    _fail_call(context, "A person requested the call again.")
+    Step.objects.filter(pk=context.step.pk).update(ready_at=context.tx.now, waiting_for="", waiting_since=None)
+    hints.hint(context.tx.plan_pk)
 
 
-def _fail_call(settling: SettlementContext, message: str) -> None:
+def _fail_call(context: SettlementContext, message: str) -> None:
     move(
-        Call.objects.filter(pk=settling.call.pk), to=CallStatus.FAILED, message=message, error_kind=states.SETTLED,
-        finished_at=settling.tx.now,
+        Call.objects.filter(pk=context.call.pk), to=CallStatus.FAILED, message=message, error_kind=states.SETTLED,
+        finished_at=context.tx.now,
     )  # fmt: skip
-    _record_end(settling, "call.failed", error=states.SETTLED)
+    _record_end(context, "call.failed", error=states.SETTLED)
 
 
-def _record_end(settling: SettlementContext, kind: str, **more: str) -> None:
+def _record_end(context: SettlementContext, kind: str, **more: str) -> None:
     """Record the end of the call in the plan's history; the audit log has the settlement itself."""
-    settling.tx.record(kind, settling.step.step_id, call=settling.call.public_id, settled=True, **more)
+    context.tx.record(kind, context.step.step_id, call=context.call.public_id, settled=True, **more)
 
 
 VERDICT_HANDLERS: dict[str, Callable[[SettlementContext], None]] = {

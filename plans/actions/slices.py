@@ -40,7 +40,7 @@ TOO_LATE = "Not all previews could be prepared in time. Ask again for the rest."
 
 @dataclass(frozen=True, slots=True)
 class PlanSlice:
-    """Requests that can be decided now, in step order; all upcoming steps; and the steps left out, with the reason."""
+    """Requests that can be decided now, in step prepared; all upcoming steps; and the steps left out, with the reason."""
 
     requests: Sequence[ApprovalRequest]
     ahead: Sequence[UpcomingStep]
@@ -86,29 +86,31 @@ def require_open_steps(plan: Plan) -> None:
         raise Conflict("The plan has ended, so it has no upcoming steps.")
 
 
-def _ask_early(plan: PlanSnapshot, ahead: UpcomingStep, until: float, by: User) -> list[ApprovalRequest]:
+def _ask_early(plan: PlanSnapshot, upcoming: UpcomingStep, until: float, by: User) -> list[ApprovalRequest]:
     """Preview one step and request its approval; nothing if someone else was faster or the step has changed.
 
     Raises ToolError if the tool refuses the call or a limit is reached, and NotAllowed if `by` could not decide it.
     """
-    order = ahead.order
-    if order is None or ahead.rule is None:
+    prepared = upcoming.prepared
+    if prepared is None or upcoming.rule is None:
         return []
-    why_not = may_pre_approve(ahead.rule, by, requesters_of(plan, order, ahead.step.pk))
+    why_not = may_pre_approve(upcoming.rule, by, requesters_of(plan, prepared, upcoming.step.pk))
     if why_not is not None:
         raise NotAllowed(why_not)
     if monotonic() > until:
         raise ToolError(TOO_LATE)
-    counted = limits.count_call(order, plan) if limits.is_rate_limited(order) and ahead.step.call is None else None
+    counted = (
+        limits.count_call(prepared, plan) if limits.is_rate_limited(prepared) and upcoming.step.call is None else None
+    )
     made: ApprovalRequest | None = None
     try:
-        made = _store(plan, ahead, preview_with_timeout(plan, ahead.step.step_id, order), by)
+        made = _store(plan, upcoming, preview_with_timeout(plan, upcoming.step.step_id, prepared), by)
     except Conflict:
         made = None
     finally:
         if made is None and counted is not None:
-            limits.give_back_count(order, plan, counted)
-    return [made] if made is not None else _requested_by_others(ahead.step)
+            limits.give_back_count(prepared, plan, counted)
+    return [made] if made is not None else _requested_by_others(upcoming.step)
 
 
 def _requested_by_others(step: Step) -> list[ApprovalRequest]:
@@ -117,13 +119,13 @@ def _requested_by_others(step: Step) -> list[ApprovalRequest]:
 
 
 @retry_on_deadlock
-def _store(plan: PlanSnapshot, ahead: UpcomingStep, preview: Preview | None, by: User) -> ApprovalRequest:
+def _store(plan: PlanSnapshot, upcoming: UpcomingStep, preview: Preview | None, by: User) -> ApprovalRequest:
     """Store a held call for the step, which stays pending. Raises Conflict if the step has changed."""
-    step, order, rule = ahead.step, ahead.order, ahead.rule
-    if order is None or rule is None:
+    step, prepared, rule = upcoming.step, upcoming.prepared, upcoming.rule
+    if prepared is None or rule is None:
         raise Conflict("This step needs no approval.")
     with plan_transaction(plan.pk, plan.ref) as tx:
-        hold = HeldCall(statements.load_step(tx.cursor, step.pk), plan, order, rule)
+        hold = HeldCall(statements.load_step(tx.cursor, step.pk), plan, prepared, rule)
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
         if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
             raise Conflict("The step has changed.")
@@ -155,12 +157,12 @@ class ApprovalTerms:
     repeated: bool = False
 
 
-def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) -> list[BatchItemResult]:
+def approve_slice(plan: Plan, items: Sequence[SliceItem], terms: ApprovalTerms) -> list[BatchItemResult]:
     """Approve each request by its own digest; return one result for each.
 
     With `repeated`, a request that the first send approved counts as approved, not as decided twice.
     """
-    held = {item.id: _request_in_plan(plan, given.by, item.id) for item in items}
+    held = {item.id: _request_in_plan(plan, terms.by, item.id) for item in items}
 
     def answer(item: SliceItem) -> BatchItemResult:
         request = held[item.id]
@@ -168,12 +170,12 @@ def approve_slice(plan: Plan, items: Sequence[SliceItem], given: ApprovalTerms) 
             return BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE)
         if not item.is_about(request):
             raise Conflict(f"This request is for step {request.call.step_ref}, {request.call.tool_name}.")
-        if given.repeated and _was_approved(request, item, given.by):
+        if terms.repeated and _was_approved(request, item, terms.by):
             return BatchItemResult(item.id, request.status)
         if requires_individual_review(request.policy_revision):
             return BatchItemResult(item.id, "forbidden", INDIVIDUAL_REVIEW_REQUIRED)
-        decision = Decision(ReviewVerdict.APPROVE, item.seen_digest, comment=given.comment, channel=given.channel)
-        return BatchItemResult(item.id, decide(request, by=given.by, decision=decision).status)
+        decision = Decision(ReviewVerdict.APPROVE, item.seen_digest, comment=terms.comment, channel=terms.channel)
+        return BatchItemResult(item.id, decide(request, by=terms.by, decision=decision).status)
 
     return [answer_item(item, answer) for item in items]
 

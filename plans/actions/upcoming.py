@@ -38,7 +38,7 @@ class UpcomingStep:
     kind: str
     why: str = ""
     request: ApprovalRequest | None = None
-    order: PreparedCall | None = None
+    prepared: PreparedCall | None = None
     rule: Rule | None = None
 
     @property
@@ -57,11 +57,11 @@ def upcoming_steps(plan: Plan) -> list[UpcomingStep]:
 class _UpcomingSteps:
     """Snapshot of a plan: its facts, its open steps, and the step that will write each key of its memory."""
 
-    def __init__(self, facts: PlanSnapshot, steps: Sequence[Step]) -> None:
-        self.facts = facts
+    def __init__(self, plan: PlanSnapshot, steps: Sequence[Step]) -> None:
+        self.facts = plan
         self.steps = steps
         self.writers = dict(self._writes())
-        known = MemoryItem.objects.filter(plan=facts.pk, type=MemoryItem.Type.VALUE)
+        known = MemoryItem.objects.filter(plan=plan.pk, type=MemoryItem.Type.VALUE)
         self.known = set(known.values_list("key", flat=True))
 
     def _writes(self) -> Iterator[tuple[str, int]]:
@@ -96,10 +96,10 @@ class _UpcomingSteps:
             missing = self._missing(step)
             if missing is not None:
                 return self._later(step, missing)
-            order = calls.prepare_step_call(self.facts, _as_claimed_step(step))
+            prepared = calls.prepare_step_call(self.facts, _as_claimed_step(step))
         except ToolError as error:
             return UpcomingStep(step, STOPS, error.user_message())
-        return self._judged(step, order)
+        return self._judged(step, prepared)
 
     def _missing(self, step: Step) -> references.Reference | None:
         """Return the first reference whose value is missing or may still change."""
@@ -118,23 +118,23 @@ class _UpcomingSteps:
         if target is None:
             return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")
         arguments = stored_arguments(target.tool.validator, step.parameters_json, None)
-        order = PreparedCall(target, arguments, step.parameters)
-        runs = isinstance(gate(calls.facts_for_rules(order, self.facts, step.pk)), pipeline.Allow)
+        prepared = PreparedCall(target, arguments, step.parameters)
+        runs = isinstance(gate(calls.facts_for_rules(prepared, self.facts, step.pk)), pipeline.Allow)
         return UpcomingStep(step, ALONE if runs else LATER, why)
 
-    def _judged(self, step: Step, order: PreparedCall) -> UpcomingStep:
-        verdict = gate(calls.facts_for_rules(order, self.facts, step.pk))
+    def _judged(self, step: Step, prepared: PreparedCall) -> UpcomingStep:
+        verdict = gate(calls.facts_for_rules(prepared, self.facts, step.pk))
         if isinstance(verdict, pipeline.Deny):
             return UpcomingStep(step, STOPS, verdict.message)
         if isinstance(verdict, pipeline.Allow):
             return UpcomingStep(step, ALONE)
-        if grants.is_covered_by_grant(self.facts, order, verdict.terms, step.pk):
+        if grants.is_covered_by_grant(self.facts, prepared, verdict.terms, step.pk):
             return UpcomingStep(step, ALONE, "A grant covers it.")
-        if admission.rejected_request(self.facts.ref, order) is not None:
+        if admission.rejected_request(self.facts.ref, prepared) is not None:
             return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:
             return UpcomingStep(step, LATER, "It will be retried with arguments that a person gave.")
-        return UpcomingStep(step, GATED, order=_replacing_call(step, order), rule=verdict.terms)
+        return UpcomingStep(step, GATED, prepared=_replacing_call(step, prepared), rule=verdict.terms)
 
 
 def _under_way(step: Step) -> str:
@@ -152,7 +152,7 @@ def _as_claimed_step(step: Step) -> ClaimedStep:
     )
 
 
-def _replacing_call(step: Step, order: PreparedCall) -> PreparedCall:
+def _replacing_call(step: Step, prepared: PreparedCall) -> PreparedCall:
     """Return the call as a replacement of the step's early call, if that one was not approved."""
     old = step.call
-    return order if old is None else replace(order, replaces=old, asker=calls.requester_ids_of(old))
+    return prepared if old is None else replace(prepared, replaces=old, asker=calls.requester_ids_of(old))

@@ -172,13 +172,13 @@ def rejected_request(plan_ref: str, prepared: PreparedCall) -> ApprovalRequest |
     return held_calls.find_previous_rejection(plan_ref, tool.name, tool.input_schema, prepared.text, prepared.secrets)
 
 
-def refuse_as_before(context: StartContext, prepared: PreparedCall, first: ApprovalRequest) -> Call:
-    """Store the call of a claimed step and reject it like the earlier request `first`."""
+def refuse_as_before(context: StartContext, prepared: PreparedCall, request: ApprovalRequest) -> Call:
+    """Store the call of a claimed step and reject it like the earlier request `request`."""
     call = new_call(context.plan, context.step.step_id, prepared, status=CallStatus.CREATED)
     call.created_at = context.tx.now
     if not statements.insert_step_call(context.tx.cursor, context.step, call):
         raise Conflict("Another worker took over this step before its call could be rejected.")
-    held_calls.repeat_rejection(call, first)
+    held_calls.repeat_rejection(call, request)
     return call
 
 

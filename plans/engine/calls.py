@@ -55,10 +55,10 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     if not is_literal and ("${" in text or step.parent_pk is not None):  # text of models is escaped too
         memory = Memory(step.plan_pk, stored=True)
         restored = vault.load_references(references.resolve(parameters, memory), plan.ref)
-    order = prepare_call(step.tool, restored.arguments, plan_ref=plan.ref)
-    restored.check_references(RedactedArguments(order.text, order.secrets))
-    order = replace(order, reason=extensions.model_text_with_call(step))
-    return order if old is None else replace(order, replaces=old, asker=requester_ids_of(old))
+    prepared = prepare_call(step.tool, restored.arguments, plan_ref=plan.ref)
+    restored.check_references(RedactedArguments(prepared.text, prepared.secrets))
+    prepared = replace(prepared, reason=extensions.model_text_with_call(step))
+    return prepared if old is None else replace(prepared, replaces=old, asker=requester_ids_of(old))
 
 
 def _previous_call(step: ClaimedStep) -> Call | None:
@@ -86,16 +86,16 @@ def prepare_call(
 
 
 def prepare_for_plan(
-    tool_name: str, arguments: Mapping[str, Any], plan_ref: str = "", known: PreparedCall | None = None
+    tool_name: str, arguments: Mapping[str, Any], plan_ref: str = "", prepared: PreparedCall | None = None
 ) -> PreparedCall:
     """Prepare a direct call like `prepare_call`, and accept code that differs from the catalog.
 
-    Such a call is stored and left to a process that has loaded the right code. `known` is the same call, prepared
+    Such a call is stored and left to a process that has loaded the right code. `prepared` is the same call, prepared
     before its plan was known: then only the implementation is selected, unless the tool has changed since.
     """
     target = _find_target(tool_name, plan_ref, None, to_leave=True)
-    if known is not None and known.target.tool is target.tool:
-        return replace(known, target=target)
+    if prepared is not None and prepared.target.tool is target.tool:
+        return replace(prepared, target=target)
     return _sealed(target, prepare_arguments(target.tool, arguments))
 
 
@@ -116,10 +116,10 @@ def _find_target(tool_name: str, plan_ref: str, kept: int | None, *, to_leave: b
     return target
 
 
-def _sealed(target: CallableTool, arguments: CallArguments) -> PreparedCall:
+def _sealed(callable_tool: CallableTool, arguments: CallArguments) -> PreparedCall:
     """Return the call with the stored form of its arguments, without secrets."""
-    sealed = vault.redact_arguments(target.tool, arguments.storable)
-    return PreparedCall(target=target, arguments=arguments, text=sealed.text, secrets=sealed.secrets)
+    sealed = vault.redact_arguments(callable_tool.tool, arguments.storable)
+    return PreparedCall(target=callable_tool, arguments=arguments, text=sealed.text, secrets=sealed.secrets)
 
 
 def tool_drifted(tool_name: str) -> ToolDrifted:
@@ -130,10 +130,10 @@ def tool_drifted(tool_name: str) -> ToolDrifted:
     )
 
 
-def store_call_secrets(order: PreparedCall, plan_ref: str, step_id: int) -> None:
+def store_call_secrets(prepared: PreparedCall, plan_ref: str, step_id: int) -> None:
     """Store the secrets redacted from a call's arguments, in the transaction that stores the call."""
-    if order.secrets:
-        vault.store_secrets(SecretScope(plan_ref, str(step_id)), order.secrets)
+    if prepared.secrets:
+        vault.store_secrets(SecretScope(plan_ref, str(step_id)), prepared.secrets)
 
 
 def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> PreparedCall:
@@ -143,8 +143,8 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
     """
     if given is None:
         given = vault.load_complete(given_text(call.arguments, call.defaults), call.plan_ref)
-    order = prepare_call(call.tool_name, given, plan_ref=call.plan_ref)
-    return replace(order, replaces=call, asker=requester_ids_of(call))
+    prepared = prepare_call(call.tool_name, given, plan_ref=call.plan_ref)
+    return replace(prepared, replaces=call, asker=requester_ids_of(call))
 
 
 def prepare_stored_call(call: Call) -> PreparedCall:
@@ -154,8 +154,8 @@ def prepare_stored_call(call: Call) -> PreparedCall:
     """
     arguments = vault.load_call_arguments(call)
     target = _find_target(call.tool_name, call.plan_ref, call.implementation_id)
-    order = _sealed(target, prepare_arguments(target.tool, arguments, stored=paths_from_store(call.defaults)))
-    return replace(order, asker=requester_ids_of(call))
+    prepared = _sealed(target, prepare_arguments(target.tool, arguments, stored=paths_from_store(call.defaults)))
+    return replace(prepared, asker=requester_ids_of(call))
 
 
 def requester_ids_of(call: Call) -> RequesterIds | None:
@@ -164,53 +164,57 @@ def requester_ids_of(call: Call) -> RequesterIds | None:
     return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
 
 
-def facts_for_rules(order: PreparedCall, plan: PlanSnapshot, step_pk: int | None = None) -> pipeline.CallFacts:
+def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | None = None) -> pipeline.CallFacts:
     """Return the facts that the gate evaluates, for the call of a stored step if `step_pk` is given."""
-    target = order.target
+    target = prepared.target
     return pipeline.CallFacts(
         tool_name=target.tool.name,
         safety_level=target.tool.safety_level,
         categories=target.tool.categories,
-        arguments=order.arguments.passed,
-        requested_by=(order.asker or plan.asker).user_id,
+        arguments=prepared.arguments.passed,
+        requested_by=(prepared.asker or plan.asker).user_id,
         plan_ref=plan.ref,
         source=target.source,
-        prepared=order.arguments,
-        find_requesters=cache(lambda: requesters_of(plan, order, step_pk)),
+        prepared=prepared.arguments,
+        find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
     )
 
 
-def requesters_of(plan: PlanSnapshot, order: PreparedCall, step_pk: int | None) -> set[int]:
+def requesters_of(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None) -> set[int]:
     """Return the keys of all who shaped a call's arguments; none of them may decide it, or cover it by their grant."""
-    people = {each.user_id for each in (plan.asker, order.asker) if each} | {plan.author_id}
+    people = {each.user_id for each in (plan.asker, prepared.asker) if each} | {plan.author_id}
     return people if step_pk is None else people | extra_requesters(step_pk)
 
 
-def context_for_handler(run: RunningCall) -> ToolContext:
+def context_for_handler(running_call: RunningCall) -> ToolContext:
     """Return the context for a handler; all attempts of a call have the same idempotency key."""
-    own = {"deadline": _deadline(run.plan, run.seconds, run.stop)}
-    budget = replace(run.budget, seconds=run.seconds) if run.budget else Budget(run.seconds)
+    own = {"deadline": _deadline(running_call.plan, running_call.seconds, running_call.stop)}
+    budget = (
+        replace(running_call.budget, seconds=running_call.seconds)
+        if running_call.budget
+        else Budget(running_call.seconds)
+    )
     return _context(
-        run.plan,
-        **_plan_fields(run.plan, run.step.step_id, run.order, run.sent)
+        running_call.plan,
+        **_plan_fields(running_call.plan, running_call.step.step_id, running_call.prepared, running_call.sent)
         | {
-            "requested_by": run.call.requested_by_id,
+            "requested_by": running_call.call.requested_by_id,
             "budget": budget,
             **own,
-            **extensions.agent_context(run.step),
+            **extensions.agent_context(running_call.step),
         },
-        call_id=run.call.public_id,
-        idempotency_key=run.call.public_id,
-        attempt=run.call.attempt,
-        target_state=run.target_state,
+        call_id=running_call.call.public_id,
+        idempotency_key=running_call.call.public_id,
+        attempt=running_call.call.attempt,
+        target_state=running_call.target_state,
     )
 
 
-def context_for_preview(plan: PlanSnapshot, step_id: int, order: PreparedCall) -> ToolContext:
+def context_for_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> ToolContext:
     """Return the context for a preview, for which no call exists yet."""
-    timeout = order.target.tool.timeout
+    timeout = prepared.target.tool.timeout
     own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
-    return _context(plan, **_plan_fields(plan, step_id, order, []), **own)
+    return _context(plan, **_plan_fields(plan, step_id, prepared, []), **own)
 
 
 def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
@@ -221,9 +225,9 @@ def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
     return CallerContext(**fields | {"trace_id": given.get("trace_id") or fields["trace_id"]}, given=given)
 
 
-def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: list[Any]) -> dict[str, Any]:
-    memory, asker = Memory(plan.pk), order.asker or plan.asker
-    session, tool = StoredSession(asker, sent), order.target.tool
+def _plan_fields(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, sent: list[Any]) -> dict[str, Any]:
+    memory, asker = Memory(plan.pk), prepared.asker or plan.asker
+    session, tool = StoredSession(asker, sent), prepared.target.tool
     # On an event loop the database cannot be used, so what the tool may look at is read before.
     reads_ahead = tool.is_async and tool.takes_context
     if reads_ahead:
@@ -238,38 +242,38 @@ def _plan_fields(plan: PlanSnapshot, step_id: int, order: PreparedCall, sent: li
     }
 
 
-def _deadline(plan: PlanSnapshot, seconds: float, stop: CancelToken | None = None) -> Deadline:
+def _deadline(plan: PlanSnapshot, seconds: float, token: CancelToken | None = None) -> Deadline:
     ends = clock.now() + timedelta(seconds=seconds)
-    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, stop)
+    return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, token)
 
 
 _BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
 
 
-def new_call(plan: PlanSnapshot, step_id: int, order: PreparedCall, *, status: CallStatus) -> Call:
+def new_call(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, *, status: CallStatus) -> Call:
     """Return an unsaved call for a step of the plan."""
-    target, asker = order.target, order.asker or plan.asker
+    target, asker = prepared.target, prepared.asker or plan.asker
     values = _BLANK_CALL | {
         "public_id": new_call_id(),
         "tool_name": target.tool.name,
         "version_id": target.version_pk,
         "implementation_id": target.implementation_pk,
-        "query_type": str(order.arguments.passed.get("query_type", "")) if target.tool.query_types else "",
-        "arguments": order.text,
-        "defaults": order.defaults_text,
-        "omitted": order.omitted_text,
+        "query_type": str(prepared.arguments.passed.get("query_type", "")) if target.tool.query_types else "",
+        "arguments": prepared.text,
+        "defaults": prepared.defaults_text,
+        "omitted": prepared.omitted_text,
         "status": status,
         "requested_by_id": asker.user_id,
         "token_id": asker.token_id,
         "via": asker.via,
         "session": asker.session,
-        "reason": order.reason or (order.replaces.reason if order.replaces else ""),
+        "reason": prepared.reason or (prepared.replaces.reason if prepared.replaces else ""),
         "plan_ref": plan.ref,
         "step_ref": str(step_id),
     }
     # Bypasses the model's constructor, which sets fields one by one and costs several times as much, in every step.
     call = Call.__new__(Call)
     call.__dict__.update(values, _state=ModelState())
-    if order.replaces:
-        call.replaces = order.replaces
+    if prepared.replaces:
+        call.replaces = prepared.replaces
     return call

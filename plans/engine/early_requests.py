@@ -33,36 +33,36 @@ from plans.store.transactions import PlanTransaction, handle_fact
 Mismatch = tuple[Drift, str]
 
 
-def invalidate_if_outdated(tx: PlanTransaction, call: Call, order: PreparedCall) -> bool:
+def invalidate_if_outdated(tx: PlanTransaction, call: Call, prepared: PreparedCall) -> bool:
     """Invalidate the request if the call that would run now differs from the requested one; return whether it did."""
-    found = _find_mismatch(tx, call, order)
+    found = _find_mismatch(tx, call, prepared)
     if found is not None:
         what, reason = found
         lifecycle.invalidate(call.approval, reason=reason, drift=what)
     return found is not None
 
 
-def _find_mismatch(tx: PlanTransaction, call: Call, order: PreparedCall) -> Mismatch | None:
+def _find_mismatch(tx: PlanTransaction, call: Call, prepared: PreparedCall) -> Mismatch | None:
     request = call.approval
     # The first round, because a reviewer may have changed the arguments since.
     requested = request.rounds.values_list("arguments", flat=True).get(number=1)
-    if order.text != requested and not _differs_only_in_hmacs(order, requested, call.plan_ref):
-        names = ", ".join(changed_fields(json.loads(requested), json.loads(order.text)))
+    if prepared.text != requested and not _differs_only_in_hmacs(prepared, requested, call.plan_ref):
+        names = ", ".join(changed_fields(json.loads(requested), json.loads(prepared.text)))
         return (
             Drift.ARGUMENTS,
             f"When its step was ready, the arguments of the call differed from the early request: {names}.",
         )
-    if order.target.version_pk != call.version_id:
+    if prepared.target.version_pk != call.version_id:
         return Drift.DEFINITION, f"The definition of {call.tool_name} changed before the step was ready."
     if request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= tx.now:
         return Drift.OTHER, "The approval expired before the step was ready."
     return None
 
 
-def _differs_only_in_hmacs(order: PreparedCall, requested: str, plan_ref: str) -> bool:
+def _differs_only_in_hmacs(prepared: PreparedCall, requested: str, plan_ref: str) -> bool:
     """Return whether only the HMACs of secrets differ, because the key was rotated since."""
     return holds_secret(requested) and canonical_text(vault.load_available(requested, plan_ref)) == canonical_text(
-        order.arguments.storable
+        prepared.arguments.storable
     )
 
 

@@ -22,10 +22,10 @@ CALL_WITHOUT_TEXT = "Call {tool}"
 class AgentLoop(Protocol):
     """Interface of the code that advances an agent's claimed step."""
 
-    def begin(self, tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
+    def begin(self, tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> None:
         """Begin the step, possibly again. Raises ToolError if that is not allowed."""
 
-    def go_on(self, tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
+    def go_on(self, tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> bool:
         """Continue a step that has begun; return False if it has not."""
 
     def surroundings(self, parent_pk: int) -> Mapping[str, Any]:
@@ -46,14 +46,14 @@ def register_agent_loop(loop: AgentLoop) -> None:
     _loops[:] = [loop]
 
 
-def begin_agent_step(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> None:
+def begin_agent_step(tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> None:
     """Begin the claimed step of an agent. Raises ToolError if that is not allowed."""
-    _loops[0].begin(tx, facts, step)
+    _loops[0].begin(tx, plan, step)
 
 
-def resume_agent_step(tx: PlanTransaction, facts: PlanSnapshot, step: ClaimedStep) -> bool:
+def resume_agent_step(tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> bool:
     """Continue the claimed step of an agent; return False if it has not begun."""
-    return _loops[0].go_on(tx, facts, step)
+    return _loops[0].go_on(tx, plan, step)
 
 
 def agent_context(step: ClaimedStep) -> Mapping[str, Any]:

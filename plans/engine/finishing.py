@@ -45,7 +45,9 @@ CUT_CONTENT = (
 WAS_STOPPED = (pipeline.CANCELLED_WHILE_RUNNING, pipeline.CANCELLED_BEFORE_START)
 
 
-def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool = True) -> None:
+def finish(
+    tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool = True
+) -> None:
     """Record the outcome of a call:
 
     | outcome | call | step |
@@ -60,26 +62,37 @@ def finish(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome,
     written without checking the lease; if the lease was lost, the transaction raises LeaseLost before it commits.
     """
     if outcome.late is not None:
-        late_results.keep_as_evidence(run.call, late_results.evidence_of(run, outcome, outcome.late))
+        late_results.keep_as_evidence(running_call.call, late_results.evidence_of(running_call, outcome, outcome.late))
     if outcome.left_running:
-        late_results.record_abandoned(tx, run)
-    delay = retries.retry_delay(tx, run, outcome)
+        late_results.record_abandoned(tx, running_call)
+    delay = retries.retry_delay(tx, running_call, outcome)
     if delay is not None:
-        is_retrying = retries.retry_failed(tx, run, outcome, delay)
-        late_results.record_superseded(run, outcome, "retrying" if is_retrying else reports.LATE)
+        is_retrying = retries.retry_failed(tx, running_call, outcome, delay)
+        late_results.record_superseded(running_call, outcome, "retrying" if is_retrying else reports.LATE)
         return
-    if _is_unknown(run, outcome):
-        parked = wait_for_settlement(tx, run.step, run.call)
-        late_results.record_superseded(run, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+    if _is_unknown(running_call, outcome):
+        parked = wait_for_settlement(tx, running_call.step, running_call.call)
+        late_results.record_superseded(running_call, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
         return
-    if run.sent:
-        outcome = commands.apply_sent_commands(run.call, run.order.asker or run.plan.asker, run.sent, outcome)
-    _end_call(tx, run, _with_edit_note(outcome, run.edited) if run.edited else outcome, optimistic=optimistic)
+    if running_call.sent:
+        outcome = commands.apply_sent_commands(
+            running_call.call, running_call.prepared.asker or running_call.plan.asker, running_call.sent, outcome
+        )
+    _end_call(
+        tx,
+        running_call,
+        _with_edit_note(outcome, running_call.edited) if running_call.edited else outcome,
+        optimistic=optimistic,
+    )
 
 
-def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool) -> None:
+def _end_call(
+    tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool
+) -> None:
     """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
-    response = pipeline.standard_response(run.order.target.tool, run.order.given_arguments, outcome)
+    response = pipeline.standard_response(
+        running_call.prepared.target.tool, running_call.prepared.given_arguments, outcome
+    )
     content = stored_content(outcome.content) if outcome.content is not None else None
     ending = CallEnding(
         status=_status_of(outcome),
@@ -90,25 +103,25 @@ def _end_call(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutco
         content=as_json(content.blocks) if content else "",
         warnings=as_json(_warnings_of(outcome, content)) if outcome.warnings or content else "",
     )
-    in_one_go = optimistic and _succeeded(outcome) and not extensions.has_result_handler(run.step.tool)
+    in_one_go = optimistic and _succeeded(outcome) and not extensions.has_result_handler(running_call.step.tool)
     if in_one_go:
-        tx.defer(statements.end_step(tx.cursor, run.step, run.call, ending))
-    elif not statements.end_call(tx.cursor, run.call, ending):
-        late_results.record_superseded(run, outcome, reports.LATE)
+        tx.defer(statements.end_step(tx.cursor, running_call.step, running_call.call, ending))
+    elif not statements.end_call(tx.cursor, running_call.call, ending):
+        late_results.record_superseded(running_call, outcome, reports.LATE)
         return
     if content is not None:
-        store_blobs(run.call, content.blobs)
-    model_texts.store_model_text(run.call, outcome)
-    _record_call_end(tx, run, outcome)
-    reports.report_attempt_ended(run, ending.status)
+        store_blobs(running_call.call, content.blobs)
+    model_texts.store_model_text(running_call.call, outcome)
+    _record_call_end(tx, running_call, outcome)
+    reports.report_attempt_ended(running_call, ending.status)
     if in_one_go:
-        _record_completed(tx, run.step, response, run.call)
+        _record_completed(tx, running_call.step, response, running_call.call)
     elif _succeeded(outcome):
-        tx.became_ready += complete(tx, run.step, response, call=run.call)
+        tx.became_ready += complete(tx, running_call.step, response, call=running_call.call)
     elif outcome.error_kind in WAS_STOPPED:
-        _cancel(tx, run, outcome)
+        _cancel(tx, running_call, outcome)
     else:
-        fail(tx, run.step, outcome.message, call=run.call)
+        fail(tx, running_call.step, outcome.message, call=running_call.call)
 
 
 def _warnings_of(outcome: pipeline.CallOutcome, content: StoredContent | None) -> list[dict[str, str]]:
@@ -119,21 +132,23 @@ def _warnings_of(outcome: pipeline.CallOutcome, content: StoredContent | None) -
     return [each.as_json() for each in warnings]
 
 
-def _with_edit_note(outcome: pipeline.CallOutcome, edited: EditSummary) -> pipeline.CallOutcome:
+def _with_edit_note(outcome: pipeline.CallOutcome, summary: EditSummary) -> pipeline.CallOutcome:
     """Add to the message for the requester which fields were edited and by whom; the arguments have the values."""
-    names, fields = " and ".join(edited.by), ", ".join(edited.fields)
+    names, fields = " and ".join(summary.by), ", ".join(summary.fields)
     note = f"Edited by {names} before it was approved: {fields}."
     message = note if outcome.message == NO_MESSAGE else f"{note} {outcome.message}"
-    fields_edited = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
+    fields_edited = {"edited": {"by": list(summary.by), "fields": list(summary.fields)}}
     return replace(outcome, message=message, fields={**outcome.fields, **fields_edited})
 
 
-def _cancel(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
+def _cancel(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> None:
     """Cancel the step of a call that was stopped with its plan, unless the lease was lost."""
-    mine = Step.objects.filter(pk=run.step.pk, claimed_by=run.step.claimed_by, attempt=run.step.attempt)
+    mine = Step.objects.filter(
+        pk=running_call.step.pk, claimed_by=running_call.step.claimed_by, attempt=running_call.step.attempt
+    )
     if try_move(mine, to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):
         more = {"left_running": True} if outcome.left_running else {}
-        tx.record("step.cancelled", run.step.step_id, call=run.call.public_id, **more)
+        tx.record("step.cancelled", running_call.step.step_id, call=running_call.call.public_id, **more)
 
 
 def _status_of(outcome: pipeline.CallOutcome) -> CallStatus:
@@ -147,31 +162,33 @@ def _succeeded(outcome: pipeline.CallOutcome) -> bool:
     return outcome.success or outcome.warning
 
 
-def _is_unknown(run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
+def _is_unknown(running_call: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """Return whether the handler was cut off, so that it may have taken effect, and may not be repeated."""
     was_cut_off = outcome.error_kind in ("timeout", EffectUnknown.kind, pipeline.CANCELLED_WHILE_RUNNING)
-    return was_cut_off and not retries.is_repeatable(run.order.target.tool)
+    return was_cut_off and not retries.is_repeatable(running_call.prepared.target.tool)
 
 
-def _record_call_end(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> None:
-    if run.order.secrets and _status_of(outcome) != CallStatus.FAILED:  # a failed call may be retried and needs them
-        vault.delete_call_secrets(run.call)
+def _record_call_end(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> None:
+    if (
+        running_call.prepared.secrets and _status_of(outcome) != CallStatus.FAILED
+    ):  # a failed call may be retried and needs them
+        vault.delete_call_secrets(running_call.call)
     if outcome.restored:
-        tx.record("call.restored", run.step.step_id, call=run.call.public_id)
+        tx.record("call.restored", running_call.step.step_id, call=running_call.call.public_id)
     if outcome.error_kind not in WAS_STOPPED:
         kind = "call.succeeded" if _succeeded(outcome) else "call.failed"
         extra: dict[str, Any] = {} if outcome.success else {"error": outcome.error_kind}
         if outcome.not_restored:
             extra["not_restored"] = list(outcome.not_restored)
-        record_call_event(tx, kind, run.call, level=run.order.level, **extra)
-    elif run.order.level != SafetyLevel.SAFE:  # for the audit log, which does not record steps
-        signals.record_fact("call.stopped", call=run.call, level=run.order.level)
+        record_call_event(tx, kind, running_call.call, level=running_call.prepared.level, **extra)
+    elif running_call.prepared.level != SafetyLevel.SAFE:  # for the audit log, which does not record steps
+        signals.record_fact("call.stopped", call=running_call.call, level=running_call.prepared.level)
     if not outcome.left_running:  # otherwise recorded when it returns
         tx.record(
             "tool.invoked",
-            run.step.step_id,
-            call=run.call.public_id,
-            tool=run.call.tool_name,
+            running_call.step.step_id,
+            call=running_call.call.public_id,
+            tool=running_call.call.tool_name,
             success=outcome.success,
         )
 

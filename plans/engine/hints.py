@@ -57,7 +57,7 @@ class LocalExecutor(Protocol):
     def hear(self, plan_pk: int) -> None:
         """Receive a hint that the plan may have ready steps."""
 
-    def take(self, run: RunningCall) -> None:
+    def take(self, running_call: RunningCall) -> None:
         """Run a started call."""
 
     def takes(self) -> bool:

@@ -157,7 +157,7 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
 def prepare(work: WorkWithPreview) -> PreparedCall:
     """Return the call whose preview is needed before it is held or started. Raises ToolError."""
     if isinstance(work, HeldCall):
-        return work.order
+        return work.prepared
     is_approved = isinstance(work, ApprovedCall)
     return calls.prepare_stored_call(work.call) if is_approved else calls.prepare_replacement(work.call)
 
@@ -204,13 +204,13 @@ def _start_approved(
     return start.begin(context, prepared, call, Permission(state or None, edited))
 
 
-def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) -> RunningCall | None:
+def start_granted(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> RunningCall | None:
     """Start a held call under a grant that covers it, in this transaction; None if no grant covers it now.
 
     A call that was handed back before its handler began starts again on the same use of its grant, if that is still
     valid. Raises Conflict if the step was taken over in the meantime, and BudgetExceeded.
     """
-    prepared, plan, step = hold.order, hold.plan, hold.step
+    prepared, plan, step = held_call.prepared, held_call.plan, held_call.step
     if prepared.target.grant_limits is None:
         return None
     # Without a grant a request is opened; its slot lock comes before the audit log's, which a grant's use takes.
@@ -219,11 +219,11 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) 
     people = requesters_of(plan, prepared, step.pk)
     candidate = grants.grant_query(plan, prepared, people, input_authors_of(step))
     record: Callable[[Call], None] | None = None
-    if hold.call is not None and classify(hold.call) is CallSituation.GRANTED:
-        if not coverage.is_still_valid(hold.call, candidate, hold.rule, now=tx.now):
+    if held_call.call is not None and classify(held_call.call) is CallSituation.GRANTED:
+        if not coverage.is_still_valid(held_call.call, candidate, held_call.rule, now=tx.now):
             return None
     else:
-        grant = coverage.consume_use(candidate, hold.rule, now=tx.now)
+        grant = coverage.consume_use(candidate, held_call.rule, now=tx.now)
         if grant is None:
             return None
 
@@ -234,44 +234,44 @@ def start_granted(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) 
         record = record_use
 
     state = (preview.state_token or None) if preview else None
-    return start.begin(StartContext(tx, plan, step), prepared, hold.call, Permission(state, record=record))
+    return start.begin(StartContext(tx, plan, step), prepared, held_call.call, Permission(state, record=record))
 
 
-def store_held(tx: PlanTransaction, hold: HeldCall, preview: Preview | None) -> Call:
+def store_held(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> Call:
     """Store a held call, its requesters and its approval request. Raises Conflict if the lease was lost."""
-    call = store_as_held(tx, hold)
-    if not statements.release_step(tx.cursor, hold.step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now)):
+    call = store_as_held(tx, held_call)
+    if not statements.release_step(tx.cursor, held_call.step, StepWait(WaitingFor.APPROVAL, call.pk, tx.now)):
         raise Conflict("Another worker took over this step while its preview was computed.")
-    request = open_approval_request(tx, hold, call, preview)
+    request = open_approval_request(tx, held_call, call, preview)
     tx.record(
-        "step.waiting", hold.step.step_id, waiting_for="approval", call=call.public_id, approval=request.public_id
+        "step.waiting", held_call.step.step_id, waiting_for="approval", call=call.public_id, approval=request.public_id
     )
     return call
 
 
-def store_as_held(tx: PlanTransaction, hold: HeldCall) -> Call:
+def store_as_held(tx: PlanTransaction, held_call: HeldCall) -> Call:
     """Store the call as held; a call that was stored while a grant covered it becomes held."""
-    if hold.call is not None:
-        move(Call.objects.filter(pk=hold.call.pk), to=CallStatus.HELD)
-        return hold.call
-    call = new_call(hold.plan, hold.step.step_id, hold.order, status=CallStatus.HELD)
+    if held_call.call is not None:
+        move(Call.objects.filter(pk=held_call.call.pk), to=CallStatus.HELD)
+        return held_call.call
+    call = new_call(held_call.plan, held_call.step.step_id, held_call.prepared, status=CallStatus.HELD)
     call.created_at = tx.now
     statements.insert_call(tx.cursor, call)
-    calls.store_call_secrets(hold.order, hold.plan.ref, hold.step.step_id)
+    calls.store_call_secrets(held_call.prepared, held_call.plan.ref, held_call.step.step_id)
     return call
 
 
 def open_approval_request(
-    tx: PlanTransaction, hold: HeldCall, call: Call, preview: Preview | None, *, early_by: User | None = None
+    tx: PlanTransaction, held_call: HeldCall, call: Call, preview: Preview | None, *, early_by: User | None = None
 ) -> ApprovalRequest:
     """Store the requesters of a held call and open its approval request; `early_by` requested it before its step."""
-    people = requesters_of(hold.plan, hold.order, hold.step.pk)
+    people = requesters_of(held_call.plan, held_call.prepared, held_call.step.pk)
     if call.requested_by_id is not None:
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
-    background = RequestProvenance(early_by, input_authors_of(hold.step))
-    request = lifecycle.open_request(call, rule=hold.rule, preview=preview, now=tx.now, provenance=background)
-    if hold.order.replaces is not None:
-        lifecycle.supersede(hold.order.replaces, request)
+    background = RequestProvenance(early_by, input_authors_of(held_call.step))
+    request = lifecycle.open_request(call, rule=held_call.rule, preview=preview, now=tx.now, provenance=background)
+    if held_call.prepared.replaces is not None:
+        lifecycle.supersede(held_call.prepared.replaces, request)
     return request

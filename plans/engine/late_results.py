@@ -26,63 +26,72 @@ TRUSTED_LEASE_SHARE = 0.9
 """Share of a lease during which a worker relies on it without a query."""
 
 
-def holds_lease(run: RunningCall) -> bool:
+def holds_lease(running_call: RunningCall) -> bool:
     """Return whether this worker still holds the call's lease; renews it if it may soon expire.
 
     Queries the database before the lease is over, because this process's estimate of the database time lags.
     """
     now, seconds = clock.now(), timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
-    if run.call.started_at is None or now < run.call.started_at + TRUSTED_LEASE_SHARE * seconds:
+    if running_call.call.started_at is None or now < running_call.call.started_at + TRUSTED_LEASE_SHARE * seconds:
         return True
     with connection.cursor() as cursor:
-        return statements.renew_lease(cursor, run.step, until=now + seconds)
+        return statements.renew_lease(cursor, running_call.step, until=now + seconds)
 
 
-def may_undo(run: RunningCall) -> bool:
+def may_undo(running_call: RunningCall) -> bool:
     """Return whether the changes of this attempt may be undone: no other attempt has begun and the call is not settled.
 
     Another attempt may have made the same change, and a settled call is relied upon. A call that ended while its
     handler could not be stopped is undone when the handler returns.
     """
-    mine = Step.objects.filter(pk=run.step.pk, attempt=run.step.attempt, call=run.call.pk, call__fence=run.call.fence)
+    mine = Step.objects.filter(
+        pk=running_call.step.pk,
+        attempt=running_call.step.attempt,
+        call=running_call.call.pk,
+        call__fence=running_call.call.fence,
+    )
     return mine.exclude(call__status=CallStatus.COMPLETED).exclude(call__error_kind=SETTLED).exists()
 
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def record_superseded(run: RunningCall, outcome: pipeline.CallOutcome, status: str) -> None:
+def record_superseded(running_call: RunningCall, outcome: pipeline.CallOutcome, status: str) -> None:
     """Report an attempt that did not end its call; if its lease was lost, keep the result as evidence."""
     if status == reports.LATE and not outcome.left_running:  # a handler left running has no result yet
-        keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
-    reports.report_attempt_ended(run, status)
+        keep_as_evidence(running_call.call, evidence_of(running_call, outcome, outcome.late or outcome))
+    reports.report_attempt_ended(running_call, status)
 
 
-def record_late_return(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> bool:
+def record_late_return(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """Record that a handler that was left running has returned; return False if it was not left running.
 
     If another attempt has been left running since, the call keeps saying so.
     """
-    if not run.abandoned_at or _running_attempt(run.call).exists():
+    if not running_call.abandoned_at or _running_attempt(running_call.call).exists():
         return False
-    noted = Call.objects.filter(pk=run.call.pk, left_running_at=run.abandoned_at[-1])
+    noted = Call.objects.filter(pk=running_call.call.pk, left_running_at=running_call.abandoned_at[-1])
     noted.update(came_back_at=tx.now)
-    reports.report_attempt_ended(run, reports.LATE)
+    reports.report_attempt_ended(running_call, reports.LATE)
     if outcome.late is not None or outcome.not_restored:
-        keep_as_evidence(run.call, evidence_of(run, outcome, outcome.late or outcome))
-    names = {"call": run.call.public_id, "tool": run.call.tool_name}
+        keep_as_evidence(running_call.call, evidence_of(running_call, outcome, outcome.late or outcome))
+    names = {"call": running_call.call.public_id, "tool": running_call.call.tool_name}
     if outcome.restored:
-        tx.record("call.restored", run.step.step_id, call=run.call.public_id)
+        tx.record("call.restored", running_call.step.step_id, call=running_call.call.public_id)
     tx.record(
-        "tool.invoked", run.step.step_id, **names, success=outcome.late is not None and outcome.late.success, late=True
+        "tool.invoked",
+        running_call.step.step_id,
+        **names,
+        success=outcome.late is not None and outcome.late.success,
+        late=True,
     )
     return True
 
 
-def record_abandoned(tx: PlanTransaction, run: RunningCall) -> None:
+def record_abandoned(tx: PlanTransaction, running_call: RunningCall) -> None:
     """Record that the attempt ends while its handler is still running, unless it has just returned."""
-    if _running_attempt(run.call).update(left_running_at=tx.now, came_back_at=None):
-        run.abandoned_at.append(tx.now)
+    if _running_attempt(running_call.call).update(left_running_at=tx.now, came_back_at=None):
+        running_call.abandoned_at.append(tx.now)
 
 
 def _running_attempt(call: Call) -> QuerySet[Call]:
@@ -90,12 +99,14 @@ def _running_attempt(call: Call) -> QuerySet[Call]:
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 
-def evidence_of(run: RunningCall, outcome: pipeline.CallOutcome, late: pipeline.CallOutcome) -> str:
+def evidence_of(running_call: RunningCall, outcome: pipeline.CallOutcome, late_outcome: pipeline.CallOutcome) -> str:
     """Return the late response as JSON, with its attempt and whether its changes were undone."""
-    response = pipeline.standard_response(run.order.target.tool, run.order.given_arguments, late)
+    response = pipeline.standard_response(
+        running_call.prepared.target.tool, running_call.prepared.given_arguments, late_outcome
+    )
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
-    return as_json(response | {"attempt": run.call.attempt} | undone | kept)
+    return as_json(response | {"attempt": running_call.call.attempt} | undone | kept)
 
 
 def keep_as_evidence(call: Call, evidence: str) -> None:

@@ -194,27 +194,27 @@ MAX_RATE_WAIT_SECONDS = 60
 """Longest time in seconds that a step waits for a rate limit; it fails if the wait would be longer."""
 
 
-def is_rate_limited(order: PreparedCall) -> bool:
+def is_rate_limited(prepared: PreparedCall) -> bool:
     """Return whether the call must be counted before it is admitted."""
-    tool = order.target.tool
+    tool = prepared.target.tool
     return bool(tool.rates) or (tool.rate_limit_key is not None and bool(effective_rate_limits(tool)))
 
 
-def count_call(order: PreparedCall, plan: PlanSnapshot) -> datetime:
+def count_call(prepared: PreparedCall, plan: PlanSnapshot) -> datetime:
     """Count the call for its requester and return the time. Raises RateLimited."""
     now = clock.now()
-    acquire_use(_rate_limit_of(order, plan), now=now)
+    acquire_use(_rate_limit_of(prepared, plan), now=now)
     return now
 
 
-def give_back_count(order: PreparedCall, plan: PlanSnapshot, counted_at: datetime) -> None:
+def give_back_count(prepared: PreparedCall, plan: PlanSnapshot, counted_at: datetime) -> None:
     """Take back the count of a call that was neither started nor held; it is counted again later."""
-    release_use(_rate_limit_of(order, plan), counted_at=counted_at)
+    release_use(_rate_limit_of(prepared, plan), counted_at=counted_at)
 
 
-def _rate_limit_of(order: PreparedCall, plan: PlanSnapshot) -> RateLimitKey:
-    tool = order.target.tool
-    return RateLimitKey(tool.rate_group, effective_rate_limits(tool), _rate_limit_key(order.asker or plan.asker))
+def _rate_limit_of(prepared: PreparedCall, plan: PlanSnapshot) -> RateLimitKey:
+    tool = prepared.target.tool
+    return RateLimitKey(tool.rate_group, effective_rate_limits(tool), _rate_limit_key(prepared.asker or plan.asker))
 
 
 def _rate_limit_key(asker: RequesterIds) -> str:
@@ -248,24 +248,24 @@ class _DeferredStep:
     asking: RequesterScope
 
 
-def request_owner(plan: PlanSnapshot, order: PreparedCall) -> RequesterScope:
+def request_owner(plan: PlanSnapshot, prepared: PreparedCall) -> RequesterScope:
     """Return the requester whose pending requests are counted for a call of the plan."""
-    asker = order.asker or plan.asker
+    asker = prepared.asker or plan.asker
     return RequesterScope(asker.user_id, asker.token_id, plan.ref)
 
 
-def defer_if_queue_full(tx: PlanTransaction, hold: HeldCall, *, exactly: bool = False) -> bool:
+def defer_if_queue_full(tx: PlanTransaction, held_call: HeldCall, *, exactly: bool = False) -> bool:
     """Defer a claimed step if the limit of pending requests is reached; return whether it was deferred.
 
     With `exactly`, the request is opened in this transaction and its slot is reserved. A call that a grant may still
     start is only deferred with `exactly`.
     """
-    if hold.order.target.grant_limits is not None and not exactly:
+    if held_call.prepared.target.grant_limits is not None and not exactly:
         return False
     try:
-        (reserve_slot if exactly else check_pending_limit)(request_owner(hold.plan, hold.order))
+        (reserve_slot if exactly else check_pending_limit)(request_owner(held_call.plan, held_call.prepared))
     except TooManyWaiting as full:
-        retry_later(tx, hold.step, tx.now + DEFER_DELAY, error=full.code)
+        retry_later(tx, held_call.step, tx.now + DEFER_DELAY, error=full.code)
         return True
     return False
 

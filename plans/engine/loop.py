@@ -121,7 +121,7 @@ def advance(work: WorkItem, time_slice: TimeSlice) -> WorkItem | None:
     with reports.log_context(work):
         if not isinstance(work, RunningCall):
             return _hold_or_start(work, time_slice)
-        if work.order.level == SafetyLevel.DANGEROUS and not restore_guard.ensure_start_checkpoint(work.call):
+        if work.prepared.level == SafetyLevel.DANGEROUS and not restore_guard.ensure_start_checkpoint(work.call):
             # After a database restore, nothing would show that the call ran.
             return _conclude(work, time_slice, lambda tx: retries.postpone_started_call(tx, work))
         outcome = run_handler(work)
@@ -134,7 +134,7 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
     counted_at: datetime | None = None
     try:
         if isinstance(work, RateLimitedCall):
-            prepared, counted_at = work.order, limits.count_call(work.order, work.plan)
+            prepared, counted_at = work.prepared, limits.count_call(work.prepared, work.plan)
         else:
             prepared = holding.prepare(work)
             try:
@@ -188,7 +188,7 @@ def _release_if_paused(tx: PlanTransaction, work: WorkItem, time_slice: TimeSlic
 
 def run_handler(running_call: RunningCall) -> pipeline.CallOutcome:
     """Run the handler outside of transactions, unless the lease was lost since the start."""
-    prepared = running_call.order
+    prepared = running_call.prepared
     if not late_results.holds_lease(running_call):
         return pipeline.expired_before_start(prepared.target.tool)
     with reports.handler_span(running_call), recorded_progress(running_call):
@@ -227,6 +227,6 @@ def abandon(work: WorkItem) -> None:
     time_slice = TimeSlice(work.step.claimed_by, steps_left=0)
     if isinstance(work, RunningCall):
         ended = pipeline.cancelled_while_running if work.stop.is_set else pipeline.timed_out
-        finish_and_claim_next(work, replace(ended(work.order.target.tool), left_running=True), time_slice)
+        finish_and_claim_next(work, replace(ended(work.prepared.target.tool), left_running=True), time_slice)
     else:
         _conclude(work, time_slice, lambda tx: finishing.refuse(tx, work.step, ToolError("The preview timed out.")))

@@ -24,9 +24,9 @@ PROGRESS = "call.progress"
 
 
 @contextmanager
-def recorded_progress(run: RunningCall) -> Iterator[None]:
+def recorded_progress(running_call: RunningCall) -> Iterator[None]:
     """Record the progress that the handler reports inside the block."""
-    token = progress_listener.set(_Recorder(run))
+    token = progress_listener.set(_Recorder(running_call))
     try:
         yield
     finally:
@@ -38,8 +38,8 @@ class _Recorder:
 
     __slots__ = ("_next", "_run")
 
-    def __init__(self, run: RunningCall) -> None:
-        self._run = run
+    def __init__(self, running_call: RunningCall) -> None:
+        self._run = running_call
         self._next = 0.0
 
     def __call__(self, progress: float, total: float | None) -> None:
@@ -58,11 +58,11 @@ class _Recorder:
 
 
 @retry_on_deadlock
-def _record(run: RunningCall, numbers: Mapping[str, float]) -> None:
-    running = Call.objects.filter(pk=run.call.pk, status=CallStatus.RUNNING, fence=run.call.fence)
-    with plan_transaction(run.plan.pk, run.plan.ref) as tx:
+def _record(running_call: RunningCall, numbers: Mapping[str, float]) -> None:
+    running = Call.objects.filter(pk=running_call.call.pk, status=CallStatus.RUNNING, fence=running_call.call.fence)
+    with plan_transaction(running_call.plan.pk, running_call.plan.ref) as tx:
         if running.exists():
-            tx.record(PROGRESS, run.step.step_id, call=run.call.public_id, **numbers)
+            tx.record(PROGRESS, running_call.step.step_id, call=running_call.call.public_id, **numbers)
 
 
 def progress_of(call: Call) -> str:

@@ -49,50 +49,50 @@ def expire_all_leases(now: datetime) -> None:
     Step.objects.filter(lease_until__gt=now).update(lease_until=now)
 
 
-def _take_back(lost: ClaimedStep) -> bool:
+def _take_back(lost_step: ClaimedStep) -> bool:
     """Reassign one step in its plan's transaction; return False if its lease was renewed in the meantime."""
-    plan = load_snapshot(lost.plan_pk)
+    plan = load_snapshot(lost_step.plan_pk)
     with plan_transaction(plan.pk, plan.ref) as tx:
-        is_lost = statements.is_lost(tx.cursor, lost, now=tx.now)
+        is_lost = statements.is_lost(tx.cursor, lost_step, now=tx.now)
         if is_lost:
-            reports.report_lease_lost(lost, plan.ref)
-            _reassign(tx, plan, lost)
+            reports.report_lease_lost(lost_step, plan.ref)
+            _reassign(tx, plan, lost_step)
     return is_lost
 
 
-def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost: ClaimedStep) -> None:
+def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost_step: ClaimedStep) -> None:
     """Make the step claimable if its call may run (again); otherwise leave it to a person, or end it."""
-    step = Step.objects.select_related("call__version", "call__approval").get(pk=lost.pk)
+    step = Step.objects.select_related("call__version", "call__approval").get(pk=lost_step.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running:
         limits.spend_seconds(tx.cursor, plan, since=step.call.started_at, until=tx.now)
     if step.call is not None and running and not retries.may_run_again(step.call):
-        finishing.wait_for_settlement(tx, lost, step.call)
+        finishing.wait_for_settlement(tx, lost_step, step.call)
     elif retries.plan_is_over(tx):
         cancellation.cancel_step(step, tx, "Its worker was lost after the plan had ended.", None)
     elif not running and step.crashes + 1 >= retries.CRASHES:
         reason = f"Its worker was lost {retries.CRASHES} times before the call could start."
-        finishing.refuse(tx, lost, ToolError(reason))
+        finishing.refuse(tx, lost_step, ToolError(reason))
         finishing.settle_plan(tx)
     else:
-        _try_again(tx, lost, step.call if running else None)
+        _try_again(tx, lost_step, step.call if running else None)
 
 
-def hand_back(run: RunningCall) -> None:
+def hand_back(running_call: RunningCall) -> None:
     """Release a started call whose handler has not begun, for another worker.
 
     Errors are only logged: the call is taken back when its lease expires.
     """
     try:
-        _hand_back(run)
+        _hand_back(running_call)
     except (Conflict, DatabaseError) as error:
         log_unexpected(error)
 
 
 @retry_on_deadlock
-def _hand_back(run: RunningCall) -> None:
-    with plan_transaction(run.plan.pk, run.plan.ref) as tx:
-        retries.return_unstarted_call(tx, run, None, error=retries.WORKER_STOPPED)
+def _hand_back(running_call: RunningCall) -> None:
+    with plan_transaction(running_call.plan.pk, running_call.plan.ref) as tx:
+        retries.return_unstarted_call(tx, running_call, None, error=retries.WORKER_STOPPED)
         hints.hint(tx.plan_pk)
 
 
@@ -104,13 +104,15 @@ def release_claim(work: WorkItem) -> None:
         hints.hint(tx.plan_pk)
 
 
-def _try_again(tx: PlanTransaction, lost: ClaimedStep, running: Call | None) -> None:
+def _try_again(tx: PlanTransaction, lost_step: ClaimedStep, running: Call | None) -> None:
     """Make the step claimable again and its running call ready."""
-    if not statements.reclaim_step(tx.cursor, lost, now=tx.now):
+    if not statements.reclaim_step(tx.cursor, lost_step, now=tx.now):
         return
     if running is not None:
         try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
-        tx.record("step.retrying", lost.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost")
+        tx.record(
+            "step.retrying", lost_step.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost"
+        )
     hints.hint(tx.plan_pk)
 
 

@@ -51,28 +51,34 @@ def ids_of(work: WorkItem) -> dict[str, str | int]:
     return ids
 
 
-def handler_span(run: RunningCall) -> AbstractContextManager[object]:
+def handler_span(running_call: RunningCall) -> AbstractContextManager[object]:
     """Return a span for the tool's code."""
-    ids = {"call": run.call.public_id, "tool": run.step.tool, "level": run.order.level}
-    return tracing.span("tool call", ids | {"attempt": run.call.attempt})
+    ids = {"call": running_call.call.public_id, "tool": running_call.step.tool, "level": running_call.prepared.level}
+    return tracing.span("tool call", ids | {"attempt": running_call.call.attempt})
 
 
-def report_attempt_ended(run: RunningCall, outcome: str) -> None:
+def report_attempt_ended(running_call: RunningCall, outcome: str) -> None:
     """Report on commit how an attempt ended: completed, failed, cancelled, retrying, outcome_unknown or late."""
-    transaction.on_commit(partial(_report_end, run, outcome, monotonic()), robust=True)
+    transaction.on_commit(partial(_report_end, running_call, outcome, monotonic()), robust=True)
 
 
-def _report_end(run: RunningCall, outcome: str, ended: float) -> None:
-    level, seconds = run.order.level, monotonic() - run.began
+def _report_end(running_call: RunningCall, outcome: str, ended: float) -> None:
+    level, seconds = running_call.prepared.level, monotonic() - running_call.began
     if outcome != LATE:
-        metrics.observe_step(level, outcome, seconds=seconds, waited=_seconds_ready(run))
+        metrics.observe_step(level, outcome, seconds=seconds, waited=_seconds_ready(running_call))
     if outcome in CALL_ENDS:
         metrics.count_ended_call(outcome, level)
     tracing.add_span_attributes(outcome=outcome, level=level)
     loudness = _log_level(level, outcome)
     if log.isEnabledFor(loudness):
-        facts = _ids(run.call, run.step.step_id) | {"status": outcome, "safety": level, "attempt": run.call.attempt}
-        log.log(loudness, "call ended", extra=log_extra(**facts, duration_ms=round((ended - run.began) * 1000, 1)))
+        facts = _ids(running_call.call, running_call.step.step_id) | {
+            "status": outcome,
+            "safety": level,
+            "attempt": running_call.call.attempt,
+        }
+        log.log(
+            loudness, "call ended", extra=log_extra(**facts, duration_ms=round((ended - running_call.began) * 1000, 1))
+        )
 
 
 def _log_level(level: str, outcome: str) -> int:
@@ -82,23 +88,23 @@ def _log_level(level: str, outcome: str) -> int:
     return logging.DEBUG if level == SafetyLevel.SAFE else logging.INFO
 
 
-def _seconds_ready(run: RunningCall) -> float | None:
+def _seconds_ready(running_call: RunningCall) -> float | None:
     """Return how many seconds the step was ready before it started; both are transaction times."""
-    since, started = run.step.ready_since, run.call.started_at
+    since, started = running_call.step.ready_since, running_call.call.started_at
     if since is None or started is None:
         return None
     return max(0.0, (started - read_datetime(since)).total_seconds())
 
 
-def report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
+def report_lease_lost(lost_step: ClaimedStep, plan_ref: str) -> None:
     """Report on commit that a step was taken back because its lease expired."""
-    transaction.on_commit(partial(_report_lease_lost, lost, plan_ref), robust=True)
+    transaction.on_commit(partial(_report_lease_lost, lost_step, plan_ref), robust=True)
 
 
-def _report_lease_lost(lost: ClaimedStep, plan_ref: str) -> None:
+def _report_lease_lost(lost_step: ClaimedStep, plan_ref: str) -> None:
     metrics.count_lost_lease()
-    facts = {"plan": plan_ref, "step": lost.step_id, "tool": lost.tool, "attempt": lost.attempt}
-    log.warning("lease lost", extra=log_extra(**facts, worker=lost.claimed_by))
+    facts = {"plan": plan_ref, "step": lost_step.step_id, "tool": lost_step.tool, "attempt": lost_step.attempt}
+    log.warning("lease lost", extra=log_extra(**facts, worker=lost_step.claimed_by))
 
 
 def report_outcome_unknown(call: Call, step: ClaimedStep) -> None:

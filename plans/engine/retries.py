@@ -54,11 +54,11 @@ def retry_later(
     return True
 
 
-def is_repeatable(definition: Tool[Any, Any] | ToolVersion) -> bool:
+def is_repeatable(tool: Tool[Any, Any] | ToolVersion) -> bool:
     """Return whether a call of the tool may run again although it may have taken effect."""
-    if definition.safety_level == SafetyLevel.DANGEROUS:
+    if tool.safety_level == SafetyLevel.DANGEROUS:
         return False
-    return definition.safety_level == SafetyLevel.SAFE or definition.retry_safe
+    return tool.safety_level == SafetyLevel.SAFE or tool.retry_safe
 
 
 def may_run_again(call: Call) -> bool:
@@ -71,27 +71,29 @@ def plan_is_over(tx: PlanTransaction) -> bool:
     return Plan.objects.filter(pk=tx.plan_pk, status__in=PLAN_TERMINAL).exists()
 
 
-def retry_delay(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
+def retry_delay(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
     """Return the delay before the call's next attempt; None if it may not be retried before the plan's deadline."""
-    tool = run.order.target.tool
+    tool = running_call.prepared.target.tool
     may_retry = outcome.retryable and tool.retry_safe and tool.safety_level != SafetyLevel.DANGEROUS
-    if outcome.success or not may_retry or run.call.attempt >= TRIES or plan_is_over(tx):
+    if outcome.success or not may_retry or running_call.call.attempt >= TRIES or plan_is_over(tx):
         return None
-    usual = 2 ** (run.call.attempt - 1) * random.uniform(*RETRY_JITTER)  # noqa: S311 (jitter, not a secret)
+    usual = 2 ** (running_call.call.attempt - 1) * random.uniform(*RETRY_JITTER)  # noqa: S311 (jitter, not a secret)
     delay = timedelta(seconds=max(usual, outcome.retry_after))
-    deadline = run.plan.deadline_at
+    deadline = running_call.plan.deadline_at
     return None if deadline and tx.now + delay >= deadline else delay
 
 
-def retry_failed(tx: PlanTransaction, run: RunningCall, outcome: pipeline.CallOutcome, delay: timedelta) -> bool:
+def retry_failed(
+    tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome, delay: timedelta
+) -> bool:
     """Schedule another attempt of the call after a delay; return False if its lease was lost."""
     left = {"left_running": True} if outcome.left_running else {}
     if not retry_later(
-        tx, run.step, tx.now + delay, call=run.call, attempt=run.call.attempt, of=TRIES,
+        tx, running_call.step, tx.now + delay, call=running_call.call, attempt=running_call.call.attempt, of=TRIES,
         seconds=round(delay.total_seconds(), 1), error=outcome.error_kind, **left,
     ):  # fmt: skip
         return False
-    try_move(Call.objects.filter(pk=run.call.pk), to=CallStatus.READY)
+    try_move(Call.objects.filter(pk=running_call.call.pk), to=CallStatus.READY)
     return True
 
 
@@ -101,18 +103,21 @@ def postpone_start(tx: PlanTransaction, step: ClaimedStep) -> None:
     retry_later(tx, step, tx.now + UNWITNESSED_DELAY, seconds=seconds, error=AuditUnavailable.code)
 
 
-def postpone_started_call(tx: PlanTransaction, run: RunningCall) -> None:
+def postpone_started_call(tx: PlanTransaction, running_call: RunningCall) -> None:
     """Postpone a started call whose checkpoint could not be written."""
     until, seconds = tx.now + UNWITNESSED_DELAY, UNWITNESSED_DELAY.seconds
-    return_unstarted_call(tx, run, until, seconds=seconds, error=AuditUnavailable.code)
+    return_unstarted_call(tx, running_call, until, seconds=seconds, error=AuditUnavailable.code)
 
 
-def return_unstarted_call(tx: PlanTransaction, run: RunningCall, until: datetime | None, **data: Any) -> None:
+def return_unstarted_call(tx: PlanTransaction, running_call: RunningCall, until: datetime | None, **data: Any) -> None:
     """Make a started call whose handler has not begun ready again; `data` goes into the event."""
-    if retry_later(tx, run.step, until, call=run.call, attempt=run.call.attempt, **data):
-        started = Call.objects.filter(pk=run.call.pk, fence=run.call.fence)
-        if try_move(started, to=CallStatus.READY, attempt=run.call.attempt - 1) and run.plan.has_budget:
-            tx.cursor.execute(GIVE_BACK_CALL, [run.plan.pk])
+    if retry_later(tx, running_call.step, until, call=running_call.call, attempt=running_call.call.attempt, **data):
+        started = Call.objects.filter(pk=running_call.call.pk, fence=running_call.call.fence)
+        if (
+            try_move(started, to=CallStatus.READY, attempt=running_call.call.attempt - 1)
+            and running_call.plan.has_budget
+        ):
+            tx.cursor.execute(GIVE_BACK_CALL, [running_call.plan.pk])
 
 
 MAX_RELEASES = 5

@@ -134,7 +134,7 @@ class RunningCall:
     step: ClaimedStep
     plan: PlanSnapshot
     call: Call
-    order: PreparedCall
+    prepared: PreparedCall
     target_state: str | None = None
     budget: Budget | None = None
     edited: EditSummary | None = None
@@ -146,7 +146,7 @@ class RunningCall:
     @property
     def seconds(self) -> float:
         """Seconds after which the handler is ended: the tool's, limited by the plan's remaining budget."""
-        timeout = self.order.target.tool.longest_seconds
+        timeout = self.prepared.target.tool.longest_seconds
         left = self.budget.seconds if self.budget else None
         return timeout if left is None else min(timeout, left)
 
@@ -157,7 +157,7 @@ class RateLimitedCall:
 
     step: ClaimedStep
     plan: PlanSnapshot
-    order: PreparedCall
+    prepared: PreparedCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class HeldCall:
 
     step: ClaimedStep
     plan: PlanSnapshot
-    order: PreparedCall
+    prepared: PreparedCall
     rule: Rule
     call: Call | None = None
 

@@ -146,7 +146,7 @@ class WorkerThread:
 
     def is_detachable(self) -> bool:
         """Return whether the thread runs a call with an async handler, and so holds nothing open while it waits."""
-        return isinstance(self.work, RunningCall) and self.work.order.target.tool.is_async
+        return isinstance(self.work, RunningCall) and self.work.prepared.target.tool.is_async
 
     def abandon_if_overdue(self) -> WorkItem | None:
         """Abandon the thread if its tool is past its deadline; return the work to end in its place."""
@@ -228,15 +228,15 @@ class ExecutorPool:
         if self._active:
             self._hints.put(plan_pk)
 
-    def take(self, run: RunningCall) -> None:
+    def take(self, running_call: RunningCall) -> None:
         """Queue a call that was started for this executor."""
         with self._lock:
             is_late = self._stopped
             if not is_late:
-                self._taken[run.step.pk] = run
-                self._hints.put(run)
+                self._taken[running_call.step.pk] = running_call
+                self._hints.put(running_call)
         if is_late:
-            recovery.hand_back(run)
+            recovery.hand_back(running_call)
 
     def plans_at_work(self) -> set[int]:
         """Return the plans of running and queued calls that were not asked to stop."""

@@ -216,9 +216,9 @@ def _owns_plan(viewer: User, call: Call) -> bool:
     return plan is not None and is_owner(viewer, plan)
 
 
-def mask_call(call: dict[str, Any], hidden: PrivateCallParts) -> dict[str, Any]:
+def mask_call(call: dict[str, Any], private_parts: PrivateCallParts) -> dict[str, Any]:
     """Return the API representation of a call with its private parts masked."""
-    arguments = hidden.mask_arguments(call["arguments"])
+    arguments = private_parts.mask_arguments(call["arguments"])
     texts = {name: call[name] and PRIVATE_NOTICE for name in ("reason", "message")}
     results = {"result": mask_response(call["result"]), "content": mask_content(call["content"])}
     return call | texts | {"arguments": arguments} | results

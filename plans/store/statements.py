@@ -267,16 +267,16 @@ class StepWait:
     ready_at: datetime | None = None
 
 
-def release_step(cursor: CursorWrapper, step: ClaimedStep, parking: StepWait) -> bool:
+def release_step(cursor: CursorWrapper, step: ClaimedStep, wait: StepWait) -> bool:
     """Release the step's lease and let it wait; return False if the lease was lost."""
-    ready_at = bind_datetime(parking.ready_at) if parking.ready_at else None
+    ready_at = bind_datetime(wait.ready_at) if wait.ready_at else None
     cursor.execute(
         RELEASE_STEP,
         [
-            parking.waiting_for,
-            bind_datetime(parking.now),
+            wait.waiting_for,
+            bind_datetime(wait.now),
             ready_at,
-            parking.call_pk,
+            wait.call_pk,
             step.pk,
             step.claimed_by,
             step.attempt,

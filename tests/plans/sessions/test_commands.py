@@ -242,7 +242,7 @@ def test_what_was_sent_by_a_call_that_fails_is_not_stored(agent):
     agent.setup("a")
     run = started_call(agent.ask("add_step", steps=["b"]))
     assert loop.run_handler(run).success and run.sent
-    ended(run, pipeline.timed_out(run.order.target.tool))
+    ended(run, pipeline.timed_out(run.prepared.target.tool))
     assert agent.statuses == ["pending"]
 
 
