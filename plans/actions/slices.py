@@ -40,7 +40,7 @@ TOO_LATE = "Not all previews could be prepared in time. Ask again for the rest."
 
 @dataclass(frozen=True, slots=True)
 class PlanSlice:
-    """Requests that can be decided now, in step prepared; all upcoming steps; and the steps left out, with the reason."""
+    """Requests that can be decided now, in step order; all upcoming steps; and the steps left out, with the reason."""
 
     requests: Sequence[ApprovalRequest]
     ahead: Sequence[UpcomingStep]

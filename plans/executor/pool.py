@@ -1,7 +1,6 @@
-"""The thread pool that claims, runs and finishes steps, and its queue of hints and started calls.
+"""The thread pool that claims, runs and finishes steps.
 
-Each thread has its own database connection and works on a plan for one time slice. Plans are served round-robin: a
-plan is in the queue once, however many hints it has, and moves to the end when one is taken.
+Each thread has its own database connection and works on a plan for one time slice.
 """
 
 import logging
@@ -12,160 +11,27 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
 from time import monotonic, sleep
 
 from django.db import connection
 
-from catalog.core import clock
 from catalog.core.tracing import log_extra
 from catalog.core.transactions import log_unexpected
-from catalog.dispatch import pipeline
 from catalog.dispatch.runner import set_wait_context
 from catalog.errors import Conflict
 from plans import metrics
 from plans.engine import hints, loop, recovery
 from plans.engine.reports import ids_of
 from plans.engine.work import RunningCall, WorkItem
+from plans.executor.job_queue import JobQueue
+from plans.executor.worker_thread import QUICK_SECONDS, WorkerThread
 
 log = logging.getLogger("toolgate.executor")
-QUICK_SECONDS = 0.002
-"""A plan whose tools run shorter than this gains little from a second thread, because its writers are serialized."""
-LONG_SECONDS = 0.05
-"""A thread whose tool has run for longer counts as unavailable; with a shorter one it will soon be free."""
 CUT_OFF_NOTICE = "it is cut off, and repeated or shown to a person when its lease is over"
-GRACE_SECONDS = 0.25
-"""Time that a sync handler may exceed its deadline before its thread is abandoned."""
-PATIENT_SECONDS = 0.5
-"""After waiting this long for a plan's lock, a thread keeps others away from it: the lock's holder may be frozen."""
-STOP_SECONDS = 1.0
-"""Time that a handler has to react to a request to stop, before it is left running and its thread replaced."""
 MAX_DETACHED = 64
 """Maximum of detached threads waiting for async handlers. Each costs some hundred kilobytes; further threads wait
 without being replaced."""
-
-Job = int | RunningCall | None
-"""A plan's key, a call to run, or None to end a thread."""
-
-
-class JobQueue:
-    """Round-robin queue of plans and calls; keeps at most `threads` hints per plan and drops the rest."""
-
-    def __init__(self, threads: int) -> None:
-        self._most = threads
-        self._queue: SimpleQueue[Job] = SimpleQueue()
-        self._counts: dict[int, int] = {}
-        self._lock = threading.Lock()
-
-    def put(self, job: Job) -> None:
-        """Add a job. Takes no lock for None, so that signal handlers may call it."""
-        if isinstance(job, int) and not self._is_first(job):
-            return
-        self._queue.put(job)
-
-    def _is_first(self, plan_pk: int) -> bool:
-        with self._lock:
-            waiting = self._counts.get(plan_pk, 0)
-            self._counts[plan_pk] = min(waiting + 1, self._most)
-        return not waiting
-
-    def get(self) -> Job:
-        """Wait for a job and take it."""
-        return self._taken(self._queue.get())
-
-    def get_nowait(self) -> Job:
-        """Take a job. Raises queue.Empty if there is none."""
-        return self._taken(self._queue.get_nowait())
-
-    def _taken(self, job: Job) -> Job:
-        if isinstance(job, int):
-            with self._lock:
-                left = self._counts.pop(job) - 1
-                if left:
-                    self._counts[job] = left
-            if left:
-                self._queue.put(job)
-        return job
-
-    def waiting(self) -> int:
-        """Return the number of waiting jobs, counting every hint of a plan."""
-        with self._lock:
-            return self._queue.qsize() + sum(self._counts.values()) - len(self._counts)
-
-    def qsize(self) -> int:
-        """Return the number of entries in the queue, counting each plan once."""
-        return self._queue.qsize()
-
-
-@dataclass(slots=True, eq=False)
-class WorkerThread:
-    """State of one thread, also while it is detached: its plan, its work and the deadline of its handler."""
-
-    turn: loop.TimeSlice
-    plan_pk: int | None = None
-    claiming_since: float = float("inf")
-    work: WorkItem | None = None
-    taken_at: float = float("inf")
-    was_slow: bool = False
-    ends_at: float = float("inf")
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self, work: WorkItem | None) -> None:
-        """Set the thread's current work."""
-        with self.lock:
-            self.work, self.taken_at, self.ends_at = work, float("inf") if work is None else monotonic(), _ends_at(work)
-            self.claiming_since = float("inf")
-
-    def back(self) -> None:
-        """Record that the tool's code has returned, so that the thread finishes its work itself."""
-        with self.lock:
-            if self.taken_at < float("inf"):
-                self.was_slow = self.is_slow_now()
-            self.taken_at = self.ends_at = float("inf")
-
-    def stop(self, plan_pks: Collection[int]) -> None:
-        """Ask a running handler of one of these plans to stop within STOP_SECONDS."""
-        with self.lock:
-            if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
-                self.work.stop.set()
-                self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
-
-    def is_kept_from(self, plan_pk: int) -> bool:
-        """Return whether the thread has waited for this plan's lock for longer than PATIENT_SECONDS."""
-        return self.plan_pk == plan_pk and monotonic() > self.claiming_since + PATIENT_SECONDS
-
-    def is_slow_now(self) -> bool:
-        """Return whether the thread has been in a tool's code for longer than QUICK_SECONDS."""
-        return monotonic() > self.taken_at + QUICK_SECONDS
-
-    def is_long(self) -> bool:
-        """Return whether the thread has been in a tool's code for longer than LONG_SECONDS."""
-        return monotonic() > self.taken_at + LONG_SECONDS
-
-    def is_detachable(self) -> bool:
-        """Return whether the thread runs a call with an async handler, and so holds nothing open while it waits."""
-        return isinstance(self.work, RunningCall) and self.work.prepared.target.tool.is_async
-
-    def abandon_if_overdue(self) -> WorkItem | None:
-        """Abandon the thread if its tool is past its deadline; return the work to end in its place."""
-        with self.lock:
-            if self.work is None or monotonic() < self.ends_at or self.turn.abandoned:
-                return None
-            self.turn.abandoned = True
-            return self.work
-
-
-def _ends_at(work: WorkItem | None) -> float:
-    if work is None:
-        return float("inf")
-    if not isinstance(work, RunningCall):
-        return monotonic() + pipeline.PREVIEW_SECONDS + GRACE_SECONDS
-    seconds = work.seconds
-    if work.plan.deadline_at is not None:
-        seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())
-    return monotonic() + seconds + GRACE_SECONDS
 
 
 class ExecutorPool:

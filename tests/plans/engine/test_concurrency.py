@@ -11,8 +11,9 @@ from plans.engine import limits as engine_limits
 from plans.engine import loop
 from plans.engine.loop import INLINE_STEPS, TimeSlice
 from plans.engine.work import RunningCall
-from plans.executor import pool as executors
-from plans.executor.pool import ExecutorPool, JobQueue
+from plans.executor import worker_thread
+from plans.executor.job_queue import JobQueue
+from plans.executor.pool import ExecutorPool
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, make_plan, step, work_off
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.db
 @pytest.fixture
 def no_clock(transactional_db: None, workspace: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExecutorPool]:
     """Threads without a ticker: work that no hint announces is not found."""
-    monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)  # or hints past a slow thread would be dropped
+    monkeypatch.setattr(worker_thread, "PATIENT_SECONDS", 60.0)  # or hints past a slow thread would be dropped
     pool = ExecutorPool(threads=2)
     pool.start()
     yield pool

@@ -19,7 +19,7 @@ from plans.actions.control import cancel_plan
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import hints
 from plans.engine.cancellation import end_overdue_plans
-from plans.executor import pool as executors
+from plans.executor import worker_thread
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
 from tests.builders import act, assert_gapless, call_of, events_of, make_plan, step_of
@@ -41,7 +41,7 @@ def gate() -> Iterator[threading.Event]:
 @pytest.fixture
 def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """An event set when a handler runs; handlers of the sync tools hang, with a short time to stop."""
-    monkeypatch.setattr(executors, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(worker_thread, "STOP_SECONDS", 0.1)
     event = threading.Event()
 
     def hang(value: Any, context: Any) -> str:
@@ -57,7 +57,7 @@ def begun(stage: Stage, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give handlers unlimited time to stop."""
-    monkeypatch.setattr(executors, "STOP_SECONDS", 60.0)
+    monkeypatch.setattr(worker_thread, "STOP_SECONDS", 60.0)
 
 
 def cancel(plan: Plan) -> None:

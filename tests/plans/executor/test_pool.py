@@ -22,9 +22,10 @@ from catalog.rest.idempotency import KEY_LIFETIME_HOURS
 from plans.actions.call import CallOrder, create_call
 from plans.engine import cancellation, hints, loop, recovery
 from plans.engine.work import RunningCall, WorkItem
-from plans.executor import pool as executors
-from plans.executor.pool import ExecutorPool, WorkerThread
+from plans.executor import worker_thread
+from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import SHORTEST_SECONDS, Ticker
+from plans.executor.worker_thread import WorkerThread
 from plans.models import Plan
 from plans.store import statements
 from plans.store.requesters import Requester
@@ -132,7 +133,7 @@ def test_executor_is_full_when_all_threads_run_long_tools(transactional_db, stag
 
 def test_threads_are_idle_after_their_time_slice(transactional_db, stage, ada, monkeypatch):
     """The next hint is for them, not for other processes."""
-    monkeypatch.setattr(executors, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(worker_thread, "LONG_SECONDS", 0.0)
     pool = ExecutorPool(threads=2)
     pool.start()
     eventually(partial(has_ended, make_plan(ada, act(1))), what="the plan's end")
@@ -144,7 +145,7 @@ def test_threads_are_idle_after_their_time_slice(transactional_db, stage, ada, m
 
 def test_slow_steps_of_one_plan_run_concurrently(transactional_db, stage, ada, monkeypatch):
     """On all threads, although the hints arrive while the step before them is being written; without a ticker."""
-    monkeypatch.setattr(executors, "PATIENT_SECONDS", 60.0)
+    monkeypatch.setattr(worker_thread, "PATIENT_SECONDS", 60.0)
     gate, pool = threading.Event(), ExecutorPool(threads=4)
     stage.acts["safe"] = lambda value, context: value == "root" or gate.wait(60)
     pool.start()

@@ -21,6 +21,7 @@ from plans.actions.control import cancel_plan
 from plans.engine import recovery
 from plans.engine.cancellation import end_overdue_plans
 from plans.executor import pool as executors
+from plans.executor import worker_thread
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
 from plans.metrics import REGISTRY
@@ -199,7 +200,7 @@ def test_detached_call_is_cancelled_with_its_plan(pool, stage, ada, gate):
 
 def test_detached_call_that_cannot_be_stopped_is_reported(pool, stage, ada, gate, monkeypatch):
     """It counts as late and occupies no thread; its late result is evidence."""
-    monkeypatch.setattr(executors, "STOP_SECONDS", 0.0)
+    monkeypatch.setattr(worker_thread, "STOP_SECONDS", 0.0)
     stage.acts["cautious_async"] = lambda value, context: refuse_to_stop(gate)
     plan = waiting(ada, 3, "cautious_async")
     eventually(are_detached(pool, 3), what="the waits")

@@ -8,7 +8,7 @@ from django.db import connection
 from catalog.core import clock
 from plans.engine import hints as engine_hints
 from plans.executor import ticker
-from plans.executor.pool import JobQueue
+from plans.executor.job_queue import JobQueue
 from plans.store import statements
 from tests.builders import act, make_plan
 

@@ -1,0 +1,62 @@
+"""Job queue of an executor: plans that may have ready steps, and calls already started for this process.
+
+Plans are served round-robin: a plan is in the queue once, however many hints it has, and moves to the end when one is
+taken.
+"""
+
+import threading
+from queue import SimpleQueue
+
+from plans.engine.work import RunningCall
+
+Job = int | RunningCall | None
+"""A plan's key, a call to run, or None to end a thread."""
+
+
+class JobQueue:
+    """Round-robin queue of plans and calls; keeps at most `threads` hints per plan and drops the rest."""
+
+    def __init__(self, threads: int) -> None:
+        self._most = threads
+        self._queue: SimpleQueue[Job] = SimpleQueue()
+        self._counts: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def put(self, job: Job) -> None:
+        """Add a job. Takes no lock for None, so that signal handlers may call it."""
+        if isinstance(job, int) and not self._is_first(job):
+            return
+        self._queue.put(job)
+
+    def _is_first(self, plan_pk: int) -> bool:
+        with self._lock:
+            waiting = self._counts.get(plan_pk, 0)
+            self._counts[plan_pk] = min(waiting + 1, self._most)
+        return not waiting
+
+    def get(self) -> Job:
+        """Wait for a job and take it."""
+        return self._taken(self._queue.get())
+
+    def get_nowait(self) -> Job:
+        """Take a job. Raises queue.Empty if there is none."""
+        return self._taken(self._queue.get_nowait())
+
+    def _taken(self, job: Job) -> Job:
+        if isinstance(job, int):
+            with self._lock:
+                left = self._counts.pop(job) - 1
+                if left:
+                    self._counts[job] = left
+            if left:
+                self._queue.put(job)
+        return job
+
+    def waiting(self) -> int:
+        """Return the number of waiting jobs, counting every hint of a plan."""
+        with self._lock:
+            return self._queue.qsize() + sum(self._counts.values()) - len(self._counts)
+
+    def qsize(self) -> int:
+        """Return the number of entries in the queue, counting each plan once."""
+        return self._queue.qsize()
