@@ -269,7 +269,7 @@ def _start(
         if not isinstance(work, RunningCall):
             raise Conflict("A policy changed while this call was being stored. Call again.")
         running_call = work
-    tx.on_commit(lambda: executor.take(running_call))
+    tx.on_commit(lambda: executor.run_call(running_call))
     return running_call.call
 
 

@@ -64,7 +64,10 @@ def cloned_document(plan: Plan, *, opened: bool = False) -> Document:
     literal = _literal_steps(plan)
     planned_anew = set(plan.steps.filter(after_answer=True).values_list("step_id", flat=True))
     documents = _without_steps(planned_anew, step_documents(plan, opened=opened))
-    steps = [_with_escaped_references(each) if number in literal else each for number, each in documents.items()]
+    steps = [
+        {**each, "parameters": _escape(each.get("parameters", {}))} if number in literal else each
+        for number, each in documents.items()
+    ]
     return {
         "goal": plan.goal,
         "steps": steps,
@@ -101,11 +104,6 @@ def _literal_steps(plan: Plan) -> set[int]:
     if plan.kind != Plan.Kind.CALL:
         steps = steps.filter(Q(call__arguments=F("parameters")) | Q(retry_of__arguments=F("parameters")))
     return set(steps.values_list("step_id", flat=True))
-
-
-def _with_escaped_references(document: Document) -> Document:
-    """Return the step with its arguments escaped, so that a plan takes them literally as the call did."""
-    return {**document, "parameters": _escape(document.get("parameters", {}))}
 
 
 def _escape(value: Any) -> Any:

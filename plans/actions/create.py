@@ -116,15 +116,14 @@ def new_plan(
 
 
 def _store_steps(plan: Plan, steps: Sequence[StepDocument]) -> None:
-    rows = Step.objects.bulk_create(_step_row(plan, step) for step in steps)
+    rows = Step.objects.bulk_create(
+        Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **step_columns(step))
+        for step in steps
+    )
     by_id = {row.step_id: row for row in rows}
     StepDependency.objects.bulk_create(
         StepDependency(step=by_id[step.step_id], needs=by_id[needed]) for step in steps for needed in step.dependencies
     )
-
-
-def _step_row(plan: Plan, step: StepDocument) -> Step:
-    return Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **step_columns(step))
 
 
 @retry_on_deadlock

@@ -134,7 +134,13 @@ class _UpcomingSteps:
             return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:
             return UpcomingStep(step, LATER, "It will be retried with arguments that a person gave.")
-        return UpcomingStep(step, GATED, prepared=_replacing_call(step, prepared), rule=verdict.terms)
+        old = step.call
+        return UpcomingStep(
+            step,
+            GATED,
+            prepared=(prepared if old is None else replace(prepared, replaces=old, asker=calls.requester_ids_of(old))),
+            rule=verdict.terms,
+        )
 
 
 def _under_way(step: Step) -> str:
@@ -150,9 +156,3 @@ def _as_claimed_step(step: Step) -> ClaimedStep:
     return ClaimedStep(
         *position, step.tool, step.parameters, *contents, step.parent_id, step.call_id, step.attempt + 1, ""
     )
-
-
-def _replacing_call(step: Step, prepared: PreparedCall) -> PreparedCall:
-    """Return the call as a replacement of the step's early call, if that one was not approved."""
-    old = step.call
-    return prepared if old is None else replace(prepared, replaces=old, asker=calls.requester_ids_of(old))

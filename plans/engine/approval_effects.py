@@ -33,16 +33,11 @@ def apply_rejection(tx: PlanTransaction, fact: Fact) -> None:
     else:
         finishing.fail_held_step(tx, fact.call, message)
     if effect == "cancel_plan":
-        _cancel_plan_after_rejection(tx, fact, message)
+        open_ones = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)  # a pre-approval may be rejected before the start
+        plan = Plan.objects.filter(pk=tx.plan_pk, status__in=open_ones).first()
+        if plan is not None:
+            terminate_plan(plan, tx, to=PlanStatus.CANCELLED, reason=message, by=fact.by)
     finishing.settle_plan(tx)
-
-
-def _cancel_plan_after_rejection(tx: PlanTransaction, fact: Fact, message: str) -> None:
-    """Cancel the plan of a rejected call unless it has already ended."""
-    open_ones = (PlanStatus.PENDING, PlanStatus.IN_PROGRESS)  # a pre-approval may be rejected before the plan starts
-    going = Plan.objects.filter(pk=tx.plan_pk, status__in=open_ones).first()
-    if going is not None:
-        terminate_plan(going, tx, to=PlanStatus.CANCELLED, reason=message, by=fact.by)
 
 
 def apply_response(tx: PlanTransaction, fact: Fact) -> None:

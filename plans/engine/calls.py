@@ -45,7 +45,9 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
 
     Raises what `prepare_call` raises.
     """
-    text, old = step.parameters, _previous_call(step)
+    text, old = step.parameters, None
+    if step.attempt > 1:  # the call of a retried step is replaced by its next
+        old = Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
     given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.load_complete(text, plan.ref) if given is None else given
     is_literal = (
@@ -59,13 +61,6 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     restored.check_references(RedactedArguments(prepared.text, prepared.secrets))
     prepared = replace(prepared, reason=extensions.model_text_with_call(step))
     return prepared if old is None else replace(prepared, replaces=old, asker=requester_ids_of(old))
-
-
-def _previous_call(step: ClaimedStep) -> Call | None:
-    """Return the previous call of a retried step, which its next call replaces."""
-    if step.attempt == 1:
-        return None
-    return Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
 
 
 def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:

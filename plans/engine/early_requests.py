@@ -30,40 +30,30 @@ from plans.store import statements
 from plans.store.statements import ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction, handle_fact
 
-Mismatch = tuple[Drift, str]
-
 
 def invalidate_if_outdated(tx: PlanTransaction, call: Call, prepared: PreparedCall) -> bool:
     """Invalidate the request if the call that would run now differs from the requested one; return whether it did."""
-    found = _find_mismatch(tx, call, prepared)
-    if found is not None:
-        what, reason = found
-        lifecycle.invalidate(call.approval, reason=reason, drift=what)
-    return found is not None
-
-
-def _find_mismatch(tx: PlanTransaction, call: Call, prepared: PreparedCall) -> Mismatch | None:
     request = call.approval
     # The first round, because a reviewer may have changed the arguments since.
     requested = request.rounds.values_list("arguments", flat=True).get(number=1)
-    if prepared.text != requested and not _differs_only_in_hmacs(prepared, requested, call.plan_ref):
-        names = ", ".join(changed_fields(json.loads(requested), json.loads(prepared.text)))
-        return (
-            Drift.ARGUMENTS,
-            f"When its step was ready, the arguments of the call differed from the early request: {names}.",
-        )
-    if prepared.target.version_pk != call.version_id:
-        return Drift.DEFINITION, f"The definition of {call.tool_name} changed before the step was ready."
-    if request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= tx.now:
-        return Drift.OTHER, "The approval expired before the step was ready."
-    return None
-
-
-def _differs_only_in_hmacs(prepared: PreparedCall, requested: str, plan_ref: str) -> bool:
-    """Return whether only the HMACs of secrets differ, because the key was rotated since."""
-    return holds_secret(requested) and canonical_text(vault.load_available(requested, plan_ref)) == canonical_text(
-        prepared.arguments.storable
+    # The HMACs of secrets alone may differ, because the key was rotated since.
+    is_same = prepared.text == requested or (
+        holds_secret(requested)
+        and canonical_text(vault.load_available(requested, call.plan_ref))
+        == canonical_text(prepared.arguments.storable)
     )
+    drift, reason = None, ""
+    if not is_same:
+        names = ", ".join(changed_fields(json.loads(requested), json.loads(prepared.text)))
+        drift = Drift.ARGUMENTS
+        reason = f"When its step was ready, the arguments of the call differed from the early request: {names}."
+    elif prepared.target.version_pk != call.version_id:
+        drift, reason = Drift.DEFINITION, f"The definition of {call.tool_name} changed before the step was ready."
+    elif request.status == RequestStatus.APPROVED and request.not_after and request.not_after <= tx.now:
+        drift, reason = Drift.OTHER, "The approval expired before the step was ready."
+    if drift is not None:
+        lifecycle.invalidate(request, reason=reason, drift=drift)
+    return drift is not None
 
 
 def attach(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
@@ -91,19 +81,16 @@ def _wait_for_request(tx: PlanTransaction, step: ClaimedStep, call: Call) -> Non
 def apply_early_answer(tx: PlanTransaction, step: ClaimedStep, call: Call) -> None:
     """Apply to a claimed step the decision that was made before it was ready."""
     _wait_for_request(tx, step, call)
-    handle_fact(tx, _answer_as_fact(call))
-
-
-def _answer_as_fact(call: Call) -> Fact:
-    """Return the early decision about the call as the fact to handle now."""
     review = last_review(call.approval)
     by = review.person if review else None
     if call.status == CallStatus.COMPLETED:
-        return Fact("call.responded", call, by)
-    if call.error_kind == SENT_BACK:
-        return Fact("call.sent_back", call, by, {"message": call.message})
-    effect = review.effect if review and call.approval.status == RequestStatus.REJECTED else FAIL
-    return Fact("call.refused", call, by, {"message": call.message, "effect": effect})
+        fact = Fact("call.responded", call, by)
+    elif call.error_kind == SENT_BACK:
+        fact = Fact("call.sent_back", call, by, {"message": call.message})
+    else:
+        effect = review.effect if review and call.approval.status == RequestStatus.REJECTED else FAIL
+        fact = Fact("call.refused", call, by, {"message": call.message, "effect": effect})
+    handle_fact(tx, fact)
 
 
 def withdraw_if_rejected_before(call: Call) -> bool:

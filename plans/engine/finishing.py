@@ -9,13 +9,12 @@ from typing import Any
 
 from approvals.models import ApprovalRequest
 from approvals.requests import lifecycle
-from approvals.reviews.edits import EditSummary
 from approvals.states import OPEN
 from catalog import signals
 from catalog.calls import vault
 from catalog.calls.content import store_blobs
 from catalog.calls.vault import SecretScope
-from catalog.core.content import MAX_RESULT, StoredContent, stored_content
+from catalog.core.content import MAX_RESULT, stored_content
 from catalog.core.transactions import try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
@@ -61,8 +60,9 @@ def finish(
     If the lease was lost, nothing changes and a late result is kept as evidence. With `optimistic`, a success is
     written without checking the lease; if the lease was lost, the transaction raises LeaseLost before it commits.
     """
+    call, step, tool = running_call.call, running_call.step, running_call.prepared.target.tool
     if outcome.late is not None:
-        late_results.keep_as_evidence(running_call.call, late_results.evidence_of(running_call, outcome, outcome.late))
+        late_results.keep_as_evidence(call, late_results.evidence_of(running_call, outcome, outcome.late))
     if outcome.left_running:
         late_results.record_abandoned(tx, running_call)
     delay = retries.retry_delay(tx, running_call, outcome)
@@ -70,30 +70,33 @@ def finish(
         is_retrying = retries.retry_failed(tx, running_call, outcome, delay)
         late_results.record_superseded(running_call, outcome, "retrying" if is_retrying else reports.LATE)
         return
-    if _is_unknown(running_call, outcome):
-        parked = wait_for_settlement(tx, running_call.step, running_call.call)
-        late_results.record_superseded(running_call, outcome, CallStatus.OUTCOME_UNKNOWN if parked else reports.LATE)
+    was_cut_off = outcome.error_kind in ("timeout", EffectUnknown.kind, pipeline.CANCELLED_WHILE_RUNNING)
+    if was_cut_off and not retries.is_repeatable(tool):
+        waits = wait_for_settlement(tx, step, call)
+        late_results.record_superseded(running_call, outcome, CallStatus.OUTCOME_UNKNOWN if waits else reports.LATE)
         return
     if running_call.sent:
-        outcome = commands.apply_sent_commands(
-            running_call.call, running_call.prepared.asker or running_call.plan.asker, running_call.sent, outcome
-        )
-    _end_call(
-        tx,
-        running_call,
-        _with_edit_note(outcome, running_call.edited) if running_call.edited else outcome,
-        optimistic=optimistic,
-    )
+        asker = running_call.prepared.asker or running_call.plan.asker
+        outcome = commands.apply_sent_commands(call, asker, running_call.sent, outcome)
+    edited = running_call.edited
+    if edited is not None:  # tell the requester which fields were edited and by whom; the arguments have the values
+        note = f"Edited by {' and '.join(edited.by)} before it was approved: {', '.join(edited.fields)}."
+        message = note if outcome.message == NO_MESSAGE else f"{note} {outcome.message}"
+        fields_edited = {"edited": {"by": list(edited.by), "fields": list(edited.fields)}}
+        outcome = replace(outcome, message=message, fields={**outcome.fields, **fields_edited})
+    _end_call(tx, running_call, outcome, optimistic=optimistic)
 
 
 def _end_call(
     tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool
 ) -> None:
     """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
-    response = pipeline.standard_response(
-        running_call.prepared.target.tool, running_call.prepared.given_arguments, outcome
-    )
+    call, step, prepared = running_call.call, running_call.step, running_call.prepared
+    response = pipeline.standard_response(prepared.target.tool, prepared.given_arguments, outcome)
     content = stored_content(outcome.content) if outcome.content is not None else None
+    warnings = list(outcome.warnings)
+    if content is not None and content.is_cut and all(each.code != "cut" for each in warnings):
+        warnings.append(ResultWarning("cut", CUT_CONTENT))
     ending = CallEnding(
         status=_status_of(outcome),
         response=as_json(response),
@@ -101,54 +104,30 @@ def _end_call(
         error_kind=outcome.error_kind or "",
         now=tx.now,
         content=as_json(content.blocks) if content else "",
-        warnings=as_json(_warnings_of(outcome, content)) if outcome.warnings or content else "",
+        warnings=as_json([each.as_json() for each in warnings]) if warnings or content else "",
     )
-    in_one_go = optimistic and _succeeded(outcome) and not extensions.has_result_handler(running_call.step.tool)
+    in_one_go = optimistic and _succeeded(outcome) and not extensions.has_result_handler(step.tool)
     if in_one_go:
-        tx.defer(statements.end_step(tx.cursor, running_call.step, running_call.call, ending))
-    elif not statements.end_call(tx.cursor, running_call.call, ending):
+        tx.defer(statements.end_step(tx.cursor, step, call, ending))
+    elif not statements.end_call(tx.cursor, call, ending):
         late_results.record_superseded(running_call, outcome, reports.LATE)
         return
     if content is not None:
-        store_blobs(running_call.call, content.blobs)
-    model_texts.store_model_text(running_call.call, outcome)
+        store_blobs(call, content.blobs)
+    model_texts.store_model_text(call, outcome)
     _record_call_end(tx, running_call, outcome)
     reports.report_attempt_ended(running_call, ending.status)
     if in_one_go:
-        _record_completed(tx, running_call.step, response, running_call.call)
+        _record_completed(tx, step, response, call)
     elif _succeeded(outcome):
-        tx.became_ready += complete(tx, running_call.step, response, call=running_call.call)
-    elif outcome.error_kind in WAS_STOPPED:
-        _cancel(tx, running_call, outcome)
+        tx.became_ready += complete(tx, step, response, call=call)
+    elif outcome.error_kind in WAS_STOPPED:  # the step is cancelled with its plan, unless the lease was lost
+        mine = Step.objects.filter(pk=step.pk, claimed_by=step.claimed_by, attempt=step.attempt)
+        if try_move(mine, to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):
+            more = {"left_running": True} if outcome.left_running else {}
+            tx.record("step.cancelled", step.step_id, call=call.public_id, **more)
     else:
-        fail(tx, running_call.step, outcome.message, call=running_call.call)
-
-
-def _warnings_of(outcome: pipeline.CallOutcome, content: StoredContent | None) -> list[dict[str, str]]:
-    """Return the warnings of a result as JSON, with one about content that was too large to keep."""
-    warnings = list(outcome.warnings)
-    if content is not None and content.is_cut and all(each.code != "cut" for each in warnings):
-        warnings.append(ResultWarning("cut", CUT_CONTENT))
-    return [each.as_json() for each in warnings]
-
-
-def _with_edit_note(outcome: pipeline.CallOutcome, summary: EditSummary) -> pipeline.CallOutcome:
-    """Add to the message for the requester which fields were edited and by whom; the arguments have the values."""
-    names, fields = " and ".join(summary.by), ", ".join(summary.fields)
-    note = f"Edited by {names} before it was approved: {fields}."
-    message = note if outcome.message == NO_MESSAGE else f"{note} {outcome.message}"
-    fields_edited = {"edited": {"by": list(summary.by), "fields": list(summary.fields)}}
-    return replace(outcome, message=message, fields={**outcome.fields, **fields_edited})
-
-
-def _cancel(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> None:
-    """Cancel the step of a call that was stopped with its plan, unless the lease was lost."""
-    mine = Step.objects.filter(
-        pk=running_call.step.pk, claimed_by=running_call.step.claimed_by, attempt=running_call.step.attempt
-    )
-    if try_move(mine, to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):
-        more = {"left_running": True} if outcome.left_running else {}
-        tx.record("step.cancelled", running_call.step.step_id, call=running_call.call.public_id, **more)
+        fail(tx, step, outcome.message, call=call)
 
 
 def _status_of(outcome: pipeline.CallOutcome) -> CallStatus:
@@ -162,35 +141,23 @@ def _succeeded(outcome: pipeline.CallOutcome) -> bool:
     return outcome.success or outcome.warning
 
 
-def _is_unknown(running_call: RunningCall, outcome: pipeline.CallOutcome) -> bool:
-    """Return whether the handler was cut off, so that it may have taken effect, and may not be repeated."""
-    was_cut_off = outcome.error_kind in ("timeout", EffectUnknown.kind, pipeline.CANCELLED_WHILE_RUNNING)
-    return was_cut_off and not retries.is_repeatable(running_call.prepared.target.tool)
-
-
 def _record_call_end(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> None:
-    if (
-        running_call.prepared.secrets and _status_of(outcome) != CallStatus.FAILED
-    ):  # a failed call may be retried and needs them
-        vault.delete_call_secrets(running_call.call)
+    call, step_id, level = running_call.call, running_call.step.step_id, running_call.prepared.level
+    # The secrets of a failed call are kept: it may be retried and needs them.
+    if running_call.prepared.secrets and _status_of(outcome) != CallStatus.FAILED:
+        vault.delete_call_secrets(call)
     if outcome.restored:
-        tx.record("call.restored", running_call.step.step_id, call=running_call.call.public_id)
+        tx.record("call.restored", step_id, call=call.public_id)
     if outcome.error_kind not in WAS_STOPPED:
         kind = "call.succeeded" if _succeeded(outcome) else "call.failed"
         extra: dict[str, Any] = {} if outcome.success else {"error": outcome.error_kind}
         if outcome.not_restored:
             extra["not_restored"] = list(outcome.not_restored)
-        record_call_event(tx, kind, running_call.call, level=running_call.prepared.level, **extra)
-    elif running_call.prepared.level != SafetyLevel.SAFE:  # for the audit log, which does not record steps
-        signals.record_fact("call.stopped", call=running_call.call, level=running_call.prepared.level)
+        record_call_event(tx, kind, call, level=level, **extra)
+    elif level != SafetyLevel.SAFE:  # for the audit log, which does not record steps
+        signals.record_fact("call.stopped", call=call, level=level)
     if not outcome.left_running:  # otherwise recorded when it returns
-        tx.record(
-            "tool.invoked",
-            running_call.step.step_id,
-            call=running_call.call.public_id,
-            tool=running_call.call.tool_name,
-            success=outcome.success,
-        )
+        tx.record("tool.invoked", step_id, call=call.public_id, tool=call.tool_name, success=outcome.success)
 
 
 def complete(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], *, call: Call) -> int:
@@ -211,21 +178,14 @@ def complete(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], *
 
 
 def _record_completed(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], call: Call) -> None:
-    key = _store_result(tx, step, response)
+    """Record the end of a step and store its result in memory, if it has a key there."""
+    # The result of an agent's call is not stored: the agent's own step stores its result.
+    key = "" if step.parent_pk is not None else step.expected_key or output_key_of(step.tool)
+    if key:
+        value = extract_value(response, json.loads(step.output_path) if step.output_path else None)
+        statements.write_memory(tx.cursor, step, key, as_json(value), now=tx.now)
+        tx.record("memory.written", step.step_id, key=key)
     tx.record("step.completed", step.step_id, call=call.public_id, **({"key": key} if key else {}))
-
-
-def _store_result(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any]) -> str:
-    """Store the step's result in memory; return its key, empty if nothing is stored, as for an agent's calls."""
-    if step.parent_pk is not None:  # the agent's own step stores its result
-        return ""
-    key = step.expected_key or output_key_of(step.tool)
-    if not key:
-        return ""
-    value = extract_value(response, json.loads(step.output_path) if step.output_path else None)
-    statements.write_memory(tx.cursor, step, key, as_json(value), now=tx.now)
-    tx.record("memory.written", step.step_id, key=key)
-    return key
 
 
 def complete_note(tx: PlanTransaction, step: ClaimedStep) -> None:
@@ -282,20 +242,19 @@ def _wake_dependents(tx: PlanTransaction, step: ClaimedStep) -> None:
 
 
 def refuse(tx: PlanTransaction, step: ClaimedStep, error: ToolError) -> None:
-    """Fail a step before its tool is called: invalid parameters, unknown tool, missing key, denied by a policy."""
+    """Fail a step before its tool is called: invalid parameters, unknown tool, missing key, denied by a policy.
+
+    Its call, if it has one, fails too, and an unused approval is invalidated.
+    """
     message = storable_error_text(error.user_message())
     is_spent = isinstance(error, BudgetExceeded)
-    if fail(tx, step, message, code=error.kind if is_spent else "") and step.call_pk is not None:
-        kind = "drifted" if isinstance(error, ToolDrifted) else error.kind if is_spent else "refused"
-        _end_unstarted_call(tx, step.call_pk, message, kind)
-
-
-def _end_unstarted_call(tx: PlanTransaction, call_pk: int, message: str, kind: str) -> None:
-    """Fail a call that will not start, and invalidate its unused approval."""
-    approval = ApprovalRequest.objects.select_related("call").filter(call_id=call_pk, status__in=OPEN).first()
-    if approval is not None:
-        lifecycle.invalidate(approval, reason=message)
-    calls = Call.objects.filter(pk=call_pk)
+    if not fail(tx, step, message, code=error.kind if is_spent else "") or step.call_pk is None:
+        return
+    kind = "drifted" if isinstance(error, ToolDrifted) else error.kind if is_spent else "refused"
+    request = ApprovalRequest.objects.select_related("call").filter(call_id=step.call_pk, status__in=OPEN).first()
+    if request is not None:
+        lifecycle.invalidate(request, reason=message)
+    calls = Call.objects.filter(pk=step.call_pk)
     try_move(calls, to=CallStatus.FAILED, message=message, error_kind=kind, finished_at=tx.now)
 
 

@@ -54,13 +54,13 @@ class LocalExecutor(Protocol):
 
     owner: str
 
-    def hear(self, plan_pk: int) -> None:
+    def add_hint(self, plan_pk: int) -> None:
         """Receive a hint that the plan may have ready steps."""
 
-    def take(self, running_call: RunningCall) -> None:
+    def run_call(self, running_call: RunningCall) -> None:
         """Run a started call."""
 
-    def takes(self) -> bool:
+    def has_threads(self) -> bool:
         """Return whether any thread is able to run work."""
 
     def late_tools(self) -> list[str]:
@@ -91,7 +91,7 @@ def local_executor() -> LocalExecutor | None:
 
 def can_execute() -> bool:
     """Return whether this process has an executor with a thread left."""
-    return bool(_executors) and _executors[-1].takes()
+    return bool(_executors) and _executors[-1].has_threads()
 
 
 def late_tools() -> list[str]:
@@ -101,12 +101,12 @@ def late_tools() -> list[str]:
 
 def stop_plan(plan_pk: int) -> None:
     """On commit, ask this process's running handlers of the plan to stop; other processes poll for ended plans."""
-    transaction.on_commit(lambda: _stop_plan_now(plan_pk), robust=True)
 
+    def stop_now() -> None:
+        for executor in list(_executors):
+            executor.stop_plans({plan_pk})
 
-def _stop_plan_now(plan_pk: int) -> None:
-    for executor in list(_executors):
-        executor.stop_plans({plan_pk})
+    transaction.on_commit(stop_now, robust=True)
 
 
 def has_executor() -> bool:
@@ -138,4 +138,4 @@ def deliver_now(plan_pk: int, count: int = 1) -> None:
     """Send `count` hints to this process's executors now."""
     for executor in list(_executors):
         for _ in range(count):
-            executor.hear(plan_pk)
+            executor.add_hint(plan_pk)

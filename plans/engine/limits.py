@@ -12,15 +12,12 @@
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from itertools import chain
 
 from django.conf import settings
 from django.db import transaction
 from django.db.backends.utils import CursorWrapper
-from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
 from approvals.requests.limits import RequesterScope, TooManyWaiting, check_pending_limit, free_slots, reserve_slot
@@ -38,7 +35,6 @@ from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall
 from plans.models import Plan, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.requesters import RequesterIds
 from plans.store.statements import ClaimedStep, Lease
 from plans.store.transactions import PlanTransaction
 
@@ -126,25 +122,22 @@ def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Cl
     if not _tool_limits():
         return statements.claim_next(cursor, plan_pk, lease)
     passed_over = _full_tools(cursor)
-    while candidate := _candidate(cursor, plan_pk, lease.now, passed_over):
+    while True:
+        names = sorted(passed_over)
+        skipped = f" AND tool NOT IN ({', '.join(['%s'] * len(names))})" if names else ""
+        cursor.execute(
+            f"SELECT id, tool FROM plans_step WHERE plan_id = %s AND ready_at <= %s{skipped} ORDER BY id LIMIT 1",
+            [plan_pk, bind_datetime(lease.now), *names],
+        )
+        candidate = cursor.fetchone()
+        if candidate is None:
+            return None
         step_pk, tool = candidate
         # The lock's holder is claiming now; if nothing else is ready, the ticker checks this plan within a second.
         if tool_limit(tool) and (not try_lock_until_commit(LockSpace.TOOL, tool) or tool in _full_tools(cursor)):
             passed_over |= {tool}
-            continue
-        return None if plan_is_full(cursor, plan_pk) else statements.claim_step(cursor, step_pk, lease)
-    return None
-
-
-def _candidate(cursor: CursorWrapper, plan_pk: int, now: datetime, without: Set[str]) -> tuple[int, str] | None:
-    names = sorted(without)
-    skipped = f" AND tool NOT IN ({', '.join(['%s'] * len(names))})" if names else ""
-    cursor.execute(
-        f"SELECT id, tool FROM plans_step WHERE plan_id = %s AND ready_at <= %s{skipped} ORDER BY id LIMIT 1",
-        [plan_pk, bind_datetime(now), *names],
-    )
-    row: tuple[int, str] | None = cursor.fetchone()
-    return row
+        else:
+            return None if plan_is_full(cursor, plan_pk) else statements.claim_step(cursor, step_pk, lease)
 
 
 def _full_tools(cursor: CursorWrapper) -> set[str]:
@@ -180,14 +173,13 @@ def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime
         [tool, bind_datetime(now), plan_pk, MAX_WOKEN_PLANS],
     )
     others = [other for (other,) in cursor.fetchall()]
-    if others:
-        transaction.on_commit(lambda: _hint_plans(others), robust=True)
 
+    def hint_plans() -> None:
+        for other in others:
+            hints.hint(other)
 
-def _hint_plans(plan_pks: list[int]) -> None:
-    """Hint at plans after commit: a hint's row inside the transaction would break the lock order with the audit log."""
-    for plan_pk in plan_pks:
-        hints.hint(plan_pk)
+    if others:  # after commit: a hint's row inside the transaction would break the lock order with the audit log
+        transaction.on_commit(hint_plans, robust=True)
 
 
 MAX_RATE_WAIT_SECONDS = 60
@@ -213,15 +205,12 @@ def give_back_count(prepared: PreparedCall, plan: PlanSnapshot, counted_at: date
 
 
 def _rate_limit_of(prepared: PreparedCall, plan: PlanSnapshot) -> RateLimitKey:
-    tool = prepared.target.tool
-    return RateLimitKey(tool.rate_group, effective_rate_limits(tool), _rate_limit_key(prepared.asker or plan.asker))
-
-
-def _rate_limit_key(asker: RequesterIds) -> str:
     """Return the key to count by: an agent's token, or the person, whichever of their tokens they use."""
+    tool, asker = prepared.target.tool, prepared.asker or plan.asker
     agents = ApiToken.objects.filter(kind=ApiToken.Kind.AGENT)
     is_agent = asker.token_id is not None and agents.filter(pk=asker.token_id).exists()
-    return f"token:{asker.token_id}" if is_agent else f"user:{asker.user_id}"
+    requester = f"token:{asker.token_id}" if is_agent else f"user:{asker.user_id}"
+    return RateLimitKey(tool.rate_group, effective_rate_limits(tool), requester)
 
 
 def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, refusal: RateLimited) -> bool:
@@ -237,15 +226,6 @@ DEFER_DELAY = timedelta(hours=1)
 LONGER_THAN_ANY_RETRY = timedelta(minutes=2)
 """Longer than any other wait for a retry, which tells deferred steps apart; a mistaken one is only tried early."""
 MAX_WOKEN_STEPS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _DeferredStep:
-    """One step that waits for a free request slot."""
-
-    pk: int
-    plan_pk: int
-    asking: RequesterScope
 
 
 def request_owner(plan: PlanSnapshot, prepared: PreparedCall) -> RequesterScope:
@@ -272,44 +252,24 @@ def defer_if_queue_full(tx: PlanTransaction, held_call: HeldCall, *, exactly: bo
 
 def wake_deferred_steps(now: datetime) -> int:
     """Make the oldest deferred steps ready, as many as there are free slots; return their number."""
+    waits = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.RETRY, "lease_until": None}
+    deferred = Step.objects.filter(ready_at__gt=now + LONGER_THAN_ANY_RETRY, plan__paused_at=None, **waits)
+    # Counted like in `request_owner`: the requester of the step's call, of the call it replaces, or of the plan.
+    askers = ("call__requested_by", "call__token", "retry_of__requested_by", "retry_of__token")
+    author = Coalesce("plan__token__user", "plan__author")
+    rows = deferred.order_by("id").values_list("pk", "plan", "plan__public_id", *askers, author, "plan__token")
     room: dict[RequesterScope, int] = {}
     woken: Counter[RequesterScope] = Counter()
     requesters: Counter[int | None] = Counter()
-    for step in _deferred_steps(now):
-        asking = step.asking
-        if asking not in room:
-            room[asking] = free_slots(asking, MAX_WOKEN_STEPS)
-        if room[asking] > max(woken[asking], requesters[asking.user_id]) and _wake_step(step, now):
-            woken[asking] += 1
-            requesters[asking.user_id] += 1
-            hints.hint(step.plan_pk)
+    for pk, plan_pk, plan_ref, *ids in list(rows[:MAX_WOKEN_STEPS]):
+        pairs = zip(ids[::2], ids[1::2], strict=True)
+        user_id, token_id = next((pair for pair in pairs if pair[0] is not None), (None, None))
+        scope = RequesterScope(user_id, token_id, plan_ref)
+        if scope not in room:
+            room[scope] = free_slots(scope, MAX_WOKEN_STEPS)
+        is_free = room[scope] > max(woken[scope], requesters[scope.user_id])
+        if is_free and deferred.filter(pk=pk).update(ready_at=clock.now()):
+            woken[scope] += 1
+            requesters[scope.user_id] += 1
+            hints.hint(plan_pk)
     return sum(woken.values())
-
-
-def _deferred_steps(now: datetime) -> list[_DeferredStep]:
-    """Return the oldest deferred steps with the requester of their call, of the call it replaces, or of the plan."""
-    whose = ("call__requested_by", "call__token"), ("retry_of__requested_by", "retry_of__token")
-    author = Coalesce("plan__token__user", "plan__author")
-    rows = (
-        _steps_waiting_for_queue(now)
-        .order_by("id")
-        .values_list("pk", "plan", "plan__public_id", *chain(*whose), author, "plan__token")
-    )
-    return [
-        _DeferredStep(pk, plan, _owner_of_deferred(ref, askers)) for pk, plan, ref, *askers in rows[:MAX_WOKEN_STEPS]
-    ]
-
-
-def _owner_of_deferred(plan_ref: str, askers: Sequence[int | None]) -> RequesterScope:
-    """Return the first requester of these pairs of user and token, consistent with `request_owner`."""
-    pairs = zip(askers[::2], askers[1::2], strict=True)
-    return RequesterScope(*next((pair for pair in pairs if pair[0] is not None), (None, None)), plan_ref)
-
-
-def _wake_step(step: _DeferredStep, now: datetime) -> bool:
-    return bool(_steps_waiting_for_queue(now).filter(pk=step.pk).update(ready_at=clock.now()))
-
-
-def _steps_waiting_for_queue(now: datetime) -> QuerySet[Step]:
-    wait = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.RETRY, "lease_until": None}
-    return Step.objects.filter(ready_at__gt=now + LONGER_THAN_ANY_RETRY, plan__paused_at=None, **wait)

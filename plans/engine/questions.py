@@ -54,10 +54,6 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
 
 def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
     """Answer a step's question. Raises ParameterError for an invalid text, Conflict if the step does not wait."""
-    _store_answer(plan, step, _validate_answer(text), by)
-
-
-def _validate_answer(text: str) -> str:
     answer = text.replace("\r\n", "\n").strip()
     if not answer:
         raise field_error("text", "required", "Write an answer.")
@@ -67,7 +63,7 @@ def _validate_answer(text: str) -> str:
         )
     if "\0" in answer:
         raise field_error("text", "invalid", "An answer must not contain the NUL character.")
-    return redact_text(answer)
+    _store_answer(plan, step, redact_text(answer), by)
 
 
 @retry_on_deadlock

@@ -30,18 +30,13 @@ MAX_LEASE_FACTOR = 2
 
 def take_back_lost_steps(now: datetime) -> int:
     """Take back the steps whose lease has expired; return their number."""
-    _shorten_leases(now)
+    lasts = timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
+    too_long = Step.objects.filter(lease_until__gt=now + MAX_LEASE_FACTOR * lasts)
+    if too_long.exists():  # from before the clock was set back; live workers renew theirs
+        too_long.update(lease_until=now + lasts)
     with connection.cursor() as cursor:
         lost = statements.lost_steps(cursor, now=now, limit=BATCH)
     return run_each(_take_back, lost)
-
-
-def _shorten_leases(now: datetime) -> None:
-    """Shorten leases from before the clock was set back to one lease from now; live workers renew theirs."""
-    lasts = timedelta(seconds=settings.TOOLGATE_LEASE_SECONDS)
-    too_long = Step.objects.filter(lease_until__gt=now + MAX_LEASE_FACTOR * lasts)
-    if too_long.exists():
-        too_long.update(lease_until=now + lasts)
 
 
 def expire_all_leases(now: datetime) -> None:
@@ -74,8 +69,13 @@ def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost_step: ClaimedStep) -
         reason = f"Its worker was lost {retries.CRASHES} times before the call could start."
         finishing.refuse(tx, lost_step, ToolError(reason))
         finishing.settle_plan(tx)
-    else:
-        _try_again(tx, lost_step, step.call if running else None)
+    elif statements.reclaim_step(tx.cursor, lost_step, now=tx.now):
+        call = step.call if running else None
+        if call is not None:
+            try_move(Call.objects.filter(pk=call.pk), to=CallStatus.READY)
+            more = {"call": call.public_id, "attempt": call.attempt, "error": "worker_lost"}
+            tx.record("step.retrying", lost_step.step_id, **more)
+        hints.hint(tx.plan_pk)
 
 
 def hand_back(running_call: RunningCall) -> None:
@@ -102,18 +102,6 @@ def release_claim(work: WorkItem) -> None:
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         retries.retry_later(tx, work.step, None, attempt=work.step.attempt, error=retries.WORKER_STOPPED)
         hints.hint(tx.plan_pk)
-
-
-def _try_again(tx: PlanTransaction, lost_step: ClaimedStep, running: Call | None) -> None:
-    """Make the step claimable again and its running call ready."""
-    if not statements.reclaim_step(tx.cursor, lost_step, now=tx.now):
-        return
-    if running is not None:
-        try_move(Call.objects.filter(pk=running.pk), to=CallStatus.READY)
-        tx.record(
-            "step.retrying", lost_step.step_id, call=running.public_id, attempt=running.attempt, error="worker_lost"
-        )
-    hints.hint(tx.plan_pk)
 
 
 SECRETS_BATCH = 500

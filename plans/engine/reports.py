@@ -59,64 +59,50 @@ def handler_span(running_call: RunningCall) -> AbstractContextManager[object]:
 
 def report_attempt_ended(running_call: RunningCall, outcome: str) -> None:
     """Report on commit how an attempt ended: completed, failed, cancelled, retrying, outcome_unknown or late."""
-    transaction.on_commit(partial(_report_end, running_call, outcome, monotonic()), robust=True)
+    ended, call, level = monotonic(), running_call.call, running_call.prepared.level
 
+    def report() -> None:
+        if outcome != LATE:
+            ready, waited = running_call.step.ready_since, None
+            if ready is not None and call.started_at is not None:  # both are transaction times
+                waited = max(0.0, (call.started_at - read_datetime(ready)).total_seconds())
+            metrics.observe_step(level, outcome, seconds=monotonic() - running_call.began, waited=waited)
+        if outcome in CALL_ENDS:
+            metrics.count_ended_call(outcome, level)
+        tracing.add_span_attributes(outcome=outcome, level=level)
+        loudness = logging.WARNING
+        if outcome not in WARNING_ENDS:
+            loudness = logging.DEBUG if level == SafetyLevel.SAFE else logging.INFO  # safe calls are many
+        if log.isEnabledFor(loudness):
+            facts = _ids(call, running_call.step.step_id)
+            facts |= {"status": outcome, "safety": level, "attempt": call.attempt}
+            seconds = ended - running_call.began
+            log.log(loudness, "call ended", extra=log_extra(**facts, duration_ms=round(seconds * 1000, 1)))
 
-def _report_end(running_call: RunningCall, outcome: str, ended: float) -> None:
-    level, seconds = running_call.prepared.level, monotonic() - running_call.began
-    if outcome != LATE:
-        metrics.observe_step(level, outcome, seconds=seconds, waited=_seconds_ready(running_call))
-    if outcome in CALL_ENDS:
-        metrics.count_ended_call(outcome, level)
-    tracing.add_span_attributes(outcome=outcome, level=level)
-    loudness = _log_level(level, outcome)
-    if log.isEnabledFor(loudness):
-        facts = _ids(running_call.call, running_call.step.step_id) | {
-            "status": outcome,
-            "safety": level,
-            "attempt": running_call.call.attempt,
-        }
-        log.log(
-            loudness, "call ended", extra=log_extra(**facts, duration_ms=round((ended - running_call.began) * 1000, 1))
-        )
-
-
-def _log_level(level: str, outcome: str) -> int:
-    """Return the log level: debug for safe calls, which are many; warning for retries and late results."""
-    if outcome in WARNING_ENDS:
-        return logging.WARNING
-    return logging.DEBUG if level == SafetyLevel.SAFE else logging.INFO
-
-
-def _seconds_ready(running_call: RunningCall) -> float | None:
-    """Return how many seconds the step was ready before it started; both are transaction times."""
-    since, started = running_call.step.ready_since, running_call.call.started_at
-    if since is None or started is None:
-        return None
-    return max(0.0, (started - read_datetime(since)).total_seconds())
+    transaction.on_commit(report, robust=True)
 
 
 def report_lease_lost(lost_step: ClaimedStep, plan_ref: str) -> None:
     """Report on commit that a step was taken back because its lease expired."""
-    transaction.on_commit(partial(_report_lease_lost, lost_step, plan_ref), robust=True)
 
+    def report() -> None:
+        metrics.count_lost_lease()
+        facts = {"plan": plan_ref, "step": lost_step.step_id, "tool": lost_step.tool, "attempt": lost_step.attempt}
+        log.warning("lease lost", extra=log_extra(**facts, worker=lost_step.claimed_by))
 
-def _report_lease_lost(lost_step: ClaimedStep, plan_ref: str) -> None:
-    metrics.count_lost_lease()
-    facts = {"plan": plan_ref, "step": lost_step.step_id, "tool": lost_step.tool, "attempt": lost_step.attempt}
-    log.warning("lease lost", extra=log_extra(**facts, worker=lost_step.claimed_by))
+    transaction.on_commit(report, robust=True)
 
 
 def report_outcome_unknown(call: Call, step: ClaimedStep) -> None:
     """Report on commit that the outcome of a call is unknown and a person must settle it."""
     level = str(call.version.safety_level)
-    transaction.on_commit(partial(_report_outcome_unknown, call, step, level), robust=True)
 
+    def report() -> None:
+        metrics.count_ended_call("outcome_unknown", level)
+        facts = _ids(call, step.step_id) | {"safety": level, "attempt": call.attempt}
+        log.warning("outcome unknown", extra=log_extra(**facts))
 
-def _report_outcome_unknown(call: Call, step: ClaimedStep, level: str) -> None:
-    metrics.count_ended_call("outcome_unknown", level)
-    facts = _ids(call, step.step_id) | {"safety": level, "attempt": call.attempt}
-    log.warning("outcome unknown", extra=log_extra(**facts))
+    transaction.on_commit(report, robust=True)
 
 
 def _ids(call: Call, step_id: int) -> dict[str, str | int]:

@@ -131,7 +131,9 @@ _released_until: dict[int, float] = {}
 
 def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
     """Release a claimed step for another process; return False if it was released MAX_RELEASES times already."""
-    times = _count_releases(tx.plan_pk, step.step_id)
+    events = Event.objects.filter(plan_id=tx.plan_pk, step_id=step.step_id).exclude(type="step.started")
+    lately = events.order_by("-seq").values_list("type", "data")[:MAX_RELEASES]
+    times = sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
     until = tx.now + timedelta(seconds=RELEASE_SECONDS)
     event_data: dict[str, Any] = {
         "attempt": times + 1,
@@ -141,23 +143,12 @@ def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
     }
     if times >= MAX_RELEASES or not retry_later(tx, step, until, **event_data):
         return False
-    _forget_elapsed()
-    _released_until[tx.plan_pk] = monotonic() + RELEASED_PAUSE_SECONDS
-    return True
-
-
-def _count_releases(plan_pk: int, step_id: int) -> int:
-    """Return how often the step was released in a row; `step.started` events do not interrupt the row."""
-    events = Event.objects.filter(plan_id=plan_pk, step_id=step_id).exclude(type="step.started").order_by("-seq")
-    lately = events.values_list("type", "data")[:MAX_RELEASES]
-    return sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
-
-
-def _forget_elapsed() -> None:
     now = monotonic()
-    for plan_pk, until in list(_released_until.items()):
-        if until < now:
+    for plan_pk, released_until in list(_released_until.items()):
+        if released_until < now:
             _released_until.pop(plan_pk, None)
+    _released_until[tx.plan_pk] = now + RELEASED_PAUSE_SECONDS
+    return True
 
 
 def is_released_here(plan_pk: int) -> bool:

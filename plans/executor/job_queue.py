@@ -24,15 +24,13 @@ class JobQueue:
 
     def put(self, job: Job) -> None:
         """Add a job. Takes no lock for None, so that signal handlers may call it."""
-        if isinstance(job, int) and not self._is_first(job):
-            return
+        if isinstance(job, int):
+            with self._lock:
+                waiting = self._counts.get(job, 0)
+                self._counts[job] = min(waiting + 1, self._most)
+            if waiting:
+                return
         self._queue.put(job)
-
-    def _is_first(self, plan_pk: int) -> bool:
-        with self._lock:
-            waiting = self._counts.get(plan_pk, 0)
-            self._counts[plan_pk] = min(waiting + 1, self._most)
-        return not waiting
 
     def get(self) -> Job:
         """Wait for a job and take it."""

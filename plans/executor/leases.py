@@ -49,20 +49,16 @@ class Renewer:
         while not self._stopping.wait(
             min(POLL_SECONDS, settings.TOOLGATE_LEASE_SECONDS / RENEWALS_PER_LEASE / CHECKS_PER_RENEWAL)
         ):
-            if monotonic() - renewed_at >= settings.TOOLGATE_LEASE_SECONDS / RENEWALS_PER_LEASE and self._renew():
+            if monotonic() - renewed_at < settings.TOOLGATE_LEASE_SECONDS / RENEWALS_PER_LEASE:
+                continue
+            try:
+                renew(self._executor)
                 renewed_at = monotonic()
+            except Exception as error:  # noqa: BLE001 - the thread must keep renewing; the next check tries again
+                log_unexpected(error)
+                with suppress(Exception):
+                    connection.close()
         connection.close()
-
-    def _renew(self) -> bool:
-        """Renew all leases; return False on an error, so that the next check tries again."""
-        try:
-            renew(self._executor)
-        except Exception as error:  # noqa: BLE001 - the thread must keep renewing after any error
-            log_unexpected(error)
-            with suppress(Exception):
-                connection.close()
-            return False
-        return True
 
 
 def renew(executor: ExecutorPool) -> None:

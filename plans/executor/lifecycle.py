@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from types import FrameType
 
 from django.conf import settings
@@ -79,16 +78,28 @@ async def executor_lifespan(executor: ExecutorPool | None) -> AsyncIterator[None
     finish, with their leases renewed, and calls that have not begun are released.
     """
     ticker, feed = Ticker(executor), current_feed()
+
+    def retire() -> None:
+        if executor is not None:
+            executor.retire()
+        end_waits()
+
+    def drain(executor: ExecutorPool) -> None:
+        try:
+            executor.stop(DRAIN_SECONDS)
+        finally:
+            connection.close()
+
     if executor is not None:
         executor.start()
     ticker.start()
     try:
-        with on_stop_signals(partial(_retire_executor, executor)):
+        with on_stop_signals(retire):
             try:
                 yield
             finally:
                 if executor is not None:
-                    await asyncio.to_thread(_drain_executor, executor)
+                    await asyncio.to_thread(drain, executor)
     finally:
         await asyncio.to_thread(ticker.stop)
         await feed.close()
@@ -103,21 +114,6 @@ def tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTION_THRESHOLD, 10, 10)
-
-
-def _retire_executor(executor: ExecutorPool | None) -> None:
-    """Claim nothing more, and answer requests that wait for a call."""
-    if executor is not None:
-        executor.retire()
-    end_waits()
-
-
-def _drain_executor(executor: ExecutorPool) -> None:
-    """Let running calls finish, and release calls that have not begun."""
-    try:
-        executor.stop(DRAIN_SECONDS)
-    finally:
-        connection.close()
 
 
 @contextmanager

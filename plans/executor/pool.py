@@ -86,15 +86,15 @@ class ExecutorPool:
 
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
-        works = [worker.work for worker in self._all() if not worker.turn.abandoned]
+        works = [worker.work for worker in self._all() if not worker.time_slice.abandoned]
         return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
 
-    def hear(self, plan_pk: int) -> None:
+    def add_hint(self, plan_pk: int) -> None:
         """Queue a hint, unless no thread is left."""
         if self._active:
             self._hints.put(plan_pk)
 
-    def take(self, running_call: RunningCall) -> None:
+    def run_call(self, running_call: RunningCall) -> None:
         """Queue a call that was started for this executor."""
         with self._lock:
             is_late = self._stopped
@@ -117,7 +117,7 @@ class ExecutorPool:
         for worker in self._all():
             worker.stop(plan_pks)
 
-    def takes(self) -> bool:
+    def has_threads(self) -> bool:
         """Return whether any thread is able to run work."""
         return bool(self._active)
 
@@ -149,7 +149,7 @@ class ExecutorPool:
     def _late(self) -> list[WorkerThread]:
         """Return the abandoned threads, of sync handlers and detached ones."""
         with self._lock:
-            return [*self._abandoned, *(worker for worker in self._detached if worker.turn.abandoned)]
+            return [*self._abandoned, *(worker for worker in self._detached if worker.time_slice.abandoned)]
 
     def _hand_back_all(self) -> None:
         """Release queued calls that have not begun, for other workers."""
@@ -170,20 +170,16 @@ class ExecutorPool:
             work = worker.abandon_if_overdue()
             if work is not None:
                 log.warning("a tool could not be stopped; its thread is abandoned", extra=log_extra(**ids_of(work)))
-                self._replace(worker)
+                with self._lock:
+                    was_active = worker in self._active  # a detached thread was replaced already
+                    if was_active:
+                        self._active.discard(worker)
+                        self._abandoned.add(worker)
+                if was_active and not self._add_thread():
+                    log.error("no more threads are started: tools past their time keep %s", len(self._abandoned))
                 loop.abandon(work)
         if not self._active and not self._stopping.is_set():
             self._hand_back_all()
-
-    def _replace(self, worker: WorkerThread) -> None:
-        """Start another thread in place of an abandoned one; a detached thread was replaced already."""
-        with self._lock:
-            if worker not in self._active:
-                return
-            self._active.discard(worker)
-            self._abandoned.add(worker)
-        if not self._add_thread():
-            log.error("no more threads are started: tools past their time keep %s", len(self._abandoned))
 
     def _add_thread(self) -> bool:
         """Start a thread if one is missing; return False if abandoned threads have reached the limit."""
@@ -210,7 +206,18 @@ class ExecutorPool:
 
         Afterwards it finishes its step, limited by a semaphore to as many at once as there are threads, and ends.
         """
-        if not self._detach(worker):
+        with self._lock:
+            is_full = len(self._detached) >= MAX_DETACHED
+            is_detached = worker in self._active and worker.is_detachable() and not is_full
+            if is_detached:
+                try:
+                    self._begin(WorkerThread(loop.TimeSlice(self.owner)))
+                except RuntimeError:
+                    is_detached = False
+                else:
+                    self._active.discard(worker)
+                    self._detached.add(worker)
+        if not is_detached:
             yield
             return
         with suppress(Exception):
@@ -220,26 +227,14 @@ class ExecutorPool:
         try:
             yield
         finally:
-            worker.back()
-            worker.turn.steps_left = 0
+            worker.leave_tool()
+            worker.time_slice.steps_left = 0
             self._finishing.acquire()
-
-    def _detach(self, worker: WorkerThread) -> bool:
-        with self._lock:
-            if worker not in self._active or not worker.is_detachable() or len(self._detached) >= MAX_DETACHED:
-                return False
-            try:
-                self._begin(WorkerThread(loop.TimeSlice(self.owner)))
-            except RuntimeError:
-                return False
-            self._active.discard(worker)
-            self._detached.add(worker)
-            return True
 
     def _live(self, worker: WorkerThread) -> None:
         set_wait_context(partial(self._while_detached, worker))
         try:
-            while worker in self._active and not worker.turn.abandoned and (job := self._hints.get()) is not None:
+            while worker in self._active and not worker.time_slice.abandoned and (job := self._hints.get()) is not None:
                 if isinstance(job, RunningCall):
                     self._stay_with(job.plan.pk, worker, job)
                 elif not self._stopping.is_set() and self._needs_help(job):
@@ -261,13 +256,23 @@ class ExecutorPool:
         """Return whether to follow a hint now; if another thread is writing to the plan, the hint is delayed.
 
         While a thread waits long for the plan's lock no other follows, so that one frozen process cannot block all
-        threads.
+        threads. A delayed hint is queued again when a second thread would help, or other work is queued.
         """
         if any(worker.is_kept_from(plan_pk) for worker in list(self._active)):
             return False
         if not self._needs_nobody(plan_pk):
             return True
-        self._delay_hints(plan_pk)
+        with self._lock:
+            self._delayed_hints[plan_pk] += 1
+            if self._delayed_hints[plan_pk] > 1:
+                return False  # the thread that delays the first hint requeues this one too
+        sleep(QUICK_SECONDS)  # always, or two delaying threads would pass hints to each other in a busy loop
+        while self._needs_nobody(plan_pk) and not self._hints.waiting():
+            sleep(QUICK_SECONDS)
+        with self._lock:
+            count = self._delayed_hints.pop(plan_pk)
+        for _ in range(min(count, self.threads)):
+            self._hints.put(plan_pk)
         return False
 
     def _needs_nobody(self, plan_pk: int) -> bool:
@@ -276,34 +281,19 @@ class ExecutorPool:
         waits = any(worker.was_slow or worker.is_slow_now() or worker.is_kept_from(plan_pk) for worker in here)
         return bool(here) and not waits
 
-    def _delay_hints(self, plan_pk: int) -> None:
-        """Delay the hints for a plan until a second thread would help or other work is queued."""
-        with self._lock:
-            self._delayed_hints[plan_pk] += 1
-            if self._delayed_hints[plan_pk] > 1:
-                return  # the thread that delays the first hint requeues this one too
-        sleep(QUICK_SECONDS)  # always, or two delaying threads would pass hints to each other in a busy loop
-        while self._needs_nobody(plan_pk) and not self._hints.waiting():
-            sleep(QUICK_SECONDS)
-        with self._lock:
-            count = self._delayed_hints.pop(plan_pk)
-        for _ in range(min(count, self.threads)):
-            self._hints.put(plan_pk)
-
     def _stay_with(self, plan_pk: int, worker: WorkerThread, work: WorkItem | None = None) -> None:
         """Work on one plan for one time slice, beginning with `work`. After an error the step's lease expires."""
-        worker.plan_pk, worker.claiming_since = plan_pk, monotonic() if work is None else float("inf")
-        worker.was_slow = False
+        time_slice = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.leave_tool)
+        worker.begin_slice(plan_pk, time_slice, claims=work is None)
         try:
-            worker.turn = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.back)
-            work = work or loop.claim_work(plan_pk, owner=self.owner, time_slice=worker.turn)
+            work = work or loop.claim_work(plan_pk, owner=self.owner, time_slice=time_slice)
             while work is not None:
-                worker.take(work)
+                worker.begin_work(work)
                 self._taken.pop(work.step.pk, None)
                 if self._stopping.is_set() and not isinstance(work, RunningCall):
                     recovery.release_claim(work)
                     break
-                work = loop.advance(work, worker.turn)
+                work = loop.advance(work, time_slice)
         except Conflict:
             log.info("another worker was first", extra=log_extra(plan_key=plan_pk))
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
@@ -311,5 +301,4 @@ class ExecutorPool:
             log_unexpected(error)
             connection.close()
         finally:
-            worker.take(None)
-            worker.plan_pk = None
+            worker.end_slice()

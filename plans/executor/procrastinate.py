@@ -32,15 +32,10 @@ async def listen_for_hints(ring: HintCallback) -> None:
         except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
             log.warning("hints cannot be received")
             log_unexpected(error)
-        if _is_cancelled():
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 0:
             return
         await asyncio.sleep(RETRY_SECONDS)
-
-
-def _is_cancelled() -> bool:
-    """Return whether the task is being cancelled; a worker that fails while it ends raises only its error."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def _work(ring: HintCallback) -> None:

@@ -8,7 +8,9 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import monotonic
+from typing import Literal, TypeVar
 
 from django.conf import settings
 from django.db import connection
@@ -33,6 +35,7 @@ from plans.executor.pool import ExecutorPool
 from plans.store import statements
 
 log = logging.getLogger("toolgate.ticker")
+ResultT = TypeVar("ResultT")
 TICK_SECONDS = 1.0
 SHORTEST_SECONDS = 0.05
 PLANS_WOKEN = 100
@@ -76,37 +79,40 @@ class Ticker:
         while not self._stopping.is_set():
             self.tick()
             self._stopping.wait(self._pause())
-        _log_errors(self._leave)
+        if self._executor is not None:
+            _run_job("leave", partial(heartbeats.remove_executor, self._executor.owner))
         connection.close()
 
     def tick(self) -> None:
-        """Run every job; a job that fails is logged and does not stop the others."""
+        """Run every job; a job that fails is logged and does not stop the others.
+
+        While the database appears to be restored from an older state, only the first jobs run.
+        """
         self._began, self._done = clock.now(), 0
         metrics.mark_tick()
-        for job in (self._look_at_clock, self._measure, self._witness):
-            _log_errors(job)
-        for job in () if self._watch.fault else self._work():
-            _log_errors(job)
-
-    def _work(self) -> tuple[Callable[[], None], ...]:
-        """Return the jobs that run unless the database was restored from an older state."""
-        return (
-            self._stop,
-            self._beat,
-            self._end_overdue,
-            self._apply,
-            self._void,
-            self._remind,
-            self._expire,
-            self._overdue,
-            self._recover,
-            self._make_room,
-            self._wake,
-            self._forget,
-            self._sender.look,
-            self._source_sync.look,
-            self._clear,
-        )
+        executor = self._executor
+        _run_job("look_at_clock", _warn_of_skew)
+        if executor is not None:
+            _run_job("measure", executor.measure)
+        _run_job("witness", self._watch_for_restore)
+        if self._watch.fault:
+            return
+        if executor is not None:
+            _run_job("stop", partial(_stop_ended_plans, executor))
+            _run_job("beat", partial(self._beat, executor))
+            _run_job("end_overdue", executor.end_overdue)
+        self._done += _run_job("apply", lambda: effects.apply_due(clock.now()))
+        _run_job("void", lifecycle.invalidate_outdated)
+        self._done += _run_job("remind", lambda: deadlines.send_due_reminders(clock.now()))
+        self._done += _run_job("expire", lambda: deadlines.expire_due(clock.now()))
+        _run_job("overdue", lambda: end_overdue_plans(clock.now()))
+        _run_job("recover", lambda: recovery.take_back_lost_steps(clock.now()))
+        _run_job("make_room", lambda: wake_deferred_steps(clock.now()))
+        _run_job("wake", self._wake)
+        _run_job("forget", recovery.delete_expired_secrets)
+        _run_job("look", self._sender.look)
+        _run_job("look", self._source_sync.look)
+        _run_job("clear", self._clear)
 
     def _pause(self) -> float:
         """Return the seconds until the next job is due, between 0.05 and 1 and less than a lease.
@@ -123,65 +129,16 @@ class Ticker:
         seconds = (due - clock.now()).total_seconds() if due else TICK_SECONDS
         return min(TICK_SECONDS, settings.TOOLGATE_LEASE_SECONDS / 4, max(SHORTEST_SECONDS, seconds))
 
-    def _look_at_clock(self) -> None:
-        """Measure the database's clock from time to time; warn if this machine's clock differs much."""
-        if clock.is_stale():
-            clock.refresh()
-            if abs(clock.offset_seconds()) > SKEW_SECONDS:
-                log.warning("this machine's clock is %.1f s away from the database's", -clock.offset_seconds())
-
-    def _measure(self) -> None:
-        if self._executor is not None:
-            self._executor.measure()
-
-    def _witness(self) -> None:
+    def _watch_for_restore(self) -> None:
         """Write a checkpoint of the audit log; stop executing if the database was restored."""
         if self._watch.check() and self._executor is not None:
             self._executor.retire()
 
-    def _stop(self) -> None:
-        """Ask handlers to stop whose plan has ended, possibly in another process."""
-        plans = self._executor.plans_at_work() if self._executor is not None else set()
-        if self._executor is None or not plans:
-            return
-        with connection.cursor() as cursor:
-            self._executor.stop_plans(statements.ended_plans(cursor, plans))
-
-    def _beat(self) -> None:
-        """Record this executor's heartbeat."""
-        if self._executor is None or monotonic() - self._beaten_at < heartbeats.BEAT_SECONDS:
-            return
-        heartbeats.record_heartbeat(self._executor.owner, self._executor.threads)
-        self._beaten_at = monotonic()
-
-    def _leave(self) -> None:
-        if self._executor is not None:
-            heartbeats.remove_executor(self._executor.owner)
-
-    def _end_overdue(self) -> None:
-        if self._executor is not None:
-            self._executor.end_overdue()
-
-    def _apply(self) -> None:
-        self._done += effects.apply_due(clock.now())
-
-    def _void(self) -> None:
-        lifecycle.invalidate_outdated()
-
-    def _expire(self) -> None:
-        self._done += deadlines.expire_due(clock.now())
-
-    def _remind(self) -> None:
-        self._done += deadlines.send_due_reminders(clock.now())
-
-    def _overdue(self) -> None:
-        end_overdue_plans(clock.now())
-
-    def _recover(self) -> None:
-        recovery.take_back_lost_steps(clock.now())
-
-    def _make_room(self) -> None:
-        wake_deferred_steps(clock.now())
+    def _beat(self, executor: ExecutorPool) -> None:
+        """Record the executor's heartbeat, every BEAT_SECONDS."""
+        if monotonic() - self._beaten_at >= heartbeats.BEAT_SECONDS:
+            heartbeats.record_heartbeat(executor.owner, executor.threads)
+            self._beaten_at = monotonic()
 
     def _wake(self) -> None:
         """Hint at plans with ready steps, after lost hints or elapsed delays; continues after the last plan woken."""
@@ -191,9 +148,6 @@ class Ticker:
         for plan_pk in due:
             if not retries.is_released_here(plan_pk):
                 hints.deliver_now(plan_pk)
-
-    def _forget(self) -> None:
-        recovery.delete_expired_secrets()
 
     def _clear(self) -> None:
         """Delete old counters, idempotency keys and deliveries in batches, and hints lost by workers."""
@@ -208,11 +162,29 @@ class Ticker:
             self._cleared_at = monotonic()
 
 
-def _log_errors(job: Callable[[], None]) -> None:
+def _warn_of_skew() -> None:
+    """Measure the database's clock from time to time; warn if this machine's clock differs much."""
+    if clock.is_stale():
+        clock.refresh()
+        if abs(clock.offset_seconds()) > SKEW_SECONDS:
+            log.warning("this machine's clock is %.1f s away from the database's", -clock.offset_seconds())
+
+
+def _stop_ended_plans(executor: ExecutorPool) -> None:
+    """Ask handlers to stop whose plan has ended, possibly in another process."""
+    plans = executor.plans_at_work()
+    if plans:
+        with connection.cursor() as cursor:
+            executor.stop_plans(statements.ended_plans(cursor, plans))
+
+
+def _run_job(name: str, job: Callable[[], ResultT]) -> ResultT | Literal[0]:
+    """Return the job's result; 0 for a job that failed."""
     try:
-        job()
+        return job()
     except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
-        log.warning("a tick was cut short: %s", job.__name__.strip("_"))
+        log.warning("a tick was cut short: %s", name)
         log_unexpected(error)
         with suppress(Exception):
             connection.close()
+        return 0

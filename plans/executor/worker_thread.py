@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from time import monotonic
 
 from catalog.core import clock
@@ -22,50 +23,83 @@ STOP_SECONDS = 1.0
 """Time that a handler has to react to a request to stop, before it is left running and its thread replaced."""
 
 
+class ThreadState(Enum):
+    """The occupation of a thread."""
+
+    IDLE = auto()
+    CLAIMING = auto()
+    """It waits for its plan's lock, to claim a step."""
+    IN_TOOL = auto()
+    """It is in a tool's code, or about to be."""
+    STORING = auto()
+    """The tool's code has returned; the thread finishes the work itself."""
+
+
 @dataclass(slots=True, eq=False)
 class WorkerThread:
     """State of one thread, also while it is detached: its plan, its work and the deadline of its handler."""
 
-    turn: loop.TimeSlice
+    time_slice: loop.TimeSlice
     plan_pk: int | None = None
-    claiming_since: float = float("inf")
     work: WorkItem | None = None
-    taken_at: float = float("inf")
+    state: ThreadState = ThreadState.IDLE
+    since: float = 0.0
+    """The monotonic time since which it is claiming or in a tool's code."""
+    ends_at: float = 0.0
+    """The monotonic time at which the tool's code must have returned."""
     was_slow: bool = False
-    ends_at: float = float("inf")
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, work: WorkItem | None) -> None:
-        """Set the thread's current work."""
-        with self.lock:
-            self.work, self.taken_at, self.ends_at = work, float("inf") if work is None else monotonic(), _ends_at(work)
-            self.claiming_since = float("inf")
+    def begin_slice(self, plan_pk: int, time_slice: loop.TimeSlice, *, claims: bool) -> None:
+        """Begin to work on a plan, by claiming a step or with work that is claimed already."""
+        self.time_slice, self.was_slow, self.since = time_slice, False, monotonic()
+        self.state = ThreadState.CLAIMING if claims else ThreadState.STORING
+        self.plan_pk = plan_pk
 
-    def back(self) -> None:
+    def end_slice(self) -> None:
+        """Become idle."""
+        with self.lock:
+            self.work, self.state = None, ThreadState.IDLE
+        self.plan_pk = None
+
+    def begin_work(self, work: WorkItem) -> None:
+        """Set the thread's current work, and the time at which its tool's code must have returned."""
+        seconds = pipeline.PREVIEW_SECONDS
+        if isinstance(work, RunningCall):
+            seconds = work.seconds
+            if work.plan.deadline_at is not None:
+                seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())
+        with self.lock:
+            self.work, self.since = work, monotonic()
+            self.ends_at, self.state = self.since + seconds + GRACE_SECONDS, ThreadState.IN_TOOL
+
+    def leave_tool(self) -> None:
         """Record that the tool's code has returned, so that the thread finishes its work itself."""
         with self.lock:
-            if self.taken_at < float("inf"):
+            if self.state is ThreadState.IN_TOOL:
                 self.was_slow = self.is_slow_now()
-            self.taken_at = self.ends_at = float("inf")
+            self.state = ThreadState.STORING
 
     def stop(self, plan_pks: Collection[int]) -> None:
         """Ask a running handler of one of these plans to stop within STOP_SECONDS."""
         with self.lock:
-            if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and self.taken_at < float("inf"):
+            in_tool = self.state is ThreadState.IN_TOOL
+            if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and in_tool:
                 self.work.stop.set()
                 self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
 
     def is_kept_from(self, plan_pk: int) -> bool:
         """Return whether the thread has waited for this plan's lock for longer than PATIENT_SECONDS."""
-        return self.plan_pk == plan_pk and monotonic() > self.claiming_since + PATIENT_SECONDS
+        waits = self.plan_pk == plan_pk and self.state is ThreadState.CLAIMING
+        return waits and monotonic() > self.since + PATIENT_SECONDS
 
     def is_slow_now(self) -> bool:
         """Return whether the thread has been in a tool's code for longer than QUICK_SECONDS."""
-        return monotonic() > self.taken_at + QUICK_SECONDS
+        return self.state is ThreadState.IN_TOOL and monotonic() > self.since + QUICK_SECONDS
 
     def is_long(self) -> bool:
         """Return whether the thread has been in a tool's code for longer than LONG_SECONDS."""
-        return monotonic() > self.taken_at + LONG_SECONDS
+        return self.state is ThreadState.IN_TOOL and monotonic() > self.since + LONG_SECONDS
 
     def is_detachable(self) -> bool:
         """Return whether the thread runs a call with an async handler, and so holds nothing open while it waits."""
@@ -74,18 +108,8 @@ class WorkerThread:
     def abandon_if_overdue(self) -> WorkItem | None:
         """Abandon the thread if its tool is past its deadline; return the work to end in its place."""
         with self.lock:
-            if self.work is None or monotonic() < self.ends_at or self.turn.abandoned:
+            in_time = self.state is not ThreadState.IN_TOOL or monotonic() < self.ends_at
+            if in_time or self.time_slice.abandoned:
                 return None
-            self.turn.abandoned = True
+            self.time_slice.abandoned = True
             return self.work
-
-
-def _ends_at(work: WorkItem | None) -> float:
-    if work is None:
-        return float("inf")
-    if not isinstance(work, RunningCall):
-        return monotonic() + pipeline.PREVIEW_SECONDS + GRACE_SECONDS
-    seconds = work.seconds
-    if work.plan.deadline_at is not None:
-        seconds = min(seconds, (work.plan.deadline_at - clock.now()).total_seconds())
-    return monotonic() + seconds + GRACE_SECONDS

@@ -25,7 +25,7 @@ from plans.engine.work import RunningCall, WorkItem
 from plans.executor import worker_thread
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import SHORTEST_SECONDS, Ticker
-from plans.executor.worker_thread import WorkerThread
+from plans.executor.worker_thread import ThreadState, WorkerThread
 from plans.models import Plan
 from plans.store import statements
 from plans.store.requesters import Requester
@@ -99,7 +99,7 @@ def test_call_queued_while_stopping_is_released(transactional_db, stage, ada):
     with given_late(stopped) as taken:
         call = create_call(CallOrder("cautious", {"value": "x"}), by=Requester(ada))
     stopped.stop(seconds=10)
-    stopped.take(*taken)
+    stopped.run_call(*taken)
     assert Call.objects.get(pk=call.pk).status == "ready"
     assert step_of(Plan.objects.get(public_id=call.plan_ref)).lease_until is None
     other.start()
@@ -182,7 +182,7 @@ def test_delayed_hints_are_followed_when_a_second_thread_helps(held_back, monkey
     monkeypatch.setattr(pool, "_needs_nobody", look)
     eventually(lambda: len(looks) > 3, what="further looks")
     assert (holder.is_alive(), pool._hints.waiting()) == (True, 0)
-    worker.taken_at = 0.0
+    worker.state = ThreadState.IN_TOOL
     holder.join(60)
     assert pool._needs_help(7)
     assert (pool._hints.waiting(), pool._hints.get(), pool._hints.get(), dict(pool._delayed_hints)) == (2, 7, 7, {})
@@ -202,7 +202,7 @@ def given_late(executor: ExecutorPool) -> Iterator[list[RunningCall]]:
     """Delay the calls queued for the executor, like a web thread about to queue one."""
     taken: list[RunningCall] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "take", taken.append)
+        patch.setattr(executor, "run_call", taken.append)
         yield taken
 
 

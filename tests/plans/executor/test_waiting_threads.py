@@ -176,7 +176,7 @@ def reported_state(pool: ExecutorPool) -> tuple[list[float | None], bool, bool, 
     pool.measure()
     names = ("busy", "idle", "aside", "late")
     counts = [REGISTRY.get_sample_value("toolgate_executor_threads", {"state": name}) for name in names]
-    return counts, pool.takes(), pool.is_full(), pool.late_tools()
+    return counts, pool.has_threads(), pool.is_full(), pool.late_tools()
 
 
 def test_metrics_and_probes_count_detached_threads(pool, stage, ada, gate, client):
@@ -207,7 +207,7 @@ def test_detached_call_that_cannot_be_stopped_is_reported(pool, stage, ada, gate
     cancel_plan(plan, by=Requester(ada))
     pool.end_overdue()
     assert [step_of(plan, number).waiting_for for number in (1, 2, 3)] == ["outcome"] * 3
-    assert (pool.late_tools(), pool.working_on(), pool.takes()) == (["cautious_async"] * 3, [], True)
+    assert (pool.late_tools(), pool.working_on(), pool.has_threads()) == (["cautious_async"] * 3, [], True)
     eventually(partial(has_ended, make_plan(ada, act(1))), what="the other plan's end")
     gate.set()
     eventually(lambda: call_of(plan).came_back_at, what="the handler's return")
