@@ -153,26 +153,6 @@ def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, RestoredArguments
     }
 
 
-def _with_secrets(change: PlanChange, restored: Mapping[int, RestoredArguments]) -> PlanChange:
-    edit = [
-        {**each, "parameters": restored[place].arguments} if place in restored else each
-        for place, each in enumerate(change.edit)
-    ]
-    return change.model_copy(update={"edit": edit})
-
-
-def _misplaced_secrets(restored: Mapping[int, RestoredArguments], judged: JudgedChange) -> list[Problem]:
-    """Return problems for kept secrets that the change would move, or that another tool would store in clear."""
-    found = []
-    for step, whole in zip(judged.document["steps"], judged.places, strict=True):
-        part = restored.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
-        if part is not None:
-            cut = redacted_parameters(step.get("tool"), step.get("parameters"))
-            paths = (*part.moved, *part.unredacted_paths(cut))
-            found += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED_MESSAGE) for path in paths]
-    return found
-
-
 def _judge_state(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -> None:
     plan.refresh_from_db(fields=["status", "can_modify", "kind", "goal"])
     if plan.kind == Plan.Kind.CALL:
@@ -185,19 +165,15 @@ def _judge_state(plan: Plan, change: PlanChange, documents: Mapping[int, Documen
     by_others = plan.events.filter(type="plan.changed", step_id=None)
     if change.seen_seq is not None and by_others.filter(seq__gt=change.seen_seq).exists():
         raise Conflict(f"Someone else changed this plan after you loaded it. {NOTHING_CHANGED}")
-    require_no_agent_calls([*_edited(change), *change.remove, *_needed(change)], plan)
+    lists = [each.get("dependencies") for each in (*change.add, *change.edit)]
+    needed = [number for numbers in lists if isinstance(numbers, list) for number in numbers if type(number) is int]
+    require_no_agent_calls([*_edited(change), *change.remove, *needed], plan)
     named = {number for number in (*_edited(change), *change.remove) if number in documents}
     started = sorted(named - set(unstarted_steps(plan).values_list("step_id", flat=True)))
     if started:
         several = len(started) > 1
         steps = f"Step{'s' * several} {', '.join(map(str, started))} {'have' if several else 'has'}"
         raise Conflict(f"{steps} started, so {'they' if several else 'it'} cannot be changed. {NOTHING_CHANGED}")
-
-
-def _needed(change: PlanChange) -> list[int]:
-    """Return the integers among the dependencies that the change names."""
-    needed = [each.get("dependencies") for each in (*change.add, *change.edit)]
-    return [number for numbers in needed if isinstance(numbers, list) for number in numbers if type(number) is int]
 
 
 def _edited(change: PlanChange) -> list[int]:
@@ -213,9 +189,19 @@ def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -
     used |= {number: describe_agent_call(number, agents) for number, agents in calls.items()}
     found = _numbers(change, documents, used)
     kept = _kept_secrets(plan, change)
-    change = _with_secrets(change, kept)
+    edit = [
+        {**each, "parameters": kept[place].arguments} if place in kept else each
+        for place, each in enumerate(change.edit)
+    ]
+    change = change.model_copy(update={"edit": edit})
     result = _changed_plan(change, documents, {"goal": plan.goal, "memory": keys})
-    moved = _misplaced_secrets(kept, result)
+    moved = []  # kept secrets that the change would move, or that another tool would store in clear
+    for step, whole in zip(result.document["steps"], result.places, strict=True):
+        part = kept.get(int(whole.removeprefix("edit."))) if whole.startswith("edit.") else None
+        if part is not None:
+            redacted = redacted_parameters(step.get("tool"), step.get("parameters"))
+            paths = (*part.moved, *part.unredacted_paths(redacted))
+            moved += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED_MESSAGE) for path in paths]
     author = Requester(plan.author)
     standing = create.check_document({"goal": plan.goal, "steps": list(documents.values()), "memory": keys}, by=author)
     known = {_problem_identity(problem, list(documents)) for problem in standing}
@@ -282,19 +268,15 @@ def _problems_of_change(
         place = _STEP_PATH.fullmatch(problem.path)
         if place is None:
             if not problem.path.startswith("memory"):
-                found.append(replace(problem, path=_plan_level_path(problem, change)))
+                # A problem with the number of steps is one with those added or removed.
+                number_of_steps = "add" if change.add else "remove"
+                path = number_of_steps if problem.path == "steps" else problem.path
+                found.append(replace(problem, path=path))
         elif judged.places[int(place[1])]:
             found.append(replace(problem, path=judged.places[int(place[1])] + place[2]))
         elif problem.severity == "error" and _problem_identity(problem, numbers) not in known:
             found.append(_problem_of_unchanged_step(problem, judged, place, change))
     return found
-
-
-def _plan_level_path(problem: Problem, change: PlanChange) -> str:
-    """Return the path in the change for a problem with the goal or with the number of steps."""
-    if problem.path != "steps":
-        return problem.path
-    return "add" if change.add else "remove"
 
 
 def _problem_of_unchanged_step(
@@ -325,8 +307,13 @@ class _Change:
 
     def apply(self, document: PlanDocument) -> None:
         """Store steps, dependencies, readiness and one event."""
-        self._withdraw_requests()
-        self._remove()
+        named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
+        early_calls = early_requests.early_calls(named)
+        early_requests.withdraw_early_requests(early_calls, "The step was changed.", by=self.by.user)
+        gone = list(self._rows(self.change.remove).values_list("pk", flat=True))
+        if len(gone) != len(self.change.remove):
+            raise Conflict(f"A step to be removed has started. {NOTHING_CHANGED}")
+        Step.objects.filter(pk__in=gone).delete()
         edited, added = set(_edited(self.change)), {each["step_id"] for each in self.change.add}
         touched = [step for step in document.steps if step.step_id in edited | added]
         Step.objects.bulk_create(
@@ -343,25 +330,21 @@ class _Change:
         self._connect(touched)
         store_initial_memory(self.plan, touched)
         add_requesters(self.plan, [step.step_id for step in touched], by=self.by)
-        self._record_event(document, edited=edited, added=added)
+        details: dict[str, Any] = {
+            "added": sorted(added),
+            "edited": sorted(edited),
+            "removed": sorted(self.change.remove),
+        }
+        if document.goal != self.plan.goal:
+            Plan.objects.filter(pk=self.plan.pk).update(goal=redact_text(document.goal))
+            details["goal"] = True
+        details = {name: value for name, value in details.items() if value}
+        self.tx.record("plan.changed", by=user_display_name(self.by.user), **details)
         hints.hint(self.plan.pk, self._make_ready([step.step_id for step in touched]))
         finishing.settle_plan(self.tx)
 
     def _rows(self, numbers: Sequence[int]) -> QuerySet[Step]:
         return unstarted_steps(self.plan).filter(step_id__in=numbers)
-
-    def _withdraw_requests(self) -> None:
-        """Withdraw early approval requests for steps that are edited or removed."""
-        named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
-        early_requests.withdraw_early_requests(
-            early_requests.early_calls(named), "The step was changed.", by=self.by.user
-        )
-
-    def _remove(self) -> None:
-        gone = list(self._rows(self.change.remove).values_list("pk", flat=True))
-        if len(gone) != len(self.change.remove):
-            raise Conflict(f"A step to be removed has started. {NOTHING_CHANGED}")
-        Step.objects.filter(pk__in=gone).delete()
 
     def _connect(self, documents: Sequence[StepDocument]) -> None:
         """Replace the dependencies of the touched steps."""
@@ -385,18 +368,3 @@ class _Change:
             those = self._rows([number for number in left if left[number] == count])
             those.update(dependencies_left=count, ready_at=ready_at)
         return list(left.values()).count(0) if goes_on else 0
-
-    def _record_event(self, document: PlanDocument, *, edited: set[int], added: set[int]) -> None:
-        details: dict[str, Any] = {
-            "added": sorted(added),
-            "edited": sorted(edited),
-            "removed": sorted(self.change.remove),
-        }
-        if document.goal != self.plan.goal:
-            Plan.objects.filter(pk=self.plan.pk).update(goal=redact_text(document.goal))
-            details["goal"] = True
-        self.tx.record(
-            "plan.changed",
-            by=user_display_name(self.by.user),
-            **{name: value for name, value in details.items() if value},
-        )

@@ -3,7 +3,7 @@
 Steps that the planner added after an answer are left out: the clone asks its question again and plans on from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,49 +61,40 @@ def cloned_document(plan: Plan, *, opened: bool = False) -> Document:
 
     `opened` includes secrets that are still stored. Only the plan's owner may use them in another plan.
     """
-    literal = _literal_steps(plan)
+    # Arguments of direct calls were never parsed for references; they are escaped, so that a plan takes them literally.
+    calls = plan.steps.filter(parameters__contains="${")
+    if plan.kind != Plan.Kind.CALL:
+        calls = calls.filter(Q(call__arguments=F("parameters")) | Q(retry_of__arguments=F("parameters")))
+    literal = set(calls.values_list("step_id", flat=True))
     planned_anew = set(plan.steps.filter(after_answer=True).values_list("step_id", flat=True))
-    documents = _without_steps(planned_anew, step_documents(plan, opened=opened))
+    documents = step_documents(plan, opened=opened)
+    # Without those, the steps that need nothing else go too, and dependencies on them.
+    needs = {number: set(each.get("dependencies", ())) for number, each in documents.items()}
+    while more := {number for number, needed in needs.items() if needed and needed <= planned_anew} - planned_anew:
+        planned_anew |= more
+    for number, each in documents.items():
+        if each.get("dependencies"):
+            documents[number] = {
+                **each,
+                "dependencies": [need for need in each["dependencies"] if need not in planned_anew],
+            }
+    deadline_seconds = plan.deadline_seconds
+    if not deadline_seconds and plan.deadline_at is not None:
+        deadline_seconds = max(1, round((plan.deadline_at - plan.created_at).total_seconds()))
     steps = [
         {**each, "parameters": _escape(each.get("parameters", {}))} if number in literal else each
         for number, each in documents.items()
+        if number not in planned_anew
     ]
     return {
         "goal": plan.goal,
         "steps": steps,
         "owner": plan.owner,
         "can_modify": plan.can_modify,
-        "deadline_seconds": _deadline_seconds(plan),
+        "deadline_seconds": deadline_seconds,
         "budget": {"calls": plan.budget_calls, "seconds": plan.budget_seconds} if plan.has_budget else None,
         "memory": initial_memory(plan, opened=opened),
     }
-
-
-def _without_steps(gone: set[int], documents: Mapping[int, Document]) -> Mapping[int, Document]:
-    """Return the steps without those in `gone` and those that need nothing else; drop dependencies on them."""
-    needs = {number: set(each.get("dependencies", ())) for number, each in documents.items()}
-    while more := {number for number, needed in needs.items() if needed and needed <= gone} - gone:
-        gone = gone | more
-    return {number: _without_dependencies(each, gone) for number, each in documents.items() if number not in gone}
-
-
-def _without_dependencies(document: Document, gone: set[int]) -> Document:
-    needed = document.get("dependencies", ())
-    return {**document, "dependencies": [each for each in needed if each not in gone]} if needed else document
-
-
-def _deadline_seconds(plan: Plan) -> int | None:
-    if plan.deadline_seconds or plan.deadline_at is None:
-        return plan.deadline_seconds
-    return max(1, round((plan.deadline_at - plan.created_at).total_seconds()))
-
-
-def _literal_steps(plan: Plan) -> set[int]:
-    """Return the steps of direct calls, whose arguments were never parsed for references."""
-    steps = plan.steps.filter(parameters__contains="${")
-    if plan.kind != Plan.Kind.CALL:
-        steps = steps.filter(Q(call__arguments=F("parameters")) | Q(retry_of__arguments=F("parameters")))
-    return set(steps.values_list("step_id", flat=True))
 
 
 def _escape(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """Create and start plans. Each action is one transaction with its events."""
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -18,7 +17,7 @@ from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
 from plans.engine import finishing, hints
 from plans.models import MemoryItem, Plan, Step, StepDependency
-from plans.spec import PlanDocument, StepDocument
+from plans.spec import PlanDocument
 from plans.states import PlanStatus, StepStatus
 from plans.store.plan_documents import step_columns, store_initial_memory, store_step_secrets
 from plans.store.requesters import Requester
@@ -75,9 +74,25 @@ def create_plan(
     if document.budget:
         plan.budget_calls, plan.budget_seconds = document.budget.calls, document.budget.seconds
     with new_plan_transaction(plan) as tx:
-        _store_steps(plan, document.steps)
+        rows = Step.objects.bulk_create(
+            Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **step_columns(step))
+            for step in document.steps
+        )
+        by_id = {row.step_id: row for row in rows}
+        StepDependency.objects.bulk_create(
+            StepDependency(step=by_id[step.step_id], needs=by_id[needed])
+            for step in document.steps
+            for needed in step.dependencies
+        )
         store_step_secrets(plan.public_id, document.steps)
-        _store_memory(plan, document, tx)
+        memory = vault.redact_arguments(None, document.memory or {})
+        vault.store_secrets(SecretScope(plan.public_id), memory.secrets)
+        MemoryItem.objects.bulk_create(
+            MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=tx.now)
+            for key, value in json.loads(memory.text).items()
+        )
+        if document.memory:
+            store_initial_memory(plan, document.steps)
         if origin:
             origin.become(plan)
         details: dict[str, Any] = {"cloned_from": original_plan.public_id} if original_plan else {}
@@ -85,17 +100,6 @@ def create_plan(
         if document.start:
             start_in_transaction(plan, tx)
     return plan
-
-
-def _store_memory(plan: Plan, document: PlanDocument, tx: PlanTransaction) -> None:
-    memory = vault.redact_arguments(None, document.memory or {})
-    vault.store_secrets(SecretScope(plan.public_id), memory.secrets)
-    MemoryItem.objects.bulk_create(
-        MemoryItem(plan=plan, key=key, value=json.dumps(value, ensure_ascii=False), at=tx.now)
-        for key, value in json.loads(memory.text).items()
-    )
-    if document.memory:
-        store_initial_memory(plan, document.steps)
 
 
 def new_plan(
@@ -112,17 +116,6 @@ def new_plan(
         session=by.session,
         traceparent=tracing.current_traceparent(),
         created_at=clock.now(),
-    )
-
-
-def _store_steps(plan: Plan, steps: Sequence[StepDocument]) -> None:
-    rows = Step.objects.bulk_create(
-        Step(plan=plan, step_id=step.step_id, dependencies_left=len(step.dependencies), **step_columns(step))
-        for step in steps
-    )
-    by_id = {row.step_id: row for row in rows}
-    StepDependency.objects.bulk_create(
-        StepDependency(step=by_id[step.step_id], needs=by_id[needed]) for step in steps for needed in step.dependencies
     )
 
 

@@ -146,11 +146,20 @@ def reset_stopped_steps(
         raise Conflict(NOT_RETRYABLE[plan.status])
     steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
     if plan.status == PlanStatus.FAILED:
-        _reopen(plan, tx, by)
+        # The plan gets its full deadline and budget again.
+        span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
+        if span is None and plan.deadline_at is not None:
+            span = plan.deadline_at - plan.created_at
+        failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
+        renewed: dict[str, Any] = {"deadline_at": tx.now + span if span else None, "calls_used": 0, "seconds_used": 0.0}
+        move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, **renewed)
+        tx.record("plan.resumed", by=user_display_name(by.user), retry=True)
     _reset_steps(plan, steps, tx, by)
     for step in steps:
-        more = event_data if step.step_id == step_id else NO_EDITS
-        tx.record("step.retrying", step.step_id, by=user_display_name(by.user), **_earlier_try(step), **more)
+        details = dict(event_data) if step.step_id == step_id else {}
+        if step.started_at is not None and step.completed_at is not None:
+            details = {"began": format_utc(step.started_at), "ended": format_utc(step.completed_at)} | details
+        tx.record("step.retrying", step.step_id, by=user_display_name(by.user), **details)
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
@@ -193,17 +202,6 @@ def _must_be_settled(step_id: int) -> Conflict:
     )
 
 
-def _reopen(plan: Plan, tx: PlanTransaction, by: Requester) -> None:
-    """Reopen a failed plan with its full deadline and budget."""
-    span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
-    if span is None and plan.deadline_at is not None:
-        span = plan.deadline_at - plan.created_at
-    failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
-    deadline_at = tx.now + span if span else None
-    move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, deadline_at=deadline_at, calls_used=0, seconds_used=0.0)
-    tx.record("plan.resumed", by=user_display_name(by.user), retry=True)
-
-
 def _reset_steps(plan: Plan, steps: list[Step], tx: PlanTransaction, by: Requester) -> None:
     """Reset the steps to pending. Their attempt numbers go on, because they fence off superseded workers."""
     _require_agent_calls_ended(steps)
@@ -232,10 +230,3 @@ def _require_agent_calls_ended(steps: list[Step]) -> None:
     raise Conflict(
         f"{describe_agent_call(call.step_id, call.parent.step_id)}, and has not ended yet. Retry once it has."
     )
-
-
-def _earlier_try(step: Step) -> dict[str, str]:
-    """Return when the previous attempt began and ended, for the history."""
-    if step.started_at is None or step.completed_at is None:
-        return {}
-    return {"began": format_utc(step.started_at), "ended": format_utc(step.completed_at)}

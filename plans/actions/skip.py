@@ -49,19 +49,33 @@ def is_idle(step: Step) -> bool:
     return step.waiting_for in SKIPPABLE_WAITS or (not step.waiting_for and step.ready_at is not None)
 
 
-@retry_on_deadlock
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
     """Complete a pending, waiting or failed step as skipped, and make its dependents ready.
 
     Raises Step.DoesNotExist, ParameterError without a reason, and Conflict if it is too late.
     """
-    reason = _validate_reason(reason)
+    text = reason.replace("\r\n", "\n").strip()
+    if not text or len(text) > MAX_REASON or "\0" in text:
+        message = f"Give a reason of at most {MAX_REASON:,} characters. It is kept in the plan's history."
+        raise field_error("reason", "required" if not text else "invalid", message)
+    _store_skip(plan, step_id, redact_text(text), by)
+
+
+@retry_on_deadlock
+def _store_skip(plan: Plan, step_id: int, reason: str, by: Requester) -> None:
     with plan_transaction(plan.pk, plan.public_id) as tx:
-        _reopen_failed(plan, step_id, reason, tx, by)
+        step = plan.steps.select_related("call__version").get(step_id=step_id)
+        if step.status in STOPPED and step.parent_id is None:
+            reset_stopped_steps(plan, step_id, tx, by=by, event_data={"to_skip": True})
+            if step.call is not None:
+                signals.record_fact("call.skipped", call=step.call, by=by.user, reason=reason)
         status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
         step = plan.steps.select_related("call__version", "call__approval", "parent").get(step_id=step_id)
         _complete(step, status, tx)
-        _record_skip(step, reason, tx, by)
+        name = user_display_name(by.user)
+        finishing.note_skip(tx, statements.load_step(tx.cursor, step.pk), reason, by=name)
+        hints.hint(tx.plan_pk, statements.ready_dependents(tx.cursor, step.pk, now=tx.now))
+        tx.record("step.skipped", step.step_id, by=name, reason=reason)
         if step.agent:
             _end_work(step, tx, by)
         if status == PlanStatus.PENDING:  # starting the plan sets this
@@ -69,24 +83,6 @@ def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
         if step.call is not None:
             _end_call(step.call, reason, tx, by)
         finishing.settle_plan(tx)
-
-
-def _validate_reason(reason: str) -> str:
-    text = reason.replace("\r\n", "\n").strip()
-    if text and len(text) <= MAX_REASON and "\0" not in text:
-        return redact_text(text)
-    message = f"Give a reason of at most {MAX_REASON:,} characters. It is kept in the plan's history."
-    raise field_error("reason", "required" if not text else "invalid", message)
-
-
-def _reopen_failed(plan: Plan, step_id: int, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    """Reset a failed step to pending and reopen its plan; do nothing for other steps."""
-    step = plan.steps.select_related("call__version").get(step_id=step_id)
-    if step.status not in STOPPED or step.parent_id is not None:
-        return
-    reset_stopped_steps(plan, step_id, tx, by=by, event_data={"to_skip": True})
-    if step.call is not None:
-        signals.record_fact("call.skipped", call=step.call, by=by.user, reason=reason)
 
 
 def _complete(step: Step, status: str, tx: PlanTransaction) -> None:
@@ -129,14 +125,6 @@ def _skip_refusal(step: Step) -> str:
     if step.status == StepStatus.FAILED:
         return f"Step {step.step_id} has failed, and its agent already knows."
     return f"Step {step.step_id} has ended; it is {step.get_status_display().lower()}."
-
-
-def _record_skip(step: Step, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    """Record who skipped the step and why, and make its dependents ready."""
-    name = user_display_name(by.user)
-    finishing.note_skip(tx, statements.load_step(tx.cursor, step.pk), reason, by=name)
-    hints.hint(tx.plan_pk, statements.ready_dependents(tx.cursor, step.pk, now=tx.now))
-    tx.record("step.skipped", step.step_id, by=name, reason=reason)
 
 
 def _end_call(call: Call, reason: str, tx: PlanTransaction, by: Requester) -> None:

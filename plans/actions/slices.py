@@ -5,6 +5,7 @@ are known now are requested; a step that refers to the result of an unfinished s
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Literal
@@ -67,15 +68,11 @@ def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
                 requests += _ask_early(facts, ahead, until, by)
             except (NotAllowed, ToolError) as error:
                 left.append((ahead.step.step_id, error))
-    return PlanSlice(requests, upcoming_steps(plan), _left_out_reasons(left, or_raise=not requests))
-
-
-def _left_out_reasons(left: Sequence[tuple[int, NotAllowed | ToolError]], *, or_raise: bool) -> list[tuple[int, str]]:
-    """Return why steps are left out; with `or_raise`, raise the first NotAllowed instead."""
-    for _, error in left:
-        if or_raise and isinstance(error, NotAllowed):
-            raise error
-    return [(number, error.user_message() if isinstance(error, ToolError) else error.message) for number, error in left]
+    for _, refusal in left:
+        if not requests and isinstance(refusal, NotAllowed):
+            raise refusal
+    reasons = [(number, why.user_message() if isinstance(why, ToolError) else why.message) for number, why in left]
+    return PlanSlice(requests, upcoming_steps(plan), reasons)
 
 
 def require_open_steps(plan: Plan) -> None:
@@ -110,12 +107,10 @@ def _ask_early(plan: PlanSnapshot, upcoming: UpcomingStep, until: float, by: Use
     finally:
         if made is None and counted is not None:
             limits.give_back_count(prepared, plan, counted)
-    return [made] if made is not None else _requested_by_others(upcoming.step)
-
-
-def _requested_by_others(step: Step) -> list[ApprovalRequest]:
-    pending = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, is_early=True, ready_at=None)
-    return list(pending.filter(call__step=step.pk)[:1])
+    if made is not None:
+        return [made]
+    by_others = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, is_early=True, ready_at=None)
+    return list(by_others.filter(call__step=upcoming.step.pk)[:1])
 
 
 @retry_on_deadlock
@@ -162,15 +157,20 @@ def approve_slice(plan: Plan, items: Sequence[SliceItem], terms: ApprovalTerms) 
 
     With `repeated`, a request that the first send approved counts as approved, not as decided twice.
     """
-    held = {item.id: _request_in_plan(plan, terms.by, item.id) for item in items}
+    requests = dict[str, ApprovalRequest]()
+    for item in items:
+        with suppress(ApprovalRequest.DoesNotExist):  # or the person may not see it
+            requests[item.id] = request_for(terms.by, item.id)
 
     def answer(item: SliceItem) -> BatchItemResult:
-        request = held[item.id]
-        if request is None:
+        request = requests.get(item.id)
+        if request is None or request.plan_ref != plan.public_id:
             return BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE)
         if not item.is_about(request):
             raise Conflict(f"This request is for step {request.call.step_ref}, {request.call.tool_name}.")
-        if terms.repeated and _was_approved(request, item, terms.by):
+        review = last_review(request) if terms.repeated else None
+        given = (review.person_id, review.verdict, review.seen_digest) if review else None
+        if given == (terms.by.pk, ReviewVerdict.APPROVE, item.seen_digest):
             return BatchItemResult(item.id, request.status)
         if requires_individual_review(request.policy_revision):
             return BatchItemResult(item.id, "forbidden", INDIVIDUAL_REVIEW_REQUIRED)
@@ -178,18 +178,3 @@ def approve_slice(plan: Plan, items: Sequence[SliceItem], terms: ApprovalTerms) 
         return BatchItemResult(item.id, decide(request, by=terms.by, decision=decision).status)
 
     return [answer_item(item, answer) for item in items]
-
-
-def _request_in_plan(plan: Plan, by: User, public_id: str) -> ApprovalRequest | None:
-    """Return a request of the plan, or None if it does not exist or the person may not see it."""
-    try:
-        request = request_for(by, public_id)
-    except ApprovalRequest.DoesNotExist:
-        return None
-    return request if request.plan_ref == plan.public_id else None
-
-
-def _was_approved(request: ApprovalRequest, item: BatchItem, by: User) -> bool:
-    review = last_review(request)
-    given = (review.person_id, review.verdict, review.seen_digest) if review else None
-    return given == (by.pk, ReviewVerdict.APPROVE, item.seen_digest)

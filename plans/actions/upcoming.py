@@ -3,7 +3,7 @@
 Read-only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from approvals.models import ApprovalRequest
@@ -60,22 +60,21 @@ class _UpcomingSteps:
     def __init__(self, plan: PlanSnapshot, steps: Sequence[Step]) -> None:
         self.facts = plan
         self.steps = steps
-        self.writers = dict(self._writes())
+        self.writers = {
+            key: step.step_id for step in reversed(steps) if (key := step.expected_key or output_key_of(step.tool))
+        }
         known = MemoryItem.objects.filter(plan=plan.pk, type=MemoryItem.Type.VALUE)
         self.known = set(known.values_list("key", flat=True))
-
-    def _writes(self) -> Iterator[tuple[str, int]]:
-        for step in reversed(self.steps):
-            key = step.expected_key or output_key_of(step.tool)
-            if key:
-                yield key, step.step_id
 
     def of(self, step: Step) -> UpcomingStep:
         """Return one step with its kind and reason."""
         request = getattr(step.call, "approval", None) if step.call else None
         if step.status == StepStatus.IN_PROGRESS:
             if step.waiting_for != WaitingFor.APPROVAL or request is None:
-                return UpcomingStep(step, ALONE, _under_way(step))
+                why = f"Waiting: {step.get_waiting_for_display().lower()}." if step.waiting_for else "In progress."
+                if step.waiting_for == WaitingFor.CALLS:
+                    why = "Its agent is waiting for its calls."
+                return UpcomingStep(step, ALONE, why)
             return UpcomingStep(step, WAITS if request.status == RequestStatus.PENDING else APPROVED, request=request)
         if request is not None and step.call is not None:
             match classify(step.call):
@@ -134,19 +133,9 @@ class _UpcomingSteps:
             return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:
             return UpcomingStep(step, LATER, "It will be retried with arguments that a person gave.")
-        old = step.call
-        return UpcomingStep(
-            step,
-            GATED,
-            prepared=(prepared if old is None else replace(prepared, replaces=old, asker=calls.requester_ids_of(old))),
-            rule=verdict.terms,
-        )
-
-
-def _under_way(step: Step) -> str:
-    if step.waiting_for == WaitingFor.CALLS:
-        return "Its agent is waiting for its calls."
-    return f"Waiting: {step.get_waiting_for_display().lower()}." if step.waiting_for else "In progress."
+        if step.call is not None:  # an early call that was not approved
+            prepared = replace(prepared, replaces=step.call, asker=calls.requester_ids_of(step.call))
+        return UpcomingStep(step, GATED, prepared=prepared, rule=verdict.terms)
 
 
 def _as_claimed_step(step: Step) -> ClaimedStep:
