@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from config.operations.health import CachedProbe
 from plans.executor import heartbeats
 from plans.metrics import MULTIPROCESS_DIR_VARIABLE, REGISTRY
-from plans.store import statements
+from plans.store.backlog import count_backlog
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROXY_HEADERS = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
@@ -89,7 +89,7 @@ class DatabaseCollector(Collector):
     """Gauges read from the database, the same in every process; absent while it is unavailable."""
 
     def __init__(self) -> None:
-        self.fresh = CachedProbe(lambda: (statements.count_backlog(), len(heartbeats.live_executors())))
+        self.fresh = CachedProbe(lambda: (count_backlog(), len(heartbeats.live_executors())))
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges, at most a second old."""

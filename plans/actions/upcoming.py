@@ -95,7 +95,8 @@ class _UpcomingSteps:
             missing = self._missing(step)
             if missing is not None:
                 return self._later(step, missing)
-            prepared = calls.prepare_step_call(self.facts, _as_claimed_step(step))
+            claimed_step = replace(ClaimedStep.from_row(step), attempt=step.attempt + 1)
+            prepared = calls.prepare_step_call(self.facts, claimed_step)
         except ToolError as error:
             return UpcomingStep(step, STOPS, error.user_message())
         return self._judged(step, prepared)
@@ -136,12 +137,3 @@ class _UpcomingSteps:
         if step.call is not None:  # an early call that was not approved
             prepared = replace(prepared, replaces=step.call, asker=calls.requester_ids_of(step.call))
         return UpcomingStep(step, GATED, prepared=prepared, rule=verdict.terms)
-
-
-def _as_claimed_step(step: Step) -> ClaimedStep:
-    """Return the step as it will be once it is claimed."""
-    contents = (step.expected_key, step.output_path, step.done_check, step.description, step.agent)
-    position = (step.pk, step.plan_id, step.step_id)
-    return ClaimedStep(
-        *position, step.tool, step.parameters, *contents, step.parent_id, step.call_id, step.attempt + 1, ""
-    )

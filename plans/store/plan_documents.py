@@ -33,30 +33,24 @@ def step_documents(plan: Plan, *, opened: bool = False) -> dict[int, Document]:
     for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
         needs.setdefault(number, []).append(needed)
     written = plan.steps.filter(parent=None).order_by("step_id")
-    documents = {step.step_id: _step_document(step, needs.get(step.step_id, [])) for step in written}
-    return _restore_secrets(plan, documents) if opened else documents
-
-
-def _restore_secrets(plan: Plan, documents: dict[int, Document]) -> dict[int, Document]:
-    """Return the documents with their stored secrets filled in; one query for each step that has any."""
-    cut = plan.steps.filter(parent=None, parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters")
-    whole = {number: {"parameters": vault.load_available(text, plan.public_id)} for number, text in cut}
-    return {number: document | whole.get(number, {}) for number, document in documents.items()}
-
-
-def _step_document(step: Step, needs: list[int]) -> Document:
-    """Return a step's document without empty fields."""
-    fields = {
-        "tool": step.tool,
-        "agent": step.agent,
-        "parameters": step.parameters_json,
-        "dependencies": needs,
-        "expected_key": step.expected_key,
-        "output_path": step.output_path_json,
-        "done_check": step.done_check,
-    }
-    present = {name: value for name, value in fields.items() if value}
-    return {"step_id": step.step_id, "description": step.description, **present}
+    documents: dict[int, Document] = {}
+    for step in written:
+        fields = {
+            "tool": step.tool,
+            "agent": step.agent,
+            "parameters": step.parameters_json,
+            "dependencies": needs.get(step.step_id, []),
+            "expected_key": step.expected_key,
+            "output_path": step.output_path_json,
+            "done_check": step.done_check,
+        }
+        present = {name: value for name, value in fields.items() if value}
+        documents[step.step_id] = {"step_id": step.step_id, "description": step.description, **present}
+    if opened:  # one query for each step that has secrets
+        cut = plan.steps.filter(parent=None, parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters")
+        for number, text in cut:
+            documents[number]["parameters"] = vault.load_available(text, plan.public_id)
+    return documents
 
 
 def step_columns(step: StepDocument) -> dict[str, Any]:

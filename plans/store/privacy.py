@@ -10,6 +10,7 @@ everything, and next to nothing for plans without such tools.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,11 +71,11 @@ class PrivatePlanParts:
     def mask_memory(self, memory: dict[str, Any]) -> dict[str, Any]:
         """Return the API representation of a plan's memory with its private parts masked."""
         values = {key: mask(value) if key in self.keys else value for key, value in memory["values"].items()}
-        return {"values": values, "items": [self._mask_item(item) for item in memory["items"]]}
-
-    def _mask_item(self, item: dict[str, Any]) -> dict[str, Any]:
-        error = {"error": PRIVATE_NOTICE} if "error" in item and item["step_id"] in self.steps else {}
-        return item | error | self._masked_words(item)
+        items = []
+        for item in memory["items"]:
+            error = {"error": PRIVATE_NOTICE} if "error" in item and item["step_id"] in self.steps else {}
+            items.append(item | error | self._masked_words(item))
+        return {"values": values, "items": items}
 
     def _masked_words(self, step: Mapping[str, Any]) -> dict[str, str]:
         """Return notices in place of the texts that a model wrote into a step."""
@@ -144,7 +145,10 @@ def _load_value_flows(plans: Collection[int]) -> Mapping[int, ValueFlow]:
         if parent is not None:
             flows[plan].children[parent].add(number)
         if "${" in parameters:
-            flows[plan].wants[number] = _memory_references(parameters)
+            by_argument = flows[plan].wants[number] = defaultdict(set)
+            with suppress(ParameterError):
+                for reference in references.find(parse_json(parameters)):
+                    by_argument[reference.where.partition(".")[0]].add(reference.key)
     values = MemoryItem.objects.filter(plan__in=plans, type=MemoryItem.Type.VALUE, step_id__isnull=False)
     for plan, writer, key in values.values_list("plan_id", "step_id", "key"):
         flows[plan].keys[writer or 0].add(key)
@@ -162,25 +166,11 @@ def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePla
     private: set[str] = set()
     while found := {key for number in steps for key in flow.keys[number]} - private:
         private |= found
-        taken = {number: _private_arguments(flow.wants[number], private) for number in open_ones}
-        steps |= {number: hidden for number, hidden in taken.items() if hidden is not None}
+        for number in open_ones:
+            names = frozenset(name for name, keys in flow.wants[number].items() if keys & private)
+            if names:
+                steps[number] = PrivateCallParts(names)
     return PrivatePlanParts(steps, frozenset(private), frozenset(flow.by_models))
-
-
-def _memory_references(parameters: str) -> Mapping[str, set[str]]:
-    """Return the arguments that refer to memory, with the keys they name."""
-    references_by_argument: dict[str, set[str]] = defaultdict(set)
-    try:
-        for reference in references.find(parse_json(parameters)):
-            references_by_argument[reference.where.partition(".")[0]].add(reference.key)
-    except ParameterError:
-        return references_by_argument
-    return references_by_argument
-
-
-def _private_arguments(references_by_argument: Mapping[str, set[str]], private: set[str]) -> PrivateCallParts | None:
-    names = frozenset(name for name, keys in references_by_argument.items() if keys & private)
-    return PrivateCallParts(names) if names else None
 
 
 def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
@@ -188,19 +178,14 @@ def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
 
     One query if none is in a plan with private steps, otherwise three, regardless of the number of plans.
     """
-    parts = _private_parts_by_ref({call.plan_ref for call in calls})
-    found = ((call.pk, parts[call.plan_ref].steps.get(int(call.step_ref))) for call in calls if call.plan_ref in parts)
-    return {pk: hidden for pk, hidden in found if hidden is not None}
-
-
-def _private_parts_by_ref(refs: Collection[str]) -> Mapping[str, PrivatePlanParts]:
-    """Return the private parts of these plans by public id, without plans that have none."""
     sources: dict[tuple[int, str], list[int]] = defaultdict(list)
-    meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in=refs)
+    meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in={call.plan_ref for call in calls})
     for plan, ref, number in meeting.values_list("plan_id", "plan__public_id", "step_id"):
         sources[plan, ref].append(number)
     flows = _load_value_flows([plan for plan, _ in sources]) if sources else {}
-    return {ref: _trace_private_values(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
+    parts = {ref: _trace_private_values(numbers, flows[plan]) for (plan, ref), numbers in sources.items()}
+    found = ((call.pk, parts[call.plan_ref].steps.get(int(call.step_ref))) for call in calls if call.plan_ref in parts)
+    return {pk: hidden for pk, hidden in found if hidden is not None}
 
 
 def hidden_call_parts(viewer: User, call: Call) -> PrivateCallParts | None:

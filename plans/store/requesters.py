@@ -14,7 +14,7 @@ from approvals.states import ReviewVerdict
 from catalog.models import ApiToken, Call
 from plans.documents.graphs import descendants
 from plans.models import Plan, Step, StepAsker, StepDependency
-from plans.store.privacy import ValueFlow, load_value_flow
+from plans.store.privacy import load_value_flow
 from plans.store.statements import ClaimedStep
 
 
@@ -75,25 +75,20 @@ def input_authors_of(step: ClaimedStep) -> set[int]:
     """
     if "${" not in step.parameters:
         return set()
-    numbers = _source_steps(step.step_id, load_value_flow(step.plan_pk))
-    calls = _with_replaced(Step.objects.filter(plan=step.plan_pk, step_id__in=numbers).values_list("call", flat=True))
-    editors = Round.objects.filter(request__call__in=calls, editor__isnull=False).values_list("editor", flat=True)
-    answers = Review.objects.filter(request__call__in=calls, verdict=ReviewVerdict.RESPOND, undone_at=None)
-    return {*editors, *answers.values_list("person", flat=True)}
-
-
-def _source_steps(step_id: int, flow: ValueFlow) -> set[int]:
-    """Return the numbers of the steps from which values come, including the calls of agents."""
-    found: set[int] = set()
-    queue = [step_id]
+    flow = load_value_flow(step.plan_pk)
+    numbers: set[int] = set()  # the steps from which values come, including the calls of agents
+    queue = [step.step_id]
     while queue:
         number = queue.pop()
         keys = set().union(*flow.wants.get(number, {}).values())
         writers = {writer for writer, written in flow.keys.items() if written & keys}
-        new = (writers | flow.children.get(number, set())) - found
-        found |= new
+        new = (writers | flow.children.get(number, set())) - numbers
+        numbers |= new
         queue += new
-    return found
+    calls = _with_replaced(Step.objects.filter(plan=step.plan_pk, step_id__in=numbers).values_list("call", flat=True))
+    editors = Round.objects.filter(request__call__in=calls, editor__isnull=False).values_list("editor", flat=True)
+    answers = Review.objects.filter(request__call__in=calls, verdict=ReviewVerdict.RESPOND, undone_at=None)
+    return {*editors, *answers.values_list("person", flat=True)}
 
 
 def _with_replaced(calls: Iterable[int | None]) -> set[int]:

@@ -2,21 +2,20 @@
 
 The engine's statements are conditional UPDATEs and INSERTs on the cursor of an open
 `plans.store.transactions.plan_transaction`. Only this module and `catalog.core.transactions` write statuses; both take
-their conditions from the MOVES tables. The other statements are queries for the ticker, recovery and /metrics.
+their conditions from the MOVES tables. The other statements are queries for the ticker and recovery.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 from django.db.backends.utils import CursorWrapper
+from django.db.models import AutoField
 
-from catalog.core import clock
-from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite, read_datetime
+from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
 from catalog.core.transactions import StatusMoves, allowed_sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
@@ -57,16 +56,20 @@ class ClaimedStep:
     is_linked: bool = False
     """The row refers to `new_call_pk` already."""
 
+    @classmethod
+    def from_row(cls, step: Step) -> "ClaimedStep":
+        """Return the step as it is claimed in its row."""
+        return cls(*[getattr(step, column) for column in STEP_COLUMNS])
 
-STEP_COLUMNS = (
-    "id, plan_id, step_id, tool, parameters, expected_key, output_path, done_check, description, agent, parent_id, "
-    "call_id, attempt, claimed_by, waiting_since"
-)
-CALL_COLUMNS = (
-    "public_id, tool_name, version_id, implementation_id, query_type, arguments, defaults, omitted, status, response, "
-    "message, error_kind, late_evidence, requested_by_id, token_id, via, session, reason, plan_ref, step_ref, attempt, "
-    "fence, replaces_id, created_at, started_at"
-)
+
+# The columns of a step's first fields, in their order, and those of a new call with the parameters for them.
+COLUMNS_OF_FIELDS = {
+    "pk": "id", "plan_pk": "plan_id", "parent_pk": "parent_id", "call_pk": "call_id", "ready_since": "waiting_since",
+}  # fmt: skip
+STEP_COLUMNS = [COLUMNS_OF_FIELDS.get(each.name, each.name) for each in fields(ClaimedStep)[:15]]
+CALL_FIELDS = [each for each in Call._meta.concrete_fields if not isinstance(each, AutoField)]
+CALL_COLUMNS = ", ".join(str(each.column) for each in CALL_FIELDS)
+CALL_VALUES = ", ".join(["%s"] * len(CALL_FIELDS))
 
 
 def _status_allows(moves: StatusMoves, to: str) -> str:
@@ -81,7 +84,7 @@ CLAIM = (
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
     f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED}{{limit}} "
-    f"AND {_status_allows(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {STEP_COLUMNS}, {DEADLINE}{{more}}"
+    f"AND {_status_allows(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {', '.join(STEP_COLUMNS)}, {DEADLINE}{{more}}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
 BELOW_STEP_LIMIT = (
@@ -117,11 +120,11 @@ SETTLE_PLAN = (
     f"WHERE id = %s AND kind <> '{Plan.Kind.SESSION}' AND {_status_allows(PLAN_MOVES, PlanStatus.COMPLETED)} "
     f"AND {_status_allows(PLAN_MOVES, PlanStatus.FAILED)} AND ({ACTIVE_STEPS}) = 0 RETURNING status"
 )
-INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({', '.join(['%s'] * 25)}) RETURNING id"
+INSERT_CALL = f"INSERT INTO catalog_call ({CALL_COLUMNS}) VALUES ({CALL_VALUES}) RETURNING id"
 SET_STEP_CALL = f"UPDATE plans_step SET call_id = %s {FENCED}status = '{StepStatus.IN_PROGRESS}'"
 INSERT_KEYED_CALL = (
     f"INSERT INTO catalog_call (id, {CALL_COLUMNS}) "
-    f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {', '.join(['%s'] * 25)}) RETURNING id"
+    f"VALUES (COALESCE(%s::bigint, {NEW_CALL_KEY}), {CALL_VALUES}) RETURNING id"
 )
 # Both in one statement, to save a round trip to PostgreSQL.
 INSERT_STEP_CALL = (
@@ -209,25 +212,8 @@ def insert_claimed_step(cursor: CursorWrapper, step: Step, lease: Lease) -> Clai
     step.started_at = step.waiting_since = lease.now
     step.ready_at = None
     insert_row(cursor, step, **({} if on_sqlite() else {"call_id": NEW_CALL_KEY}))
-    return ClaimedStep(
-        pk=step.pk,
-        plan_pk=step.plan_id,
-        step_id=step.step_id,
-        tool=step.tool,
-        parameters=step.parameters,
-        expected_key=step.expected_key,
-        output_path=step.output_path,
-        done_check=step.done_check,
-        description=step.description,
-        agent=step.agent,
-        parent_pk=None,
-        call_pk=None,
-        attempt=step.attempt,
-        claimed_by=step.claimed_by,
-        ready_since=lease.now,
-        new_call_pk=step.call_id,
-        is_linked=step.call_id is not None,
-    )
+    claimed_step, new_call_pk = ClaimedStep.from_row(step), step.call_id
+    return replace(claimed_step, call_pk=None, new_call_pk=new_call_pk, is_linked=new_call_pk is not None)
 
 
 def _claim_statement(which: str, *, limit: str = "") -> str:
@@ -324,33 +310,8 @@ def insert_step_call(cursor: CursorWrapper, step: ClaimedStep, call: Call, *, ju
 
 def _call_row(call: Call) -> list[Any]:
     """Return the values of CALL_COLUMNS."""
-    return [
-        call.public_id,
-        call.tool_name,
-        call.version_id,
-        call.implementation_id,
-        call.query_type,
-        call.arguments,
-        call.defaults,
-        call.omitted,
-        call.status,
-        call.response,
-        call.message,
-        call.error_kind,
-        "",
-        call.requested_by_id,
-        call.token_id,
-        call.via,
-        call.session,
-        call.reason,
-        call.plan_ref,
-        call.step_ref,
-        call.attempt,
-        call.fence,
-        call.replaces_id,
-        bind_datetime(call.created_at),
-        bind_datetime(call.started_at) if call.started_at else None,
-    ]
+    values = [getattr(call, each.attname) for each in CALL_FIELDS]
+    return [bind_datetime(each) if isinstance(each, datetime) else each for each in values]
 
 
 def start_call(cursor: CursorWrapper, call_pk: int, *, fence: int, now: datetime) -> bool:
@@ -435,7 +396,7 @@ def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
 
 def load_step(cursor: CursorWrapper, step_pk: int) -> ClaimedStep:
     """Return the step, for changes under its current fencing token."""
-    cursor.execute(f"SELECT {STEP_COLUMNS} FROM plans_step WHERE id = %s", [step_pk])
+    cursor.execute(f"SELECT {', '.join(STEP_COLUMNS)} FROM plans_step WHERE id = %s", [step_pk])
     return ClaimedStep(*cursor.fetchone())
 
 
@@ -470,7 +431,7 @@ def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
 def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[ClaimedStep]:
     """Return steps whose lease has expired."""
     cursor.execute(
-        f"SELECT {STEP_COLUMNS} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
+        f"SELECT {', '.join(STEP_COLUMNS)} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
         [bind_datetime(now), limit],
     )
     return [ClaimedStep(*row) for row in cursor.fetchall()]
@@ -484,44 +445,3 @@ def is_lost(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> bool:
         [step.pk, step.claimed_by, step.attempt, bind_datetime(now)],
     )
     return cursor.fetchone() is not None
-
-
-# The conditions repeat those of the partial indexes literally, because SQLite would not use the indexes otherwise.
-COUNT_BACKLOG = """
-SELECT
-    (SELECT COUNT(*) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
-        WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
-    (SELECT MIN(ready_at) FROM plans_step JOIN plans_plan ON plans_plan.id = plan_id
-        WHERE ready_at IS NOT NULL AND ready_at <= %s AND paused_at IS NULL),
-    (SELECT COUNT(*) FROM plans_step WHERE lease_until IS NOT NULL),
-    (SELECT COUNT(*) FROM approvals_approvalrequest WHERE status = 'pending'),
-    (SELECT MIN(opened_at) FROM approvals_approvalrequest WHERE status = 'pending'),
-    (SELECT COUNT(*) FROM catalog_call
-        WHERE status IN ('held', 'ready', 'outcome_unknown') AND status = 'outcome_unknown')
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Counts of ready and running steps, pending requests and unknown outcomes; ages in seconds, 0 if none."""
-
-    ready: int
-    oldest_ready: float
-    running: int
-    approvals: int
-    oldest_approval: float
-    unknown: int
-
-
-def count_backlog() -> Backlog:
-    """Return the current backlog."""
-    now = clock.now()
-    with connection.cursor() as cursor:
-        cursor.execute(COUNT_BACKLOG, [bind_datetime(now), bind_datetime(now)])
-        ready, ready_since, running, approvals, opened, unknown = cursor.fetchone()
-    return Backlog(ready, _age(ready_since, now), running, approvals, _age(opened, now), unknown)
-
-
-def _age(since: datetime | str | None, now: datetime) -> float:
-    """Return the seconds since a time that was returned by the driver."""
-    return 0.0 if since is None else max(0.0, (now - read_datetime(since)).total_seconds())

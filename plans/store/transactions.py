@@ -35,25 +35,19 @@ from catalog.signals import Fact
 from plans.models import Event, Plan
 
 EVENT_TYPES = frozenset(
-    {
-        *(f"plan.{word}" for word in ("created", "started", "paused", "resumed", "completed", "failed", "cancelled")),
-        "plan.changed",
-        *(f"step.{word}" for word in ("started", "skipped", "waiting", "retrying", "completed", "failed", "cancelled")),
-        "step.outcome_unknown",
-        *(f"call.{word}" for word in ("started", "progress", "succeeded", "failed", "restored")),
-        *(
-            f"approval.{word}"
-            for word in ("opened", "reviewed", "edited", "decided", "expired", "revoked", "escalated")
-        ),
-        *(f"approval.{word}" for word in ("claimed", "released", "delegated", "commented", "reminded", "extended")),
-        "grant.used",
-        *(f"input.{word}" for word in ("requested", "received")),
-        "memory.written",
-        "tool.invoked",
-    }
-)
-
-STEP_ENDS = frozenset(f"step.{word}" for word in ("completed", "skipped", "failed", "cancelled"))
+    (
+        "plan.created", "plan.started", "plan.changed", "plan.paused", "plan.resumed",
+        "plan.completed", "plan.failed", "plan.cancelled",
+        "step.started", "step.waiting", "step.retrying", "step.outcome_unknown",
+        "step.completed", "step.skipped", "step.failed", "step.cancelled",
+        "call.started", "call.progress", "call.succeeded", "call.failed", "call.restored",
+        "approval.opened", "approval.reviewed", "approval.edited", "approval.decided", "approval.expired",
+        "approval.revoked", "approval.escalated", "approval.claimed", "approval.released", "approval.delegated",
+        "approval.commented", "approval.reminded", "approval.extended",
+        "grant.used", "input.requested", "input.received", "memory.written", "tool.invoked",
+    )
+)  # fmt: skip
+STEP_ENDS = frozenset(("step.completed", "step.skipped", "step.failed", "step.cancelled"))
 
 INCREMENT_SEQ = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
 # The CTE makes clock_timestamp() run once the lock is held; otherwise it would be the time when the wait began.

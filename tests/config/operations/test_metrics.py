@@ -16,7 +16,7 @@ from config.operations import metrics
 from config.operations.health import CachedProbe
 from plans.actions.control import pause_plan
 from plans.metrics import MULTIPROCESS_DIR_VARIABLE
-from plans.store import statements
+from plans.store import backlog
 from plans.store.requesters import Requester
 from tests.builders import act, approve, make_plan, work_off
 from tests.rest import Rest
@@ -70,11 +70,11 @@ def test_what_waits_is_counted_with_its_age(client, stage, ada, rosa, seen):
 @pytest.mark.django_db(transaction=True)
 def test_database_gauges_cost_one_indexed_query(stage, django_assert_num_queries):
     with django_assert_num_queries(1):
-        found = statements.count_backlog()
+        found = backlog.count_backlog()
     assert (found.ready, found.running, found.unknown, found.oldest_ready) == (0, 0, 0, 0.0)
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN QUERY PLAN {statements.COUNT_BACKLOG}", [clock.now()] * 2)
+            cursor.execute(f"EXPLAIN QUERY PLAN {backlog.COUNT_BACKLOG}", [clock.now()] * 2)
             steps = [row[3] for row in cursor.fetchall() if re.match("(SCAN|SEARCH) (plans|approvals|catalog)", row[3])]
         assert (len(steps), [step for step in steps if " USING " not in step]) == (8, [])
 
