@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from catalog.definitions.tool import Tool
 from catalog.errors import PromptValidationError, ToolDefinitionError
 from catalog.styles.class_tools import BaseTool
-from plans import prompts
 
 ParamsT = TypeVar("ParamsT")
 AnyTool = Tool[Any, Any]
@@ -109,19 +108,21 @@ class Prompt:
         Raises PromptValidationError if a template names a field that the parameters do not have.
         """
         values = _values_of(params)
-        enabled = list(self._enabled(params))
-        parts = (part for placed in enabled for part in (placed.heading, _text_of(placed, values)))
-        tools = tuple(tool for placed in enabled for tool in placed.section.own_tools)
-        return RenderedPrompt("\n\n".join(part for part in parts if part), tools)
-
-    def _enabled(self, params: object) -> Iterator[PlacedSection]:
+        parts, tools = list[str](), list[AnyTool]()
         left_out: tuple[str, ...] | None = None
         for placed in self._placed:
             if left_out is not None and placed.path[: len(left_out)] == left_out:
                 continue
             left_out = None if placed.section.is_enabled(params) else placed.path
-            if left_out is None:
-                yield placed
+            if left_out is not None:
+                continue
+            try:
+                parts += [placed.heading, placed.section.text(values)]
+            except KeyError as missing:
+                message = f"The template uses ${{{missing.args[0]}}}, but the parameters have no such field."
+                raise PromptValidationError(message, placed.path) from None
+            tools += placed.section.own_tools
+        return RenderedPrompt("\n\n".join(part for part in parts if part), tuple(tools))
 
     def _check(self) -> None:
         for name in (self.template.ns, self.template.key):
@@ -165,18 +166,13 @@ def _check_section(placed: PlacedSection) -> None:
     if not Template(section.template).is_valid():
         raise PromptValidationError("The template has an invalid placeholder; write $$ for a dollar sign.", placed.path)
     for tool in section.own_tools:
-        _check_tool(tool, placed.path)
-
-
-def _check_tool(tool: AnyTool, path: Sequence[str]) -> None:
-    """Check a tool's examples against its current types."""
-    if not isinstance(tool, Tool):
-        raise PromptValidationError(f"A section's tools must be tools, not {type(tool).__name__}.", path)
-    try:
-        tool.judge_types()
-        tool.judge_examples()
-    except ToolDefinitionError as problem:
-        raise PromptValidationError(problem.message, path) from problem
+        if not isinstance(tool, Tool):
+            raise PromptValidationError(f"A section's tools must be tools, not {type(tool).__name__}.", placed.path)
+        try:
+            tool.judge_types()
+            tool.judge_examples()
+        except ToolDefinitionError as problem:
+            raise PromptValidationError(problem.message, placed.path) from problem
 
 
 def _values_of(params: object) -> Mapping[str, Any]:
@@ -189,14 +185,6 @@ def _values_of(params: object) -> Mapping[str, Any]:
     if is_dataclass(params) and not isinstance(params, type):
         return {field.name: getattr(params, field.name) for field in fields(params)}
     raise PromptValidationError(f"A prompt takes a dataclass, a model or a mapping, not {type(params).__name__}.")
-
-
-def _text_of(placed: PlacedSection, values: Mapping[str, Any]) -> str:
-    try:
-        return placed.section.text(values)
-    except KeyError as missing:
-        message = f"The template uses ${{{missing.args[0]}}}, but the parameters have no such field."
-        raise PromptValidationError(message, placed.path) from None
 
 
 def as_template(text: str) -> str:
@@ -216,7 +204,7 @@ TRUNCATED_MARK = "\n[... cut ...]"
 
 def data_block(text: str, what: str, kind: str = "") -> str:
     """Return untrusted text as fenced data, introduced by `what`."""
-    return f"{what}, as data:\n\n{prompts.fenced(text, kind)}"
+    return f"{what}, as data:\n\n{fenced(text, kind)}"
 
 
 def truncate(text: str, most: int) -> str:

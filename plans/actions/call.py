@@ -203,7 +203,7 @@ def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
 
 @recover_lost_commit
 @retry_on_deadlock
-def _store(plan: Plan, facts: PlanSnapshot, admitted: _AdmittedCall, *, joins: bool) -> Call:
+def _store(plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, *, joins: bool) -> Call:
     """Store an admitted call as the step of a new plan, or as one more step of the plan that it joins."""
     with plan_transaction(plan.pk, plan.public_id) if joins else new_plan_transaction(plan) as tx:
         step_id = 1
@@ -220,7 +220,7 @@ def _store(plan: Plan, facts: PlanSnapshot, admitted: _AdmittedCall, *, joins: b
             parameters = canonical_text(escape_references(json.loads(parameters)))
         step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=parameters)
         step.ready_at = tx.now
-        tx.result = call = _add_call(tx, replace(facts, pk=plan.pk), step, admitted)
+        tx.result = call = _add_call(tx, replace(plan_snapshot, pk=plan.pk), step, admitted)
     return call
 
 

@@ -177,12 +177,10 @@ def _judge_state(plan: Plan, change: PlanChange, documents: Mapping[int, Documen
 
 
 def _edited(change: PlanChange) -> list[int]:
-    """Return the integers among the ids of the steps to edit."""
     return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
 
 
 def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -> JudgedChange:
-    """Return the resulting plan with all problems of the change."""
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
     calls = agent_calls(plan)
     used = {number: f"Step {number} was removed from this plan" for number in removed_step_numbers(plan)}
@@ -237,7 +235,6 @@ def _numbers(change: PlanChange, documents: Mapping[int, Document], used: Mappin
 
 
 def _changed_plan(change: PlanChange, documents: Mapping[int, Document], rest: Document) -> JudgedChange:
-    """Return the resulting plan: unchanged and edited steps in their order, then the added ones."""
     steps, places = [], []
     edits = {each.get("step_id"): (place, each) for place, each in reversed(list(enumerate(change.edit)))}
     for number, document in documents.items():
@@ -306,7 +303,6 @@ class _Change:
     by: Requester
 
     def apply(self, document: PlanDocument) -> None:
-        """Store steps, dependencies, readiness and one event."""
         named = self._rows([*_edited(self.change), *self.change.remove]).exclude(call=None)
         early_calls = early_requests.early_calls(named)
         early_requests.withdraw_early_requests(early_calls, "The step was changed.", by=self.by.user)

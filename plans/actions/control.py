@@ -53,7 +53,6 @@ def cancel_plan(plan: Plan, *, by: Requester) -> None:
 
 
 def _control_refusal(plan: Plan, otherwise: str) -> str:
-    """Return why a plan cannot be paused or resumed now."""
     status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
     if status == PlanStatus.PENDING:
         return "The plan has not started."

@@ -105,7 +105,6 @@ def create_plan(
 def new_plan(
     goal: str, by: Requester, kind: Plan.Kind = Plan.Kind.PLAN, *, status: PlanStatus = PlanStatus.PENDING
 ) -> Plan:
-    """Return an unsaved plan of the requester."""
     return Plan(
         goal=goal,
         kind=kind,

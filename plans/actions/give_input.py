@@ -10,12 +10,9 @@ from typing import Any
 
 from approvals.requests.held_calls import SENT_BACK
 from catalog.access.roles import user_display_name
-from catalog.calls import vault
 from catalog.core.transactions import retry_on_deadlock
-from catalog.dispatch.arguments import without_unchanged_defaults
 from catalog.errors import Conflict, field_error
-from catalog.inventory import snapshot
-from catalog.secrets.placeholders import RedactedArguments
+from plans.actions.retry import prepare_edit
 from plans.engine import calls, hints
 from plans.engine.questions import answer_question, waits_for_answer
 from plans.engine.work import PreparedCall
@@ -85,19 +82,7 @@ def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, An
     Raises ParameterError with paths relative to the arguments, and what `step_waiting_for_arguments` raises.
     """
     step = step_waiting_for_arguments(plan, step_id)
-    _store_revision(plan, step, prepare_revision(plan, step, arguments), by)
-
-
-def prepare_revision(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
-    """Return the call that a sent-back step makes with these arguments. Raises like `calls.prepare_call`."""
-    before = step.call.arguments if step.call else step.parameters
-    target = snapshot.callable_tool(step.tool)
-    defaults = step.call.defaults if step.call else None
-    given = without_unchanged_defaults(target.tool if target else None, arguments, before, defaults)
-    restored = vault.restore_edited_arguments(given, before, plan.public_id)
-    prepared = calls.prepare_call(step.tool, restored.in_place(), plan_ref=plan.public_id)
-    restored.check(RedactedArguments(prepared.text, prepared.secrets))
-    return prepared
+    _store_revision(plan, step, prepare_edit(plan, step, arguments), by)
 
 
 @retry_on_deadlock

@@ -101,7 +101,7 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 
 
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
-    """Return the call that a failed step makes with these arguments. Raises like `calls.prepare_call`."""
+    """Return the call that a failed or sent-back step makes with these arguments. Raises like `prepare_call`."""
     before = _editable_arguments(step)
     target = snapshot.callable_tool(step.tool)
     defaults = step.call.defaults if step.call else None

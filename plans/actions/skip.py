@@ -86,7 +86,6 @@ def _store_skip(plan: Plan, step_id: int, reason: str, by: Requester) -> None:
 
 
 def _complete(step: Step, status: str, tx: PlanTransaction) -> None:
-    """Complete the step, in one conditional UPDATE."""
     if status not in (PlanStatus.PENDING, PlanStatus.IN_PROGRESS):
         way = "Retry it first" if status == PlanStatus.FAILED else "Clone it to run it again"
         raise Conflict(f"The plan has ended ({status}), so its steps cannot be skipped. {way}.")

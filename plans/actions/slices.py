@@ -137,7 +137,6 @@ class SliceItem(BatchItem):
     tool: str | None = None
 
     def is_about(self, request: ApprovalRequest) -> bool:
-        """Return whether the request matches the given step and tool."""
         call = request.call
         return self.step_id in (None, int(call.step_ref)) and self.tool in (None, call.tool_name)
 

@@ -67,7 +67,6 @@ class _UpcomingSteps:
         self.known = set(known.values_list("key", flat=True))
 
     def of(self, step: Step) -> UpcomingStep:
-        """Return one step with its kind and reason."""
         request = getattr(step.call, "approval", None) if step.call else None
         if step.status == StepStatus.IN_PROGRESS:
             if step.waiting_for != WaitingFor.APPROVAL or request is None:
@@ -109,11 +108,11 @@ class _UpcomingSteps:
         unsure = {key for key, writer in self.writers.items() if writer != step.step_id}
         return next((each for each in needed if each.key not in self.known or each.key in unsure), None)
 
-    def _later(self, step: Step, missing: references.Reference) -> UpcomingStep:
+    def _later(self, step: Step, reference: references.Reference) -> UpcomingStep:
         """Return a step whose arguments are not complete yet."""
-        writer = self.writers.get(missing.key)
+        writer = self.writers.get(reference.key)
         source = f"the result of step {writer}" if writer else "a memory key that is not set yet"
-        why = f"Its arguments come from {source}: {missing}."
+        why = f"Its arguments come from {source}: {reference}."
         target = snapshot.callable_tool(step.tool)
         if target is None:
             return UpcomingStep(step, STOPS, f"There is no tool {step.tool}.")

@@ -70,11 +70,10 @@ def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str) -> WorkIte
 
 
 def _advance(context: StartContext) -> WorkItem | None:
-    """Advance a claimed step as far as possible within the transaction."""
     tx, step = context.tx, context.step
     try:
         extensions.require_agent_enabled(step)
-        if step.agent and extensions.resume_agent_step(tx, context.plan, step):
+        if step.agent and extensions.agent_loop().go_on(tx, context.plan, step):
             return None
         return _begin_without_call(context) if step.call_pk is None else _continue_with_call(context, step.call_pk)
     except ToolError as error:
@@ -105,7 +104,7 @@ def _begin_without_call(context: StartContext) -> WorkItem | None:
     if _skip_if_done(context, has_check=not answered):
         return None
     if step.agent:
-        extensions.begin_agent_step(tx, plan, step)
+        extensions.agent_loop().begin(tx, plan, step)
         return None
     if not step.tool:
         finishing.complete_note(tx, step)
@@ -259,7 +258,6 @@ def classify(call: Call) -> CallSituation:
 
 
 def _continue_with_call(context: StartContext, call_pk: int) -> WorkItem | None:
-    """Continue a step that already has a call."""
     tx, plan, step = context.tx, context.plan, context.step
     call = Call.objects.select_related("approval", "grant_use").get(pk=call_pk)
     situation = classify(call)

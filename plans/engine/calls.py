@@ -183,58 +183,49 @@ def requesters_of(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | Non
 
 def context_for_handler(running_call: RunningCall) -> ToolContext:
     """Return the context for a handler; all attempts of a call have the same idempotency key."""
-    own = {"deadline": _deadline(running_call.plan, running_call.seconds, running_call.stop)}
-    budget = (
-        replace(running_call.budget, seconds=running_call.seconds)
-        if running_call.budget
-        else Budget(running_call.seconds)
-    )
+    plan, call, seconds = running_call.plan, running_call.call, running_call.seconds
     return _context(
-        running_call.plan,
-        **_plan_fields(running_call.plan, running_call.step.step_id, running_call.prepared, running_call.sent)
-        | {
-            "requested_by": running_call.call.requested_by_id,
-            "budget": budget,
-            **own,
-            **extensions.agent_context(running_call.step),
-        },
-        call_id=running_call.call.public_id,
-        idempotency_key=running_call.call.public_id,
-        attempt=running_call.call.attempt,
+        plan,
+        running_call.step.step_id,
+        running_call.prepared,
+        running_call.sent,
+        requested_by=call.requested_by_id,
+        deadline=_deadline(plan, seconds, running_call.stop),
+        budget=replace(running_call.budget, seconds=seconds) if running_call.budget else Budget(seconds),
+        call_id=call.public_id,
+        idempotency_key=call.public_id,
+        attempt=call.attempt,
         target_state=running_call.target_state,
+        **extensions.agent_context(running_call.step),
     )
 
 
 def context_for_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> ToolContext:
-    """Return the context for a preview, for which no call exists yet."""
     timeout = prepared.target.tool.timeout
-    own: dict[str, Any] = {"deadline": _deadline(plan, timeout), "budget": Budget(timeout)}
-    return _context(plan, **_plan_fields(plan, step_id, prepared, []), **own)
+    return _context(plan, step_id, prepared, [], deadline=_deadline(plan, timeout), budget=Budget(timeout))
 
 
-def _context(plan: PlanSnapshot, **fields: Any) -> ToolContext:
+def _context(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, sent: list[Any], **own: Any) -> ToolContext:
     """Return the context, with the ids given by the calling program if there are any."""
-    if not plan.caller_ids:
-        return ToolContext(**fields)
-    given = json.loads(plan.caller_ids)
-    return CallerContext(**fields | {"trace_id": given.get("trace_id") or fields["trace_id"]}, given=given)
-
-
-def _plan_fields(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, sent: list[Any]) -> dict[str, Any]:
     memory, asker = Memory(plan.pk), prepared.asker or plan.asker
     session, tool = StoredSession(asker, sent), prepared.target.tool
     # On an event loop the database cannot be used, so what the tool may look at is read before.
     reads_ahead = tool.is_async and tool.takes_context
     if reads_ahead:
         session.read_ahead()
-    return {
+    fields = {
         "plan_id": plan.ref,
         "step_id": step_id,
         "requested_by": asker.user_id,
         "session": session,
         "trace_id": trace_id_of(plan.traceparent),
         "memory": dict(memory) if reads_ahead else memory,
+        **own,
     }
+    if not plan.caller_ids:
+        return ToolContext(**fields)
+    given = json.loads(plan.caller_ids)
+    return CallerContext(**fields | {"trace_id": given.get("trace_id") or fields["trace_id"]}, given=given)
 
 
 def _deadline(plan: PlanSnapshot, seconds: float, token: CancelToken | None = None) -> Deadline:

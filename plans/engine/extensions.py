@@ -46,14 +46,8 @@ def register_agent_loop(loop: AgentLoop) -> None:
     _loops[:] = [loop]
 
 
-def begin_agent_step(tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> None:
-    """Begin the claimed step of an agent. Raises ToolError if that is not allowed."""
-    _loops[0].begin(tx, plan, step)
-
-
-def resume_agent_step(tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> bool:
-    """Continue the claimed step of an agent; return False if it has not begun."""
-    return _loops[0].go_on(tx, plan, step)
+def agent_loop() -> AgentLoop:
+    return _loops[0]
 
 
 def agent_context(step: ClaimedStep) -> Mapping[str, Any]:

@@ -317,7 +317,6 @@ def skip_held_step(tx: PlanTransaction, call: Call, reason: str, *, by: str) -> 
 
 
 def fail_held_step(tx: PlanTransaction, call: Call, message: str) -> None:
-    """Fail the step of a rejected or expired call."""
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if try_move(steps, to=StepStatus.FAILED, error=message, completed_at=tx.now, **RELEASED_COLUMNS):
         _record_failure(tx, int(call.step_ref), call.tool_name, message, {"call": call.public_id})

@@ -110,7 +110,6 @@ def stop_plan(plan_pk: int) -> None:
 
 
 def has_executor() -> bool:
-    """Return whether this process has an executor."""
     return bool(_executors)
 
 

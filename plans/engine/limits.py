@@ -85,7 +85,6 @@ def spend_seconds(cursor: CursorWrapper, plan: PlanSnapshot, *, since: datetime 
 
 
 def is_budget_used_up(plan: Plan) -> bool:
-    """Return whether the plan's budget is used up."""
     out_of_calls = plan.budget_calls is not None and plan.calls_used >= plan.budget_calls
     return out_of_calls or (plan.budget_seconds is not None and plan.seconds_used >= plan.budget_seconds)
 
@@ -141,7 +140,6 @@ def claim_within_limits(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> Cl
 
 
 def _full_tools(cursor: CursorWrapper) -> set[str]:
-    """Return the tools that have reached their limit."""
     cursor.execute("SELECT tool, COUNT(*) FROM plans_step WHERE lease_until IS NOT NULL GROUP BY tool")
     return {tool for tool, count in cursor.fetchall() if 0 < tool_limit(tool) <= count}
 
@@ -213,12 +211,12 @@ def _rate_limit_of(prepared: PreparedCall, plan: PlanSnapshot) -> RateLimitKey:
     return RateLimitKey(tool.rate_group, effective_rate_limits(tool), requester)
 
 
-def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, refusal: RateLimited) -> bool:
+def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, rate_limited: RateLimited) -> bool:
     """Let a step wait until its limit allows one more call; return False without a change if that takes too long."""
-    if refusal.retry_after > MAX_RATE_WAIT_SECONDS:
+    if rate_limited.retry_after > MAX_RATE_WAIT_SECONDS:
         return False
-    until = tx.now + timedelta(seconds=refusal.retry_after)
-    retry_later(tx, step, until, seconds=refusal.retry_after, error=refusal.code)
+    until = tx.now + timedelta(seconds=rate_limited.retry_after)
+    retry_later(tx, step, until, seconds=rate_limited.retry_after, error=rate_limited.code)
     return True
 
 

@@ -73,6 +73,5 @@ def progress_of(call: Call) -> str:
 
 
 def progress_text(numbers: Mapping[str, Any]) -> str:
-    """Return the numbers of an event as text."""
     total = numbers.get("total")
     return f"{numbers['progress']:g}" + (f" of {total:g}" if total is not None else "")

@@ -34,7 +34,6 @@ def waits_for_answer(step: Step) -> bool:
 
 
 def is_answered(step_pk: int) -> bool:
-    """Return whether the step's latest question is answered."""
     latest = Question.objects.filter(step=step_pk).order_by("-pk").values_list("answered_at", flat=True).first()
     return latest is not None
 

@@ -56,7 +56,6 @@ def _take_back(lost_step: ClaimedStep) -> bool:
 
 
 def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost_step: ClaimedStep) -> None:
-    """Make the step claimable if its call may run (again); otherwise leave it to a person, or end it."""
     step = Step.objects.select_related("call__version", "call__approval").get(pk=lost_step.pk)
     running = step.call is not None and step.call.status == CallStatus.RUNNING
     if step.call is not None and running:

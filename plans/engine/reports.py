@@ -44,7 +44,6 @@ def log_context(work: WorkItem) -> Iterator[None]:
 
 
 def ids_of(work: WorkItem) -> dict[str, str | int]:
-    """Return the ids of the work for logs and spans."""
     ids: dict[str, str | int] = {"plan": work.plan.ref, "step": work.step.step_id, "tool": work.step.tool}
     if isinstance(work, WORK_WITH_CALL):
         ids["call"] = work.call.public_id
@@ -52,7 +51,6 @@ def ids_of(work: WorkItem) -> dict[str, str | int]:
 
 
 def handler_span(running_call: RunningCall) -> AbstractContextManager[object]:
-    """Return a span for the tool's code."""
     ids = {"call": running_call.call.public_id, "tool": running_call.step.tool, "level": running_call.prepared.level}
     return tracing.span("tool call", ids | {"attempt": running_call.call.attempt})
 

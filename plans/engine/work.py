@@ -55,12 +55,10 @@ class PlanSnapshot:
 
 
 def load_snapshot(plan_pk: int) -> PlanSnapshot:
-    """Return the snapshot of a stored plan."""
     return snapshot_of(Plan.objects.select_related("token").get(pk=plan_pk))
 
 
 def snapshot_of(plan: Plan) -> PlanSnapshot:
-    """Return the snapshot of a plan object, stored or not."""
     return PlanSnapshot(
         pk=plan.pk or 0,
         ref=plan.public_id,
@@ -119,7 +117,6 @@ class PreparedCall:
 
     @property
     def level(self) -> str:
-        """The safety level of the tool's version."""
         return str(self.target.tool.safety_level)
 
 

@@ -33,7 +33,6 @@ class JobQueue:
         self._queue.put(job)
 
     def get(self) -> Job:
-        """Wait for a job and take it."""
         return self._taken(self._queue.get())
 
     def get_nowait(self) -> Job:

@@ -36,7 +36,6 @@ class Renewer:
         self._thread = threading.Thread(target=self._live, name="toolgate-leases", daemon=True)
 
     def start(self) -> None:
-        """Start renewing."""
         self._thread.start()
 
     def stop(self) -> None:

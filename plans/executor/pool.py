@@ -118,11 +118,9 @@ class ExecutorPool:
             worker.stop(plan_pks)
 
     def has_threads(self) -> bool:
-        """Return whether any thread is able to run work."""
         return bool(self._active)
 
     def busy_threads(self) -> int:
-        """Return the number of threads that are working."""
         return sum(1 for worker in list(self._active) if worker.plan_pk is not None)
 
     def measure(self) -> None:
@@ -142,7 +140,6 @@ class ExecutorPool:
         return sorted(work.step.tool for work in works if work is not None)
 
     def _all(self) -> list[WorkerThread]:
-        """Return the active and detached threads."""
         with self._lock:
             return [*self._active, *self._detached]
 

@@ -61,7 +61,6 @@ class Ticker:
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
     def start(self) -> None:
-        """Start the ticker and the renewal of leases."""
         if self._renewer is not None:
             self._renewer.start()
         self._thread.start()
@@ -135,7 +134,6 @@ class Ticker:
             self._executor.retire()
 
     def _beat(self, executor: ExecutorPool) -> None:
-        """Record the executor's heartbeat, every BEAT_SECONDS."""
         if monotonic() - self._beaten_at >= heartbeats.BEAT_SECONDS:
             heartbeats.record_heartbeat(executor.owner, executor.threads)
             self._beaten_at = monotonic()

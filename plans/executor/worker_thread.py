@@ -57,7 +57,6 @@ class WorkerThread:
         self.plan_pk = plan_pk
 
     def end_slice(self) -> None:
-        """Become idle."""
         with self.lock:
             self.work, self.state = None, ThreadState.IDLE
         self.plan_pk = None

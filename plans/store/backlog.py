@@ -36,7 +36,6 @@ class Backlog:
 
 
 def count_backlog() -> Backlog:
-    """Return the current backlog."""
     now = clock.now()
     with connection.cursor() as cursor:
         cursor.execute(COUNT_BACKLOG, [bind_datetime(now), bind_datetime(now)])

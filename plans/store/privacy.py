@@ -78,7 +78,6 @@ class PrivatePlanParts:
         return {"values": values, "items": items}
 
     def _masked_words(self, step: Mapping[str, Any]) -> dict[str, str]:
-        """Return notices in place of the texts that a model wrote into a step."""
         names = ("description", "done_check") if step["step_id"] in self.by_models else ()
         return {name: PRIVATE_NOTICE for name in names if step.get(name)}
 
@@ -87,7 +86,6 @@ NOTHING_PRIVATE = PrivatePlanParts({})
 
 
 def is_owner(viewer: User, plan: Plan) -> bool:
-    """Return whether the viewer owns the plan."""
     token = agent_token_of(viewer)
     if token is not None:
         return plan.token_id == token.pk

@@ -39,7 +39,6 @@ class Requester:
 
     @property
     def ids(self) -> RequesterIds:
-        """The requester by keys."""
         return RequesterIds(self.user.pk, self.token.pk if self.token else None, self.via, self.session)
 
 

@@ -182,5 +182,4 @@ def running_plans(viewer: User | AnonymousUser) -> list[dict[str, Any]]:
 
 
 def is_over(plan: Plan) -> bool:
-    """Return whether the plan has ended."""
     return plan.status in PLAN_TERMINAL

@@ -171,7 +171,6 @@ WRITE_MEMORY = (
 
 
 def _changed_row(cursor: CursorWrapper) -> bool:
-    """Return whether the conditional statement just executed changed its row."""
     return bool(cursor.rowcount == 1)
 
 
@@ -279,7 +278,6 @@ def ready_dependents(cursor: CursorWrapper, step_pk: int, *, now: datetime) -> i
 
 
 def insert_call(cursor: CursorWrapper, call: Call) -> None:
-    """Insert a new call and set its key."""
     cursor.execute(INSERT_CALL, _call_row(call))
     call.pk = cursor.fetchone()[0]
 
@@ -309,7 +307,6 @@ def insert_step_call(cursor: CursorWrapper, step: ClaimedStep, call: Call, *, ju
 
 
 def _call_row(call: Call) -> list[Any]:
-    """Return the values of CALL_COLUMNS."""
     values = [getattr(call, each.attname) for each in CALL_FIELDS]
     return [bind_datetime(each) if isinstance(each, datetime) else each for each in values]
 
@@ -421,7 +418,6 @@ def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 
 
 
 def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
-    """Return the plans among these that have ended."""
     keys, statuses = list(plan_pks), sorted(map(str, PLAN_TERMINAL))
     marks = [", ".join(["%s"] * len(each)) for each in (keys, statuses)]
     cursor.execute(f"SELECT id FROM plans_plan WHERE id IN ({marks[0]}) AND status IN ({marks[1]})", [*keys, *statuses])
@@ -429,7 +425,6 @@ def ended_plans(cursor: CursorWrapper, plan_pks: Collection[int]) -> list[int]:
 
 
 def lost_steps(cursor: CursorWrapper, *, now: datetime, limit: int) -> list[ClaimedStep]:
-    """Return steps whose lease has expired."""
     cursor.execute(
         f"SELECT {', '.join(STEP_COLUMNS)} FROM plans_step WHERE lease_until < %s ORDER BY lease_until LIMIT %s",
         [bind_datetime(now), limit],

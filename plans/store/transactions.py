@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from time import monotonic, sleep
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -129,7 +129,6 @@ class PlanTransaction:
         transaction.on_commit(self.run_after_commit)
 
     def run_after_commit(self) -> None:
-        """Call the `on_commit` functions that have not been called yet."""
         while self._after:
             self._after.pop(0)()
 
@@ -208,8 +207,15 @@ def _collect_events(plan_pk: int, plan_ref: str, locked: LockedPlan) -> Iterator
             tx.run_deferred()
         finally:
             _thread_state.tx = tx.outer
-        if tx.rows:
-            _flush(tx)
+        if not tx.rows:
+            return
+        last = tx.last_seq = write_events(tx)
+        if tx.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in tx.rows):
+            for act in _step_end_handlers:
+                act(tx)
+        record_done(plan_ref)
+        for listener in _listeners:
+            transaction.on_commit(partial(listener, plan_ref, last), robust=True)
 
 
 def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str, **data: Any) -> None:
@@ -231,17 +237,6 @@ def lock_plan(plan_pk: int) -> LockedPlan:
         cursor.execute(LOCK_PLAN, [plan_pk])
         row = cursor.fetchone()
     return LockedPlan(*row) if row else LockedPlan(clock.now(), exists=False)
-
-
-def _flush(tx: PlanTransaction) -> None:
-    """Number and write the events, call the step-end handlers, and notify listeners after commit."""
-    last = tx.last_seq = write_events(tx)
-    if tx.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in tx.rows):
-        for act in _step_end_handlers:
-            act(tx)
-    record_done(tx.plan_ref)
-    for listener in _listeners:
-        transaction.on_commit(lambda listener=listener: listener(tx.plan_ref, last), robust=True)  # type: ignore[misc]
 
 
 def write_events(tx: PlanTransaction) -> int:

@@ -18,7 +18,6 @@ from catalog.ui.forms.editor import ArgumentsEditor
 from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, sign_in_required
 from plans.actions.give_input import (
     is_sent_back,
-    prepare_revision,
     revise_arguments,
     step_waiting_for_answer,
     step_waiting_for_arguments,
@@ -116,7 +115,7 @@ def _apply_button(request: PageRequest, plan: Plan, step: Step, editor: Argument
         return False
     given, waits = editor.arguments(), is_sent_back(step)
     if wanted == "check":
-        (prepare_revision if waits else prepare_edit)(plan, step, given)
+        prepare_edit(plan, step, given)
         editor.fits = True
         return False
 
