@@ -38,13 +38,6 @@ def insert_jobs(plan_pk: int, count: int) -> None:
         cursor.execute(INSERT_JOBS, [plan_pk, count])
 
 
-def delete_lost_jobs() -> int:
-    """Delete the hint jobs fetched by workers that have died; return their number."""
-    with connection.cursor() as cursor:
-        cursor.execute(DELETE_LOST_JOBS)
-        return int(cursor.rowcount)
-
-
 HINTS_AT_MOST = 8
 """Maximum of hints per transaction; each worker that follows one continues to claim steps."""
 
@@ -127,10 +120,13 @@ def hint(plan_pk: int, count: int = 1) -> None:
         transaction.on_commit(lambda: deliver_now(plan_pk, number), robust=True)
 
 
-def discard_lost_hints() -> None:
-    """Delete the hints fetched by workers that have died, in a cluster."""
-    if settings.TOOLGATE_EXECUTOR == "procrastinate":
-        delete_lost_jobs()
+def discard_lost_hints() -> int:
+    """Delete the hint jobs fetched by workers that have died, in a cluster; return their number."""
+    if settings.TOOLGATE_EXECUTOR != "procrastinate":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_LOST_JOBS)
+        return int(cursor.rowcount)
 
 
 def deliver_now(plan_pk: int, count: int = 1) -> None:

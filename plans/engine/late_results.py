@@ -44,12 +44,8 @@ def may_undo(running_call: RunningCall) -> bool:
     Another attempt may have made the same change, and a settled call is relied upon. A call that ended while its
     handler could not be stopped is undone when the handler returns.
     """
-    mine = Step.objects.filter(
-        pk=running_call.step.pk,
-        attempt=running_call.step.attempt,
-        call=running_call.call.pk,
-        call__fence=running_call.call.fence,
-    )
+    step, call = running_call.step, running_call.call
+    mine = Step.objects.filter(pk=step.pk, attempt=step.attempt, call=call.pk, call__fence=call.fence)
     return mine.exclude(call__status=CallStatus.COMPLETED).exclude(call__error_kind=SETTLED).exists()
 
 
@@ -68,23 +64,18 @@ def record_late_return(tx: PlanTransaction, running_call: RunningCall, outcome: 
 
     If another attempt has been left running since, the call keeps saying so.
     """
-    if not running_call.abandoned_at or _running_attempt(running_call.call).exists():
+    call, step_id = running_call.call, running_call.step.step_id
+    if not running_call.abandoned_at or _running_attempt(call).exists():
         return False
-    noted = Call.objects.filter(pk=running_call.call.pk, left_running_at=running_call.abandoned_at[-1])
+    noted = Call.objects.filter(pk=call.pk, left_running_at=running_call.abandoned_at[-1])
     noted.update(came_back_at=tx.now)
     reports.report_attempt_ended(running_call, reports.LATE)
     if outcome.late is not None or outcome.not_restored:
-        keep_as_evidence(running_call.call, evidence_of(running_call, outcome, outcome.late or outcome))
-    names = {"call": running_call.call.public_id, "tool": running_call.call.tool_name}
+        keep_as_evidence(call, evidence_of(running_call, outcome, outcome.late or outcome))
     if outcome.restored:
-        tx.record("call.restored", running_call.step.step_id, call=running_call.call.public_id)
-    tx.record(
-        "tool.invoked",
-        running_call.step.step_id,
-        **names,
-        success=outcome.late is not None and outcome.late.success,
-        late=True,
-    )
+        tx.record("call.restored", step_id, call=call.public_id)
+    success = outcome.late is not None and outcome.late.success
+    tx.record("tool.invoked", step_id, call=call.public_id, tool=call.tool_name, success=success, late=True)
     return True
 
 
@@ -101,9 +92,8 @@ def _running_attempt(call: Call) -> QuerySet[Call]:
 
 def evidence_of(running_call: RunningCall, outcome: pipeline.CallOutcome, late_outcome: pipeline.CallOutcome) -> str:
     """Return the late response as JSON, with its attempt and whether its changes were undone."""
-    response = pipeline.standard_response(
-        running_call.prepared.target.tool, running_call.prepared.given_arguments, late_outcome
-    )
+    prepared = running_call.prepared
+    response = pipeline.standard_response(prepared.target.tool, prepared.given_arguments, late_outcome)
     undone: dict[str, Any] = {"restored": True} if outcome.restored else {}
     kept = {"not_restored": list(outcome.not_restored)} if outcome.not_restored else {}
     return as_json(response | {"attempt": running_call.call.attempt} | undone | kept)

@@ -111,13 +111,11 @@ def postpone_started_call(tx: PlanTransaction, running_call: RunningCall) -> Non
 
 def return_unstarted_call(tx: PlanTransaction, running_call: RunningCall, until: datetime | None, **data: Any) -> None:
     """Make a started call whose handler has not begun ready again; `data` goes into the event."""
-    if retry_later(tx, running_call.step, until, call=running_call.call, attempt=running_call.call.attempt, **data):
-        started = Call.objects.filter(pk=running_call.call.pk, fence=running_call.call.fence)
-        if (
-            try_move(started, to=CallStatus.READY, attempt=running_call.call.attempt - 1)
-            and running_call.plan.has_budget
-        ):
-            tx.cursor.execute(GIVE_BACK_CALL, [running_call.plan.pk])
+    plan, call = running_call.plan, running_call.call
+    if retry_later(tx, running_call.step, until, call=call, attempt=call.attempt, **data):
+        started = Call.objects.filter(pk=call.pk, fence=call.fence)
+        if try_move(started, to=CallStatus.READY, attempt=call.attempt - 1) and plan.has_budget:
+            tx.cursor.execute(GIVE_BACK_CALL, [plan.pk])
 
 
 MAX_RELEASES = 5
@@ -135,13 +133,9 @@ def release_for_other_worker(tx: PlanTransaction, step: ClaimedStep) -> bool:
     lately = events.order_by("-seq").values_list("type", "data")[:MAX_RELEASES]
     times = sum(1 for _ in takewhile(lambda each: each[0] == "step.retrying" and f'"{DRIFTED}"' in each[1], lately))
     until = tx.now + timedelta(seconds=RELEASE_SECONDS)
-    event_data: dict[str, Any] = {
-        "attempt": times + 1,
-        "of": MAX_RELEASES,
-        "seconds": RELEASE_SECONDS,
-        "error": DRIFTED,
-    }
-    if times >= MAX_RELEASES or not retry_later(tx, step, until, **event_data):
+    if times >= MAX_RELEASES or not retry_later(
+        tx, step, until, attempt=times + 1, of=MAX_RELEASES, seconds=RELEASE_SECONDS, error=DRIFTED
+    ):
         return False
     now = monotonic()
     for plan_pk, released_until in list(_released_until.items()):

@@ -144,6 +144,6 @@ def test_hints_of_dead_workers_are_deleted() -> None:
     run(taken.format("SELECT max(id) - 1 FROM procrastinate_workers", 1))
     run(taken.format("SELECT max(id) FROM procrastinate_workers", 2))
     run(taken.format("NULL", 3))
-    assert engine_hints.delete_lost_jobs() == 2
+    assert engine_hints.discard_lost_hints() == 2
     assert sorted(status for status, _ in hints()) == ["doing", "todo"]
     run("DELETE FROM procrastinate_workers")
