@@ -15,7 +15,6 @@ class CatalogConfig(AppConfig):
     name = "catalog"
 
     def ready(self) -> None:
-        """Connect signal handlers and start tracing if a collector is configured."""
         from catalog.calls.vault import delete_secrets_of_ended_call  # noqa: PLC0415 (models are not loaded before)
 
         signals.fact.connect(delete_secrets_of_ended_call, dispatch_uid="catalog.calls.vault")

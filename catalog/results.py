@@ -44,7 +44,6 @@ class ToolResult(Generic[ValueT]):
 
     @classmethod
     def error(cls, message: str) -> "ToolResult[ValueT]":
-        """Make a failed result without a value."""
         return cls(message=message, value=None, success=False)
 
 

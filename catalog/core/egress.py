@@ -320,5 +320,4 @@ class _LimitedStream(httpx2.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        """Close the connection's side of the stream."""
         await self._inner.aclose()

@@ -58,7 +58,6 @@ class JoinedReader(Generic[ModelT]):
         ]
 
     def read(self, values: Sequence[Any]) -> ModelT:
-        """Return the instance with these values of its columns, and with its related rows; None for missing ones."""
         end = self._reader.width
         row = self._reader.read(values[:end])
         for relation, reader in self._related:

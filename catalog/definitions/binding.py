@@ -112,7 +112,6 @@ class CheckedBinding(Binding):
     def faithful_defaults(
         self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
     ) -> tuple[JSONPath, ...]:
-        """Return the paths of the defaults with which the model reads the same value, passed or not."""
         if self._adapter is None:
             return paths
         before, after = (build_params(self._adapter, each) for each in (given, passed))
@@ -128,7 +127,6 @@ class KeywordBinding(Binding):
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
-        """Call with one keyword argument for each argument."""
         if "context" in parameter_names(function):
             return function(**arguments, context=context)
         return function(**arguments)
@@ -146,14 +144,12 @@ class ModelBinding(Binding):
         super().__init__(parameter_schema(self.adapter, params_type))
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
-        """Raise ParameterError unless the arguments fit the schema, then the type's own validators."""
         super().check(arguments, tool_name)
         self._build(arguments)
 
     def faithful_defaults(
         self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
     ) -> tuple[JSONPath, ...]:
-        """Return the paths of the defaults that reach the handler with the same value, passed or not."""
         before, after = self._build(given), self._build(passed)
         return tuple(path for path in paths if _is_same(_value_at(before, path), _value_at(after, path)))
 
@@ -163,7 +159,6 @@ class ModelBinding(Binding):
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
-        """Call with the typed value."""
         value = self._build(arguments)
         passed = {} if not self._spread else {name: getattr(value, name) for name in value.model_fields_set}
         _mark_as_unset(value, defaults)
@@ -184,7 +179,6 @@ class NoParameters(Binding):
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
-        """Call with None."""
         return _call_with_value(function, None, context)
 
 
@@ -228,7 +222,6 @@ class QueryBinding(Binding):
         self._build(query_type, parameters)
 
     def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
-        """Return valid arguments with the defaults of omitted ones; `parameters` may be omitted as a whole."""
         if "parameters" in arguments:
             return super().fill_defaults(arguments)
         filled = super().fill_defaults(arguments | {"parameters": {}})
@@ -238,7 +231,6 @@ class QueryBinding(Binding):
     def faithful_defaults(
         self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
     ) -> tuple[JSONPath, ...]:
-        """Return the paths of the defaults that reach the handler with the same value, passed or not."""
         before, after = (self._build(each["query_type"], each.get("parameters", {})) for each in (given, passed))
         return tuple(
             path
@@ -253,7 +245,6 @@ class QueryBinding(Binding):
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
-        """Call with the query type's model."""
         query_type = arguments["query_type"]
         params = self._build(query_type, arguments.get("parameters", {}))
         _mark_as_unset(params, [path[1:] for path in defaults if len(path) > 1])

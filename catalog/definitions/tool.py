@@ -204,7 +204,6 @@ class Tool(Generic[ParamsT, ResultT]):
             validate_types(self, get_args(self._alias), self._result_type)
 
     def judge_examples(self) -> None:
-        """Raise ToolDefinitionError for an example that does not match the tool's types."""
         validate_examples(self, self._result_type)
 
     @property
@@ -213,7 +212,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def query_types(self) -> Mapping[str, dict[str, Any]] | None:
-        """Return query type → JSON Schema of its parameters, or None for a tool without query types."""
         return self.binding.query_types
 
     @property
@@ -256,7 +254,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def annotations(self) -> dict[str, bool]:
-        """Return the hints that follow from the level and from `retry_safe`."""
         return annotations_for(self.safety_level, retry_safe=self.retry_safe)
 
     def reversibility_at(self, level: SafetyLevel) -> Reversibility:
@@ -271,7 +268,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the contract's canonical text."""
         return digest(canonical_text(self.contract()))
 
     def with_code(self, handler: Handler, previewer: Handler | None, **identity: str) -> "Tool[ParamsT, ResultT]":

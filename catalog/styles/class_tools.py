@@ -219,7 +219,6 @@ class DictBinding(CheckedBinding):
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
-        """Call `execute` or `preview` with the arguments and the context as a dict."""
         return function(arguments, _as_dict(context))
 
 

@@ -25,12 +25,10 @@ class SchemaTool(Tool[Any, Any]):
 
     @property
     def schema(self) -> Schema:
-        """Return the JSON Schema of the arguments as passed."""
         return self.input_schema
 
     @property
     def invoke(self) -> Callable[..., Any]:
-        """Return the function that receives the arguments as one dict."""
         function: Callable[..., Any] = self.handler
         return function
 

@@ -48,7 +48,7 @@ class CachedProbe(Generic[ValueT]):
         self._begun = float("-inf")
 
     def get(self) -> ValueT | None:
-        """Return the result, or None if the function failed or exceeded `PATIENCE_SECONDS`."""
+        """Return the result, or None if the function failed or exceeded `PROBE_TIMEOUT_SECONDS`."""
         with self._lock:
             found = self._found
             if found is None or (found.done() and monotonic() >= self._begun + self._keep):

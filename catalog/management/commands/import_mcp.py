@@ -14,7 +14,6 @@ class Command(BaseCommand):
     help = "Add an MCP server as a source, or change one, and import its tools."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the name, and a URL or a command."""
         parser.add_argument("name", help="1 to 40 of a-z, 0-9, '_' and '-'")
         parser.add_argument("--url", help="address of a Streamable HTTP server")
         parser.add_argument("--trusted", action="store_true", help="trust its safety hints")
@@ -24,7 +23,6 @@ class Command(BaseCommand):
         parser.add_argument("--command", dest="program", nargs="...", help="command and arguments; must come last")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import and print what changed."""
         if bool(options["url"]) == bool(options["program"]):
             raise CommandError("Give either --url or --command.")
         values = {

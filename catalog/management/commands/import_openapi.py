@@ -38,7 +38,6 @@ class Command(BaseCommand):
         parser.add_argument("--user", help="administrator to record as the actor (default: the first one)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import and print what changed."""
         place = options["document"]
         values: dict[str, Any] = {"name": options["name"], "kind": "openapi", "base_url": options["base_url"]}
         if place.startswith(("http://", "https://")):

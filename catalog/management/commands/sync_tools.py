@@ -22,7 +22,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of lines.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Synchronise, print the changes, and print what could not be loaded to standard error."""
         try:
             changes = sync_tools()
         except ToolDefinitionError as error:

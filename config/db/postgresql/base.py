@@ -55,7 +55,6 @@ class DeferredStatement(psycopg.Cursor[Any]):
     """A cursor of a deferred statement. Reading its result sends all pending statements."""
 
     def __init__(self, wrapper: "DatabaseWrapper", sql: str, params: Sequence[Any] = ()) -> None:
-        """Defer a statement of the open transaction."""
         super().__init__(wrapper.connection)
         self.sql, self.params, self._wrapper = sql, params, wrapper
         wrapper.unsent.append(self)
@@ -134,16 +133,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """PostgreSQL with deferring cursors and transactions."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Start without pending statements."""
         super().__init__(*args, **kwargs)
         self.unsent: list[DeferredStatement] = []
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Return Django's connection parameters with these cursors."""
         return {**super().get_connection_params(), "cursor_factory": PipelineCursor}
 
     def create_cursor(self, name: str | None = None) -> Any:
-        """Open a cursor on the connection; before a named, server-side one, pending statements are sent."""
         if name is not None:
             self.send_pending_statements()
             return self.connection.cursor(name, scrollable=False, withhold=self.get_autocommit())
@@ -158,7 +154,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return CursorDebugWrapper(cursor, self)
 
     def pop_pending_statements(self) -> list[DeferredStatement]:
-        """Return the pending statements and forget them; the caller sends them."""
         left = self.unsent
         if left:
             self.unsent = []

@@ -29,7 +29,6 @@ class QmarkCursor(base.SQLiteCursorWrapper):
     """A cursor with cached conversion of statements."""
 
     def convert_query(self, query: str, *, param_names: Iterable[str] | None = None) -> str:
-        """Return the statement with SQLite's placeholders."""
         if param_names is not None:
             return str(super().convert_query(query, param_names=param_names))
         return _convert_placeholders(query)
