@@ -7,7 +7,7 @@ to be widened or guessed is not expressible, and the reason is reported.
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.core.canonical_json import canonical_text
+from catalog.core.canonical_json import canonical_text, json_type_of
 from catalog.exports.flattening import flatten_to_object, resolve_with_siblings
 from catalog.schemas.resolver import Schema, child_schemas, subschemas
 
@@ -23,7 +23,6 @@ _KEPT_KEYWORDS = (
 )
 _SUPPORTED_FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
 _ANNOTATION_KEYWORDS = ("description", "title", "default", "examples", "deprecated", "readOnly", "writeOnly")
-_JSON_TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 _NULL: Schema = {"type": "null"}
 
 
@@ -62,7 +61,12 @@ class _StrictConverter:
         }
         if schema.get("format") in _SUPPORTED_FORMATS:
             kept["format"] = schema["format"]
-        kept["type"] = _types(schema, path)
+        if "type" not in schema:  # it follows from the allowed values
+            values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+            kinds = list(dict.fromkeys(map(json_type_of, values)))
+            if not kinds or not {"array", "object"}.isdisjoint(kinds):
+                raise NotStrict(f"{_quoted_path(path)} has no type")
+            kept["type"] = kinds[0] if len(kinds) == 1 else kinds
         return self._by_type(kept, schema, path)
 
     def _by_type(self, kept: Schema, schema: Schema, path: str) -> Schema:
@@ -136,17 +140,6 @@ class _StrictConverter:
 def _kinds(form: Schema) -> list[str]:
     kinds = form.get("type", [])
     return kinds if isinstance(kinds, list) else [kinds]
-
-
-def _types(schema: Schema, path: str) -> Any:
-    """Return the type, derived from the allowed values if there is no `type`."""
-    if "type" in schema:
-        return schema["type"]
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    kinds = list(dict.fromkeys(_JSON_TYPE_NAMES.get(type(value), "") for value in values))
-    if not kinds or "" in kinds:
-        raise NotStrict(f"{_quoted_path(path)} has no type")
-    return kinds[0] if len(kinds) == 1 else kinds
 
 
 def _quoted_path(path: str) -> str:
