@@ -149,11 +149,19 @@ def prepare(
         raise ToolValidationError(f"The parameters in path and query are too long. {message}.")
     stored = {**headers, **operation.own_headers()}
     reserved = {header.lower() for header in stored}
-    sent = {
-        wire: _header_value(name, arguments[name], operation.styles.get(name, ""))
-        for name, wire in operation.headers.items()
-        if arguments.get(name) is not None and wire.lower() not in reserved
-    }
+    sent = {}
+    for name, wire in operation.headers.items():
+        value, style = arguments.get(name), operation.styles.get(name, "")
+        if value is None or wire.lower() in reserved:
+            continue
+        items = value if style == "comma" and isinstance(value, list) else [value]
+        sent[wire] = text = ",".join(_as_text(each, style) for each in items)
+        _refuse_control_characters(name, text)
+        if not text.isascii() or text != text.strip():
+            raise ToolValidationError(
+                f"The parameter '{name}' is sent as a header: use only ASCII characters, and no space at its start or "
+                "end."
+            )
     body, kind = _body(operation, arguments)
     if kind and "content-type" not in reserved:
         sent["Content-Type"] = kind
@@ -182,18 +190,6 @@ def _as_text(value: Any, style: str = "") -> str:
 def _refuse_control_characters(name: str, text: str) -> None:
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
         raise ToolValidationError(f"The parameter '{name}' contains a control character.")
-
-
-def _header_value(name: str, value: Any, style: str) -> str:
-    """Return a value as a header can hold it. Raises ToolValidationError."""
-    items = value if style == "comma" and isinstance(value, list) else [value]
-    text = ",".join(_as_text(each, style) for each in items)
-    _refuse_control_characters(name, text)
-    if not text.isascii() or text != text.strip():
-        raise ToolValidationError(
-            f"The parameter '{name}' is sent as a header: use only ASCII characters, and no space at its start or end."
-        )
-    return text
 
 
 def _query_pairs(

@@ -223,13 +223,9 @@ def _modernize(part: Schema) -> None:
         rest = {word: part.pop(word) for word in [*part] if word not in ANNOTATIONS}
         part["anyOf"] = [rest, {"type": "null"}]
     elif is_nullable:
-        _allow_null(part)
-
-
-def _allow_null(part: Schema) -> None:
-    kinds = part.get("type")
-    if isinstance(kinds, str | list):
-        named = [kinds] if isinstance(kinds, str) else kinds
-        part["type"] = [*named, *([] if "null" in named else ["null"])]
-    if isinstance(part.get("enum"), list) and None not in part["enum"]:
-        part["enum"] = [*part["enum"], None]
+        kinds = part.get("type")
+        if isinstance(kinds, str | list):
+            named = [kinds] if isinstance(kinds, str) else kinds
+            part["type"] = [*named, *([] if "null" in named else ["null"])]
+        if isinstance(part.get("enum"), list) and None not in part["enum"]:
+            part["enum"] = [*part["enum"], None]
