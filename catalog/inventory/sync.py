@@ -4,7 +4,7 @@ Runs under one lock. Nothing is deleted: tools that no loaded module offers are 
 overrides stay. If code lowers a level, the old level stays until an administrator agrees.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from django.conf import settings
@@ -90,7 +90,14 @@ def sync_registered_tools() -> SyncResult:
         Source.objects.filter(kind=Source.Kind.PYTHON).exclude(name__in=broken).exclude(error="").update(error="")
         tool_rows = Tool.objects.select_related("source", "current_version")
         rows = {tool_row.name: tool_row for tool_row in tool_rows.prefetch_related("implementations", "categories")}
-        _give_up_imported_names(rows)
+        for name in get_all_tools().keys() & rows.keys():
+            tool_row = rows[name]
+            # Python code may take the name of an imported tool, which gets another at the next sync of its source.
+            if tool_row.definition is not None:
+                tool_row.definition = tool_row.held_definition = tool_row.held_version = None
+                tool_row.save(update_fields=["definition", "held_definition", "held_version", "updated_at"])
+                tool_row.implementations.update(registered=False)
+                Source.objects.filter(pk=tool_row.source_id).update(sync_requested_at=clock.now())
         enabled = list(_enable_named_sets())
         facts += enabled
         for tool in get_all_tools().values():
@@ -111,17 +118,6 @@ def sync_registered_tools() -> SyncResult:
             signals.record_fact(fact.kind, **fact.data)
     snapshot.drop_snapshot()
     return result
-
-
-def _give_up_imported_names(tool_rows: Mapping[str, Tool]) -> None:
-    """Let Python code have a name that an imported tool had; its source gives that tool another at the next sync."""
-    for name in get_all_tools().keys() & tool_rows.keys():
-        tool_row = tool_rows[name]
-        if tool_row.definition is not None:
-            tool_row.definition = tool_row.held_definition = tool_row.held_version = None
-            tool_row.save(update_fields=["definition", "held_definition", "held_version", "updated_at"])
-            tool_row.implementations.update(registered=False)
-            Source.objects.filter(pk=tool_row.source_id).update(sync_requested_at=clock.now())
 
 
 def _python_source_defaults(error: str = "") -> dict[str, object]:
