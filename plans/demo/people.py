@@ -66,21 +66,20 @@ def reset_people() -> list[DemoSignIn]:
     Raises Conflict if a username belongs to a user that the demo did not create.
     """
     with transaction.atomic():
-        return [_reset(person) for person in PEOPLE]
-
-
-def _reset(person: Person) -> DemoSignIn:
-    mail = f"{person.username}@{MAIL_DOMAIN}"
-    user, _ = User.objects.get_or_create(username=person.username, defaults={"email": mail})
-    if user.email != mail:
-        raise Conflict(f"The user '{person.username}' already exists. The demo needs its own database.")
-    user.first_name, _, user.last_name = person.name.partition(" ")
-    user.is_active, user.is_staff = True, person.role == ADMINISTRATOR
-    password = new_password()
-    user.set_password(password)
-    user.save()
-    user.groups.set(Group.objects.filter(name=person.role))
-    return DemoSignIn(person, password)
+        sign_ins = []
+        for person in PEOPLE:
+            mail = f"{person.username}@{MAIL_DOMAIN}"
+            user, _ = User.objects.get_or_create(username=person.username, defaults={"email": mail})
+            if user.email != mail:
+                raise Conflict(f"The user '{person.username}' already exists. The demo needs its own database.")
+            user.first_name, _, user.last_name = person.name.partition(" ")
+            user.is_active, user.is_staff = True, person.role == ADMINISTRATOR
+            password = new_password()
+            user.set_password(password)
+            user.save()
+            user.groups.set(Group.objects.filter(name=person.role))
+            sign_ins.append(DemoSignIn(person, password))
+        return sign_ins
 
 
 def new_password() -> str:

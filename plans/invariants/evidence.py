@@ -142,8 +142,13 @@ def _check_answers(lines: list[HistoryLine], resources: _ResourcesByKey) -> Iter
     answers = {row.key: (row.answer_status or 0, _id_in(row.answer)) for row in ended}
     for line in lines:
         name = line.ref or f"line {line.number}"
-        reasons = _find_lost(line, there, answers, resources) if line.kind == "ok" else _find_kept(line, there, answers)
-        yield from (Finding(name, why) for why in reasons)
+        if line.kind == "ok":
+            yield from (Finding(name, why) for why in _find_lost(line, there, answers, resources))
+            continue
+        if line.action in CREATES and line.ref in there:
+            yield Finding(name, "It was refused but exists.")
+        if line.code != KEY_REUSED and answers.get(line.key, (400, ""))[0] < 400:
+            yield Finding(name, "It was refused, but its Idempotency-Key is stored as successful.")
 
 
 def _id_in(answer: str) -> str:
@@ -166,13 +171,6 @@ def _find_lost(
     status, ref = answers.get(line.key, (200, line.ref))
     if status >= 400 or (ref and line.ref and ref != line.ref):
         yield "Its Idempotency-Key is stored with another answer."
-
-
-def _find_kept(line: HistoryLine, there: set[str], answers: Mapping[str, tuple[int, str]]) -> Iterator[str]:
-    if line.action in CREATES and line.ref in there:
-        yield "It was refused but exists."
-    if line.code != KEY_REUSED and answers.get(line.key, (400, ""))[0] < 400:
-        yield "It was refused, but its Idempotency-Key is stored as successful."
 
 
 def _has_digest(line: HistoryLine) -> bool:
