@@ -62,7 +62,7 @@ class PreferencesForm(PageForm):
         mail = self.fields["by_mail"]
         mail.label = format_html(_("By mail to {address}"), address=revealed(page.mail)) if page.mail else _("By mail")
         mail.disabled = not page.mail_reaches
-        mail.help_text = " ".join(_mail_hints(page))
+        mail.help_text = "" if page.mail_reaches else _mail_hint(page)
         cast("forms.MultipleChoiceField", self.fields["remove"]).choices = [
             (str(number), format_html(_("Remove {address}"), address=format_html("<code>{}</code>", revealed(shown))))
             for number, shown in enumerate(page.addresses)
@@ -75,10 +75,8 @@ class PreferencesForm(PageForm):
         return {name: data[name] for name in ("by_mail", "address", "time_zone")} | hours
 
 
-def _mail_hints(page: PreferencesPage) -> list[str]:
-    """Return sentences on why no mail can reach the user, and what to do; none if it can."""
-    if page.mail_reaches:
-        return []
+def _mail_hint(page: PreferencesPage) -> str:
+    """Return why no mail can reach the user, and what to do."""
     hints = [
         _("Your account has no mail address. An administrator can add one.")
         if page.sends_mail
@@ -88,7 +86,7 @@ def _mail_hints(page: PreferencesPage) -> list[str]:
         hints.append(_("You will get mail from then on."))
     if not page.addresses:
         hints.append(_("Until then, notifications only appear on these pages. Add an address below."))
-    return hints
+    return " ".join(hints)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

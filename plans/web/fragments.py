@@ -78,7 +78,12 @@ def _personal_source(
 
 
 def _render_plan(plan_ref: str) -> Fragments:
-    overview, exact = _load_current_overview(plan_ref)
+    plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
+    for _ in range(MAX_LOADS):  # again if the plan changed in the meantime
+        overview = load_overview(plans.get())
+        exact = plans.filter(last_seq=overview.seq).exists()
+        if exact:
+            break
     shared = {"overview": overview, "timeline": overview.timeline, "drawing": graph_drawing(overview)}
     parts = ("standing", "goal", "segments", "count", "graph", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
@@ -96,16 +101,6 @@ def _render_plan(plan_ref: str) -> Fragments:
     return Fragments(
         fragments, overview.seq, exact, numbers, gettext("Plan: %(status)s") % {"status": overview.words[0].label}
     )
-
-
-def _load_current_overview(plan_ref: str) -> tuple[PlanOverview, bool]:
-    """Load a plan, again if it changed in the meantime; return whether the result is consistent."""
-    plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
-    for _ in range(MAX_LOADS):
-        overview = load_overview(plans.get())
-        if plans.filter(last_seq=overview.seq).exists():
-            return overview, True
-    return overview, False
 
 
 @lru_cache(maxsize=1024)

@@ -16,19 +16,14 @@ from plans.sessions.overview import find_session_overview, session_list
 @sign_in_required
 def sessions(request: PageRequest) -> HttpResponse:
     """Show the sessions with calls, last active first; `?token=` filters by token."""
-    token = _token_or_404(request)
+    token, number = None, request.GET.get("token", "")
+    if number:
+        try:
+            token = token_for(request.user, parse_number(number) or 0)
+        except ApiToken.DoesNotExist:
+            raise Http404 from None
     listed = session_list(request.user, parse_number(request.GET.get("before", "")), token.pk if token else None)
     return render(request, "plans/sessions.html", {"section": "sessions", "listed": listed, "token": token})
-
-
-def _token_or_404(request: PageRequest) -> ApiToken | None:
-    """Return the token named in the URL, or None. Raises Http404 if the user may not see it."""
-    if not request.GET.get("token"):
-        return None
-    try:
-        return token_for(request.user, parse_number(request.GET.get("token", "")) or 0)
-    except ApiToken.DoesNotExist:
-        raise Http404 from None
 
 
 @require_safe

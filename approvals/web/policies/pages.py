@@ -42,15 +42,14 @@ def policy_list_page(viewer: User) -> dict[str, Any]:
     return _base_context(viewer) | {
         "policies": rows,
         "ended": ended,
-        "unguarded": not any(map(_holds_dangerous_calls, rows)),
+        "unguarded": not any(
+            policy.enabled
+            and policy.revision is not None
+            and policy.revision.safety_level in ("", "dangerous")
+            and policy.revision.effect == PolicyRevision.Effect.HOLD
+            for policy in rows
+        ),
     }
-
-
-def _holds_dangerous_calls(policy: Policy) -> bool:
-    """Return True if a policy holds dangerous calls, or some of them, for approval."""
-    terms = policy.revision
-    is_about = terms is not None and terms.safety_level in ("", "dangerous")
-    return policy.enabled and is_about and terms is not None and terms.effect == PolicyRevision.Effect.HOLD
 
 
 def policy_page(viewer: User, form: PolicyForm) -> dict[str, Any]:

@@ -53,10 +53,22 @@ def load_activity(overview: PlanOverview, number: int, *, may_read: bool) -> Age
     turns = list(_group_by_turn([each for each in overview.steps if each.parent == number]))
     shown = turns[-TURNS_SHOWN:]
     results = _turn_results([turn for turn, _ in shown]) if may_read else {}
-    outcomes = _call_outcomes(drawn.step) if any(_refused_calls(results, *each) for each in shown) else {}
-    groups = [
-        _turn_group(results.get(turn.number, TurnResult()), turn, calls, outcomes) for turn, calls in reversed(shown)
-    ]
+    outcomes: Mapping[str, str] = {}
+    if any(turn.number in results and len(results[turn.number].calls) > len(calls) for turn, calls in shown):
+        outcomes = _call_outcomes(drawn.step)
+    groups = []
+    for turn, calls in reversed(shown):
+        result = results.get(turn.number, TurnResult())
+        # Steps are in the order of the calls they were made for. Calls that a limit prevented are left out; the reason
+        # why the agent stopped covers them.
+        made = [call.step.tool for call in calls]
+        refused = []
+        for each in result.calls:
+            if not each.problem and made[:1] == [each.tool]:
+                made.pop(0)
+            elif each.id in outcomes:
+                refused.append(ToolOutcome(id=each.id, tool=each.tool, text=outcomes[each.id]))
+        groups.append(TurnGroup(turn, result.text, calls, refused))
     answer = groups[0].said if groups and run.stopped_for == "done" else ""
     return AgentActivity(run, groups, len(turns) - len(shown), answer)
 
@@ -90,32 +102,9 @@ def _turn_results(turn_steps: Sequence[StepOverview]) -> Mapping[int, TurnResult
     return results
 
 
-def _refused_calls(
-    results: Mapping[int, TurnResult], turn_step: StepOverview, call_steps: Sequence[StepOverview]
-) -> bool:
-    return turn_step.number in results and len(results[turn_step.number].calls) > len(call_steps)
-
-
 def _call_outcomes(step: Step) -> Mapping[str, str]:
     """Return the texts that the model received or will receive about its calls, by call id."""
     run = AgentRun.objects.only("messages", "pending").get(step=step.pk)
     said = (each for each in MESSAGES.validate_json(run.messages) if isinstance(each, ToolOutcomes))
     outcomes = {outcome.id: outcome.text for each in said for outcome in each.results}
     return outcomes | {each.id: each.refusal for each in AWAITED.validate_json(run.pending) if each.refusal}
-
-
-def _turn_group(
-    result: TurnResult, turn_step: StepOverview, call_steps: Sequence[StepOverview], outcomes: Mapping[str, str]
-) -> TurnGroup:
-    """Return a turn with its made and refused calls. Steps are in the order of the calls they were made for.
-
-    Calls that a limit prevented are left out; the reason why the agent stopped covers them.
-    """
-    made = [call.step.tool for call in call_steps]
-    refused = []
-    for each in result.calls:
-        if not each.problem and made[:1] == [each.tool]:
-            made.pop(0)
-        elif each.id in outcomes:
-            refused.append(ToolOutcome(id=each.id, tool=each.tool, text=outcomes[each.id]))
-    return TurnGroup(turn_step, result.text, call_steps, refused)

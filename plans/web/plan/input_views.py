@@ -58,11 +58,28 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
         raise Http404 from None
     except ToolgateError as error:
         return render_failure(request, public_id, {"step": str(step_id)}, error)
-    return (
-        _handle_form(request, plan, step)
-        if request.method == "POST"
-        else _render_editor(request, plan, step, _new_editor(step))
-    )
+    writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
+    if request.method != "POST":
+        writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
+        writing.render_or_show_json()
+    else:
+        try:
+            writing.read(request.POST)
+            if _apply_button(request, plan, step, writing):
+                return page_redirect(request, f"{reverse('plan', args=[plan.public_id])}?step={step.step_id}")
+            writing.draw()
+        except ToolgateError as error:
+            writing.answered_with = writing.show_error(error)
+    template = "plans/_arguments.html" if is_fragment_request(request, "revising") else "plans/arguments.html"
+    shown = {
+        "section": "plans",
+        "plan": plan,
+        "step": step,
+        "writing": writing,
+        "level": step_level(step),
+        "sent_back": is_sent_back(step),
+    }
+    return render(request, template, shown, status=writing.answered_with)
 
 
 @require_POST
@@ -79,31 +96,11 @@ def give_answer(request: PageRequest, public_id: str, step_id: int) -> HttpRespo
         raise Http404 from None
 
 
-def _new_editor(step: Step) -> ArgumentEditor:
-    writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
-    writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
-    writing.render_or_show_json()
-    return writing
-
-
 def _schema_of(step: Step) -> dict[str, object]:
     if not is_sent_back(step):
         return schema_to_edit(step)
     schema: dict[str, object] = step.call.version.input_schema if step.call else {}
     return schema
-
-
-def _handle_form(request: PageRequest, plan: Plan, step: Step) -> HttpResponse:
-    """Run the action of the pressed button; redirect to the plan once arguments are submitted."""
-    writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
-    try:
-        writing.read(request.POST)
-        if _apply_button(request, plan, step, writing):
-            return page_redirect(request, f"{reverse('plan', args=[plan.public_id])}?step={step.step_id}")
-        writing.draw()
-    except ToolgateError as error:
-        writing.answered_with = writing.show_error(error)
-    return _render_editor(request, plan, step, writing)
 
 
 def _apply_button(request: PageRequest, plan: Plan, step: Step, editor: ArgumentEditor) -> bool:
@@ -124,16 +121,3 @@ def _apply_button(request: PageRequest, plan: Plan, step: Step, editor: Argument
 
     control_plan(request.user, plan, send, further=True)
     return True
-
-
-def _render_editor(request: PageRequest, plan: Plan, step: Step, editor: ArgumentEditor) -> HttpResponse:
-    template = "plans/_arguments.html" if is_fragment_request(request, "revising") else "plans/arguments.html"
-    shown = {
-        "section": "plans",
-        "plan": plan,
-        "step": step,
-        "writing": editor,
-        "level": step_level(step),
-        "sent_back": is_sent_back(step),
-    }
-    return render(request, template, shown, status=editor.answered_with)

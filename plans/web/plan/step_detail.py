@@ -230,6 +230,11 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
     schema: Mapping[str, Any] = current.tool.input_schema if current else {}
     if step.call:
         schema = step.call.version.input_schema
+    skip_note: dict[str, Any] = {}  # who skipped the step and why; empty if no person did
+    if step.skipped:
+        notes = MemoryItem.objects.filter(plan=step.plan_id, step_id=step.step_id, type=MemoryItem.Type.STEP_SKIPPED)
+        skip_note = next((each.value_json for each in notes), {})
+        skip_note = skip_note if "by" in skip_note else {}
     return StepCard(
         step=step,
         overview=drawn,
@@ -237,18 +242,9 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
         after=[by_number[needed].step for needed in drawn.needs],
         arguments=list(_arguments(overview, in_schema_order(masked_parameters(step.parameters_json, hidden), schema))),
         is_private=hidden is not None,
-        skip_note=_skip_note(step),
+        skip_note=skip_note,
         **_contents(step, hidden),
     )
-
-
-def _skip_note(step: Step) -> Mapping[str, Any]:
-    """Return who skipped the step and why; empty if no person skipped it."""
-    if not step.skipped:
-        return {}
-    notes = MemoryItem.objects.filter(plan=step.plan_id, step_id=step.step_id, type=MemoryItem.Type.STEP_SKIPPED)
-    note: dict[str, Any] = next((each.value_json for each in notes), {})
-    return note if "by" in note else {}
 
 
 def _contents(step: Any, private_parts: PrivateCallParts | None) -> dict[str, Any]:
@@ -257,18 +253,14 @@ def _contents(step: Any, private_parts: PrivateCallParts | None) -> dict[str, An
     if private_parts is None or step.call is None:
         contents: dict[str, Any] = {name: _excerpt(step, part) for name, part in parts.items()}
         contents["result"] = shown_result(step.call) if step.call and step.call.response else None
-        return {**contents, "argument_notes": _argument_notes(step.call, contents["called_with"])}
+        given = contents["called_with"]
+        argument_notes: Sequence[ArgumentNote] = ()
+        if step.call and given and not given.is_cut:  # notes need all arguments
+            tool, schema = snapshot.loaded_tool(step.call.tool_name), step.call.version.input_schema
+            argument_notes = notes_on_arguments(tool, step.call, json.loads(given.head), schema)
+        return {**contents, "argument_notes": argument_notes}
     step.call.refresh_from_db(fields=PRIVATE_FIELDS)
     return {"result": None, **dict.fromkeys(parts), "masked": masked_parts(step.call, private_parts)}
-
-
-def _argument_notes(call: Call | None, arguments_excerpt: Excerpt | None) -> Sequence[ArgumentNote]:
-    """Return notes on the defaults of a call and on what it leaves out; none if not all its arguments are shown."""
-    if call is None or arguments_excerpt is None or arguments_excerpt.is_cut:
-        return ()
-    return notes_on_arguments(
-        snapshot.loaded_tool(call.tool_name), call, json.loads(arguments_excerpt.head), call.version.input_schema
-    )
 
 
 def default_step(overview: PlanOverview) -> int:

@@ -209,7 +209,12 @@ def step_intervals(steps: Iterable[Step], events: Mapping[int, Sequence[Event]])
 
 
 def _intervals_of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
-    found = [each for event in events if event.type == RETRYING for each in _attempt_before_retry(event)]
+    found = []
+    for event in events:
+        if event.type == RETRYING:  # by a person: the event records the failed attempt before it
+            began, ended = (parse_datetime(str(event.data_json.get(name, ""))) for name in ("began", "ended"))
+            if began and ended:
+                found.append(Interval(event.step_id or 0, "retry", began, ended))
     if step.started_at is None or step.skipped:
         return found
     past, begun = _past_intervals(step, step.started_at, events)
@@ -257,12 +262,6 @@ def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tup
             begun, since = event.at + timedelta(seconds=float(event.data_json.get("seconds", 0))), None
             found += _interval(step, event.at, begun, kind="put_off")
     return found, begun
-
-
-def _attempt_before_retry(retry_event: Event) -> list[Interval]:
-    """Return the failed attempt before a person retried the step."""
-    began, ended = (parse_datetime(str(retry_event.data_json.get(name, ""))) for name in ("began", "ended"))
-    return [Interval(retry_event.step_id or 0, "retry", began, ended)] if began and ended else []
 
 
 def _interval(step: Step, begin: datetime, end: datetime | None, *, kind: Kind = "working") -> list[Interval]:

@@ -41,7 +41,11 @@ def plan(request: PageRequest, public_id: str) -> HttpResponse:
     if chosen.kind == Plan.Kind.SESSION:
         return redirect("session", public_id)
     part = next((name for name in (*PARTS, "parts") if is_fragment_request(request, name)), "")
-    page = plan_page(request.user, chosen, _open_parts(request) if part else request.GET.dict())
+    query = request.GET.dict()
+    if part:  # a step keeps the tab that the current page names
+        current = (request.htmx.current_url or "").partition("?")[2]
+        query = QueryDict(current[:200]).dict() | query
+    page = plan_page(request.user, chosen, query)
     shown = _render_parts(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
     response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
     return replace_url(response, page.address) if part and "step" in request.GET else response
@@ -49,12 +53,6 @@ def plan(request: PageRequest, public_id: str) -> HttpResponse:
 
 def _render_parts(page: PlanPage) -> dict[str, object]:
     return {"section": "plans", "page": page}
-
-
-def _open_parts(request: PageRequest) -> dict[str, str]:
-    """Return the query of the current page updated by that of the htmx request, so that a step keeps its tab."""
-    _, _, query = (request.htmx.current_url or "").partition("?")
-    return QueryDict(query[:200]).dict() | request.GET.dict()
 
 
 @require_POST
