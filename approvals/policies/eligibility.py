@@ -6,7 +6,7 @@ is decided in `approvals.policies.quorum`.
 
 from collections.abc import Collection
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
@@ -15,7 +15,6 @@ from django.db.models import Q, QuerySet
 from approvals.audit.accounts import groups_held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policies.rulebook import Rule, rule_for
-from approvals.policy_language.stages import Stage
 from catalog.access.roles import (
     ADMINISTRATOR,
     REVIEWER,
@@ -27,36 +26,20 @@ from catalog.access.roles import (
 from catalog.models import CallRequester
 
 
-class StageTerms(Protocol):
-    """Terms of a rule that define the required approvers."""
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages, in the policy's order."""
-
-    @property
-    def escalated_to(self) -> str:
-        """Group whose members may approve in every stage after an escalation; empty for none."""
-
-    @property
-    def min_role_age_seconds(self) -> int:
-        """Minimum time of membership in a group for a vote to count there; 0 for any."""
-
-
-def counting_groups(terms: StageTerms, user: User) -> frozenset[str]:
+def counting_groups(rule: Rule, user: User) -> frozenset[str]:
     """Return the groups of the rule in which a user counts, that is, has been a member for long enough.
 
     Administrators also count as reviewers, from the time they became administrators.
     """
-    stage_groups = frozenset(stage.group for stage in terms.stages)
-    all_groups = stage_groups | {terms.escalated_to} if terms.escalated_to else stage_groups
+    stage_groups = frozenset(stage.group for stage in rule.stages)
+    all_groups = stage_groups | {rule.escalated_to} if rule.escalated_to else stage_groups
     groups = groups_of(user)
     if user.is_active and user.is_superuser:
         groups |= {ADMINISTRATOR}
-    held = groups_held_long_enough(user, groups & (all_groups | {ADMINISTRATOR}), terms.min_role_age_seconds)
+    held = groups_held_long_enough(user, groups & (all_groups | {ADMINISTRATOR}), rule.min_role_age_seconds)
     if ADMINISTRATOR in held:
         held |= {REVIEWER}
-    return stage_groups if terms.escalated_to in held else held & all_groups
+    return stage_groups if rule.escalated_to in held else held & all_groups
 
 
 MAX_CANDIDATES = 200

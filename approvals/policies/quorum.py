@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review
-from approvals.policies.eligibility import StageTerms, counting_groups, may_decide
+from approvals.policies.eligibility import counting_groups, may_decide
 from approvals.policies.rulebook import Rule, rule_for
 from approvals.policy_language.stages import Stage, unfilled_stages
 from approvals.states import ReviewVerdict
@@ -67,12 +67,12 @@ def voters(reviews: Iterable[Review]) -> list[User]:
     return [review.on_behalf_of or review.person for review in reviews]
 
 
-def is_satisfied(terms: StageTerms, people: Iterable[User]) -> bool:
+def is_satisfied(rule: Rule, people: Iterable[User]) -> bool:
     """Return True if the approvals of these people satisfy the rule."""
-    return bool(terms.stages) and not unmet_stages(terms, people)
+    return bool(rule.stages) and not unmet_stages(rule, people)
 
 
-def unmet_stages(terms: StageTerms, people: Iterable[User]) -> list[Stage]:
+def unmet_stages(rule: Rule, people: Iterable[User]) -> list[Stage]:
     """Return the stages that these people do not fill, with the number of missing approvals."""
     distinct = {person.pk: person for person in people}.values()
-    return unfilled_stages(terms.stages, [counting_groups(terms, person) for person in distinct])
+    return unfilled_stages(rule.stages, [counting_groups(rule, person) for person in distinct])

@@ -51,9 +51,20 @@ def release_call(request: ApprovalRequest, *, by: "User | None") -> None:
         record_fact("call.released", call=request.call, by=by, approval=request.public_id)
 
 
+def _fail(call: Call, refusal: Refusal, now: datetime) -> int:
+    return try_move(
+        Call.objects.filter(pk=call.pk),
+        to=CallStatus.FAILED,
+        response=call.error_text(refusal.message),
+        message=refusal.message,
+        error_kind=refusal.error_kind,
+        finished_at=now,
+    )
+
+
 def refuse_call(request: ApprovalRequest, refusal: Refusal, *, now: datetime) -> None:
     """Fail the held call; the refusal's effect defines what happens to its step."""
-    if _fail(request, refusal, now):
+    if _fail(request.call, refusal, now):
         details = {"approval": request.public_id, "effect": refusal.effect, "message": refusal.message}
         record_fact("call.refused", call=request.call, by=refusal.by, **details)
 
@@ -61,7 +72,7 @@ def refuse_call(request: ApprovalRequest, refusal: Refusal, *, now: datetime) ->
 def send_back_call(request: ApprovalRequest, review: Review, *, now: datetime) -> None:
     """Fail the held call with the requested changes, so that the requester can submit a new one."""
     refusal = Refusal(SENT_BACK, attributed_comment("Changes requested", review), review.person)
-    if _fail(request, refusal, now):
+    if _fail(request.call, refusal, now):
         details = {"approval": request.public_id, "message": refusal.message}
         record_fact("call.sent_back", call=request.call, by=review.person, **details)
 
@@ -99,17 +110,6 @@ def attributed_comment(what: str, review: Review, how: str = "") -> str:
     return f"{what} by {user_display_name(review.person)}{how}" + (f": {comment}" if comment else ".")
 
 
-def _fail(request: ApprovalRequest, refusal: Refusal, now: datetime) -> int:
-    return try_move(
-        Call.objects.filter(pk=request.call_id),
-        to=CallStatus.FAILED,
-        response=request.call.error_text(refusal.message),
-        message=refusal.message,
-        error_kind=refusal.error_kind,
-        finished_at=now,
-    )
-
-
 PREVIOUSLY_REJECTED = "refused_before"
 
 
@@ -134,24 +134,9 @@ def find_previous_rejection(
 def repeat_rejection(call: Call, rejected_request: ApprovalRequest) -> None:
     """Fail a newly stored call because the same call was rejected before; no reviewer is asked."""
     refusal = repeated_refusal(rejected_request)
-    now = clock.now()
-    moved = try_move(
-        Call.objects.filter(pk=call.pk),
-        to=CallStatus.FAILED,
-        response=call.error_text(refusal.message),
-        message=refusal.message,
-        error_kind=refusal.error_kind,
-        finished_at=now,
-    )
-    if moved:
-        record_fact(
-            "call.refused",
-            call=call,
-            approval=rejected_request.public_id,
-            effect=refusal.effect,
-            error=refusal.error_kind,
-            message=refusal.message,
-        )
+    if _fail(call, refusal, clock.now()):
+        details: dict[str, Any] = {"effect": refusal.effect, "error": refusal.error_kind, "message": refusal.message}
+        record_fact("call.refused", call=call, approval=rejected_request.public_id, **details)
 
 
 def repeated_refusal(rejected_request: ApprovalRequest) -> Refusal:

@@ -35,17 +35,15 @@ class RequesterScope:
 
 
 def reserve_slot(scope: RequesterScope) -> None:
-    """Reserve a slot for one more request until the transaction ends.
-
-    Raises TooManyWaiting.
-    """
+    """Reserve a slot for one more request until the transaction ends. Raises TooManyWaiting."""
     lock_slots(scope)
     check_pending_limit(scope)
 
 
 def lock_slots(scope: RequesterScope) -> None:
     """Lock this requester's slots until the transaction ends; must precede the lock of the audit head."""
-    if scope.user_id is not None and (_per_requester() or _per_token()):
+    is_limited = settings.TOOLGATE_MAX_PENDING_PER_REQUESTER or settings.TOOLGATE_MAX_PENDING_PER_TOKEN
+    if scope.user_id is not None and is_limited:
         lock_until_commit(LockSpace.REQUESTER, str(scope.user_id))
 
 
@@ -67,23 +65,16 @@ def free_slots(scope: RequesterScope, requested: int) -> int:
 
 def _pending_limits(scope: RequesterScope) -> list[tuple[Q, int, str]]:
     """Return the applicable limits: condition for the counted requests, maximum, and name for messages."""
+    per_requester = settings.TOOLGATE_MAX_PENDING_PER_REQUESTER if scope.user_id else 0
+    per_token = settings.TOOLGATE_MAX_PENDING_PER_TOKEN if scope.token_id else 0
+    per_plan = settings.TOOLGATE_MAX_PENDING_PER_PLAN if scope.plan_ref else 0
     caps = [
-        (Q(call__requested_by=scope.user_id), _per_requester() if scope.user_id else 0, "This requester"),
-        (Q(call__token=scope.token_id), _per_token() if scope.token_id else 0, "This token"),
-        (Q(plan_ref=scope.plan_ref), settings.TOOLGATE_MAX_PENDING_PER_PLAN if scope.plan_ref else 0, "This plan"),
+        (Q(call__requested_by=scope.user_id), per_requester, "This requester"),
+        (Q(call__token=scope.token_id), per_token, "This token"),
+        (Q(plan_ref=scope.plan_ref), per_plan, "This plan"),
     ]
     return [cap for cap in caps if cap[1]]
 
 
 def _waiting_requests() -> QuerySet[ApprovalRequest]:
     return ApprovalRequest.objects.filter(status=RequestStatus.PENDING).exclude(HIDDEN_PRE_APPROVALS).order_by()
-
-
-def _per_requester() -> int:
-    most: int = settings.TOOLGATE_MAX_PENDING_PER_REQUESTER
-    return most
-
-
-def _per_token() -> int:
-    most: int = settings.TOOLGATE_MAX_PENDING_PER_TOKEN
-    return most

@@ -6,12 +6,12 @@ sign-in is required of every session, over REST too; tokens have no sign-in.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from django.contrib.auth.models import User
 from django.core import signing
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.policies.rulebook import Rule
 from catalog.access.roles import is_session_user, signed_in_at
 from catalog.core import clock
 from catalog.errors import ParameterError, field_error
@@ -19,23 +19,9 @@ from catalog.ui.labels import format_timespan
 
 SALT = "toolgate.friction"
 MAX_TARGET_LENGTH = 60
+ConfirmationTerms = Rule | PolicyRevision
+"""Both say which confirmations a policy requires."""
 INDIVIDUAL_REVIEW_REQUIRED = "Its policy requires individual review: open the request to decide it."
-
-
-class ConfirmationTerms(Protocol):
-    """Terms of a rule or a policy revision that define confirmations."""
-
-    @property
-    def typed_target(self) -> bool:
-        """True if the reviewer must type the target."""
-
-    @property
-    def min_review_seconds(self) -> int:
-        """Minimum time for which the request must have been shown."""
-
-    @property
-    def fresh_sign_in_seconds(self) -> int:
-        """Maximum age of the sign-in; 0 for any age."""
 
 
 def requires_individual_review(terms: ConfirmationTerms) -> bool:

@@ -21,15 +21,15 @@ def apply_due(now: datetime, limit: int = 100) -> int:
     return run_each(lambda request: apply_decision(request, now), requests)
 
 
-def apply_decision(request: ApprovalRequest, now: datetime, decided_by: Review | None = None) -> bool:
-    """Apply a decision to its call, once; return True if it was applied now. `decided_by` is its review, if known."""
+def apply_decision(request: ApprovalRequest, now: datetime, deciding_review: Review | None = None) -> bool:
+    """Apply a decision to its call, once; return True if it was applied now. Its review is read if it is not given."""
     with transaction.atomic(savepoint=False):
         announce_call_change(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)
         if not decided.filter(applied_at=None, effective_at__lte=now).update(applied_at=now):
             return False
         request.applied_at = now
-        review = decided_by or last_review(request)
+        review = deciding_review or last_review(request)
         if request.status == RequestStatus.APPROVED:
             held_calls.release_call(request, by=review.person if review else None)
         elif review is not None:
