@@ -39,6 +39,7 @@ RECORD = """() => {
 }"""
 
 
+@pytest.mark.timeout(counts.seconds(3600))
 def test_each_decision_is_the_answer_pressed_last(ada, rosa, settings, page_as: PageAs):
     """Sent is what was chosen last for the request on screen, and recorded is what was sent."""
     seeded = random.Random(counts.seed())  # noqa: S311 - keys, not secrets
