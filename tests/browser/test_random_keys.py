@@ -21,6 +21,8 @@ ANSWERS = {"a": "approve", "d": "reject", "c": "request_changes", "e": "approve"
 RECORD = """() => {
   window.pressed = {};
   window.sent = [];
+  const trail = [];
+  const note = (what) => trail.push(`${Math.round(performance.now())} ${what}`) > 20 && trail.shift();
   const offered = (selector) => document.querySelector(selector)?.checkVisibility({ visibilityProperty: true });
   const menu = ".decide .menu";
   const places = { a: ".decide .go", d: "[data-answer=reject]", c: menu, e: menu, r: menu };
@@ -28,13 +30,16 @@ RECORD = """() => {
     const shown = document.getElementById("detail")?.dataset.shown?.slice(2);
     const isTyping = document.activeElement?.matches("textarea, input:not([type=checkbox], [type=radio]), select");
     const verdict = ANSWERS[event.key];
+    const isBusy = document.documentElement.hasAttribute("data-busy");
+    note(`${event.ctrlKey ? "Control+" : ""}${event.key} on ${shown}, typing ${isTyping}, busy ${isBusy}`);
     if (!event.ctrlKey && !isTyping && verdict && offered(places[event.key])) pressed[shown] = verdict;
     if (event.ctrlKey && isTyping && offered("#editing")) pressed[shown] = "approve";
     if (event.ctrlKey && isTyping && offered("#send-answer")) pressed[shown] = "respond";
   }, true);
   document.addEventListener("htmx:configRequest", (event) => {
     const found = event.detail.path.match(/approvals\\/(apr_[^/]+)\\/decision/);
-    if (found) sent.push([found[1], event.detail.formData.get("verdict"), pressed[found[1]] ?? ""]);
+    if (found) note(`sends ${event.detail.formData.get("verdict")} for ${found[1]}`);
+    if (found) sent.push([found[1], event.detail.formData.get("verdict"), pressed[found[1]] ?? "", [...trail]]);
   });
 }"""
 
@@ -58,8 +63,9 @@ def test_each_decision_is_the_answer_pressed_last(ada, rosa, settings, page_as: 
     eventually(lambda: page.locator("html[data-busy]").count() == 0, what="the last answer")
     sent = page.evaluate("sent")
     assert sent
-    assert [each for each in sent if each[1] != each[2]] == []
-    verdicts = {(public_id, verdict) for public_id, verdict, _ in sent}
+    wrong = [each for each in sent if each[1] != each[2]]
+    assert wrong == [], "\n".join(["Sent, pressed last, and the keys until then:", *map(str, wrong)])
+    verdicts = {(public_id, verdict) for public_id, verdict, *_ in sent}
     recorded = Review.objects.values_list("request__public_id", "verdict")
     assert set(recorded) <= verdicts
     assert ApprovalRequest.objects.count() == REQUESTS

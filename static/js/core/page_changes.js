@@ -21,11 +21,14 @@ export function changed() {
 
 for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap"]) document.addEventListener(name, changed);
 
-// A request in flight: the stylesheet draws a line, and only after 300 ms.
+// Requests in flight: the stylesheet draws a line, and only after 300 ms. Counted by the request itself, because htmx tells
+// the end of one that was replaced to its element, which may have left the page by then.
 let inFlight = 0;
-const flight = (step) => () => {
-  inFlight = Math.max(0, inFlight + step);
+const count = (step) => () => {
+  inFlight += step;
   document.documentElement.toggleAttribute("data-busy", inFlight > 0);
 };
-document.addEventListener("htmx:beforeSend", flight(1)); // not beforeRequest: what is held back there never ends
-document.addEventListener("htmx:afterRequest", flight(-1));
+document.addEventListener("htmx:beforeSend", ({ detail: { xhr } }) => {
+  xhr.addEventListener("loadstart", count(1));
+  xhr.addEventListener("loadend", count(-1));
+});
