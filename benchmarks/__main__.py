@@ -16,7 +16,7 @@ VAR = ROOT / "var"
 
 
 def main() -> int:
-    """Measure what was asked for, everything without names; return 1 when something could not be measured."""
+    """Measure the named figures, or all of them; return 1 if any could not be measured."""
     options = _options()
     failed = [figure.name for figure in FIGURES if figure.name in options.names and not _measure(figure, options.runs)]
     if failed:
@@ -38,7 +38,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(figure: Figure, runs: int) -> bool:
-    """Measure one figure on a fresh database, beside where the real one lies; say whether it worked."""
+    """Measure one figure on a fresh database on the same disk or server as the real one; return False if it failed."""
     if figure.only not in ("", kind_of(os.environ.get("DATABASE_URL", ""))):
         return True
     VAR.mkdir(exist_ok=True)
@@ -51,7 +51,6 @@ def _measure(figure: Figure, runs: int) -> bool:
 
 
 def _environment(figure: Figure, folder: Path, url: str) -> dict[str, str]:
-    """Return the settings of one measurement."""
     return {
         "SECRET_KEY": "for-benchmarks-only-" * 3,
         "TOOLGATE_AUDIT_KEY": "for-benchmarks-only-" * 3,

@@ -1,6 +1,6 @@
-"""`audit_append_ms`, `audit_verify_per_s`: what an entry costs the transaction it is part of; how fast a log is read.
+"""`audit_append_ms`, `audit_verify_per_s`: the time to append an entry to the audit log, and the speed of verification.
 
-Appending is measured within a transaction, as entries are always written: its commit is that of what they tell.
+Appending is measured inside a transaction, without the commit, which an entry shares with the action it records.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ LOG = 50_000
 
 
 def measure(runs: int) -> list[float]:
-    """Return the milliseconds of each of many entries."""
+    """Return the milliseconds of each append."""
     by = prepare()
     with transaction.atomic():
         return list(_appended([_line(by, number) for number in range(runs * ENTRIES)]))
 
 
 def verify_per_s(runs: int) -> list[float]:
-    """Return how many entries a second are verified, of a long log with checkpoints."""
+    """Return the entries verified per second, in a long log with checkpoints."""
     by = prepare()
     for part in range(10):
         with transaction.atomic():
@@ -38,7 +38,7 @@ def verify_per_s(runs: int) -> list[float]:
 
 
 def _line(by: User, number: int) -> AuditRecord:
-    """Return what is kept of the start of a dangerous call."""
+    """Return a record as large as that of the start of a dangerous call."""
     ids = {"call": f"call_{number:026}", "approval": f"apr_{number:026}", "level": "dangerous", "attempt": 1}
     return AuditRecord(
         action="call.started",

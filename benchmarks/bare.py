@@ -1,7 +1,7 @@
-"""`chain_bare_ms_per_step`: the statements and commits of a durable step in a bare loop; nothing can be faster.
+"""`chain_bare_ms_per_step`: the statements and commits of a durable step in a bare loop, as a lower bound.
 
-The driver alone writes what the engine writes for each step of a chain: no Django, no validation, no gate, no tool.
-The ratios say how many times as long the engine takes, with all that.
+The database driver alone writes the rows that the engine writes for each step of a chain, without Django, validation,
+gate or tool. The ratios are the engine's time divided by the time of this loop.
 """
 
 import sqlite3
@@ -33,24 +33,24 @@ RESPONSE = '{"query_type": null, "parameters": {"number": 1}, "results": [], "ou
 
 
 def measure(runs: int) -> list[float]:
-    """Return the milliseconds a step of each run."""
+    """Return the milliseconds per step of each run."""
     by = Requester(prepare(), via="shell")
     document = PlanDocument.model_validate({"goal": "Measure", "steps": chain.steps(), "start": False})
     return [_timed(create_plan(document, by=by), by) / chain.STEPS for _ in range(runs + 1)][1:]
 
 
 def chain_ratio(runs: int) -> list[float]:
-    """Return how many times as long the engine takes for a chain."""
+    """Return the engine's time for a chain, divided by that of the bare loop."""
     return [engine / bare for engine, bare in zip(chain.measure(runs), measure(runs), strict=True)]
 
 
 def fanout_ratio(runs: int) -> list[float]:
-    """Return how many times as long the engine takes for a fan-out, which writes as much."""
+    """Return the engine's time for a fan-out, which writes as much as a chain, divided by that of the bare loop."""
     return [engine / bare for engine, bare in zip(fanout.measure(runs), measure(runs), strict=True)]
 
 
 class Bare:
-    """The driver's own cursor, which takes statements as `plans.store.statements` writes them, and its transactions."""
+    """The driver's own cursor and transactions, for the statements of `plans.store.statements`."""
 
     def __init__(self) -> None:
         self._connection: Any = connection
@@ -64,22 +64,19 @@ class Bare:
         return int(self._cursor.rowcount)
 
     def execute(self, statement: str, parameters: Any = ()) -> None:
-        """Execute one statement."""
         if on_sqlite():
             sqlite3.Cursor.execute(self._cursor, _in_sqlites_words(statement), parameters)
         else:
             self._cursor.execute(statement, parameters)
 
     def leave(self, statement: str, parameters: Any) -> Any:
-        """Leave one statement to the next."""
+        """Defer a statement, to be sent together with the next one."""
         return DeferredStatement(self._connection, statement, parameters)
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self._connection._start_transaction_under_autocommit()
 
     def commit(self) -> None:
-        """Commit it."""
         self._connection._commit()
 
 
@@ -89,7 +86,7 @@ def _in_sqlites_words(statement: str) -> str:
 
 
 def _timed(plan: Plan, by: Requester) -> float:
-    """Return the milliseconds from the start of a plan until its last step is written down."""
+    """Return the milliseconds from the start of a plan until its last step is committed."""
     start_plan(plan, by=by)
     cursor: Any = Bare()
     call = Call(tool_name="bench_noop", version=Tool.objects.get(name="bench_noop").current_version)
@@ -102,7 +99,7 @@ def _timed(plan: Plan, by: Requester) -> float:
 
 
 def _write(cursor: Any, plan: Plan, call: Call, step: ClaimedStep | None) -> ClaimedStep | None:
-    """End one step and begin the next in one transaction; return that one, None when there is none."""
+    """End one step and begin the next in one transaction; return the next step, None after the last."""
     cursor.begin()
     tx = PlanTransaction(plan.pk, plan.public_id, _lock(cursor, plan), cursor)
     if step is not None:

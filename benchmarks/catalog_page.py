@@ -1,4 +1,4 @@
-"""`catalog_page_ms`: pages of the list of 10,000 tools, most of them searched, for an operator; 100,000 calls made."""
+"""`catalog_page_ms`: pages of the list of 10,000 tools with 100,000 calls, for an operator; most pages are searches."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -77,7 +77,7 @@ def _open(client: Client, address: str) -> float:
 
 
 def _fill(user: User, chance: Random) -> None:
-    """Store the tools with their versions, words and calls; few of them have most of the calls."""
+    """Store the tools with their versions, search words and calls; a few tools have most of the calls."""
     sources = [Source.objects.create(name=f"bench.{owner}", kind=Source.Kind.MCP) for owner in OWNERS]
     names = ["_".join(parts) for parts in product(VERBS, THINGS, OWNERS, PLACES)]
     tools = Tool.objects.bulk_create(

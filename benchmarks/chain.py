@@ -1,4 +1,4 @@
-"""`chain_ms_per_step`: 200 steps, each needing the one before it; durable, with validation, gate and events."""
+"""`chain_ms_per_step`: 200 durable steps, each depending on the one before it, with validation, gate and events."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ STEPS = 200
 
 
 def measure(runs: int) -> list[float]:
-    """Return the milliseconds a step of each run."""
+    """Return the milliseconds per step of each run."""
     return ms_per_step(steps(), runs)
 
 

@@ -16,7 +16,7 @@ EVENTS = 1_000_000
 
 
 def measure(runs: int) -> list[float]:
-    """Return the seconds of each run, over one database; TOOLGATE_BENCH_EVENTS sets how many events it has."""
+    """Return the seconds of each run on one database; TOOLGATE_BENCH_EVENTS sets its number of events."""
     prepare()
     wanted = int(os.environ.get("TOOLGATE_BENCH_EVENTS", EVENTS))
     if Event.objects.count() < wanted:

@@ -1,4 +1,4 @@
-"""A client of the REST API on one kept connection, as an agent's would be."""
+"""A client of the REST API on one persistent connection, like an agent's."""
 
 import json
 from http.client import HTTPConnection
@@ -13,7 +13,7 @@ class Client:
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Return the answer's JSON. Raises RuntimeError unless it is 201."""
+        """Return the JSON of the response. Raises RuntimeError unless its status is 201."""
         self._connection.request("POST", f"/api/v1/{path}", json.dumps(body), self._headers)
         response = self._connection.getresponse()
         answer = response.read()

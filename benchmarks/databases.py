@@ -11,13 +11,13 @@ from psycopg.sql import SQL, Identifier
 
 
 def kind_of(url: str) -> str:
-    """Return the kind of database a DATABASE_URL names; without one it is SQLite."""
+    """Return the kind of database that a DATABASE_URL names; an empty URL means SQLite."""
     return "postgresql" if url.startswith("postgres") else "sqlite"
 
 
 @contextmanager
 def fresh_database(folder: Path) -> Iterator[str]:
-    """Yield the URL of an empty database that is gone afterwards: in `folder`, or beside DATABASE_URL's."""
+    """Yield the URL of an empty database, deleted afterwards: in `folder`, or on the server of DATABASE_URL."""
     server = os.environ.get("DATABASE_URL", "")
     if kind_of(server) == "sqlite":
         yield f"sqlite:///{folder / 'bench.sqlite3'}"
@@ -28,7 +28,7 @@ def fresh_database(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def database_beside(server: str, name: str) -> Iterator[str]:
-    """Yield the URL of a new database of this name on the PostgreSQL server that a URL names; then drop it."""
+    """Yield the URL of a new database of this name on the PostgreSQL server of a URL; drop it afterwards."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
         try:

@@ -1,6 +1,6 @@
-"""`decide_to_screen_ms`: one reviewer presses a key until the row is gone from another reviewer's browser.
+"""`decide_to_screen_ms`: from a reviewer's keypress until the row is gone from another reviewer's browser.
 
-Both browsers run on the machine of the server, so that their clocks are one. Decisions come as people give them: apart.
+Both browsers run on the server's machine, so that they share a clock. Decisions are spaced in time, as people's are.
 """
 
 import shutil
@@ -59,7 +59,7 @@ def _browser() -> Iterator[Browser]:
 
 
 def _page(browser: Browser, address: str, session: str) -> Page:
-    """Open the queue for someone who has signed in, and return when it is live."""
+    """Open the queue in a signed-in session, and return the page once its socket is connected."""
     context = browser.new_context(base_url=address)
     context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": address}])
     page = context.new_page()
@@ -69,7 +69,7 @@ def _page(browser: Browser, address: str, session: str) -> Page:
 
 
 def _decide(decides: Page, watches: Page) -> float:
-    """Approve what is open, twice where that is asked for; the clock begins at the press that counts."""
+    """Approve the open request; the clock starts at the second press if the page requires two."""
     sleep(APART_SECONDS)
     decides.evaluate("document.getElementById('diff-end').scrollIntoView()")
     decides.wait_for_selector(".button.go:not([data-unread])")

@@ -1,4 +1,4 @@
-"""`decide_to_start_ms`: a reviewer approves over REST until the handler is entered, while 1,000 requests wait."""
+"""`decide_to_start_ms`: from an approval over REST until the handler is entered, while 1,000 requests wait."""
 
 from collections.abc import Callable
 from time import monotonic, sleep
@@ -29,7 +29,7 @@ def measure(runs: int) -> list[float]:
 
 
 def let_wait(client: Client, count: int, *, besides: int = 0) -> None:
-    """Let this many requests wait for a reviewer, and return when all of them do, and those that waited before."""
+    """Post plans with `count` calls that need approval, and return once these and `besides` earlier ones wait."""
     steps = [step(number, tool="bench_moment") for number in range(1, STEPS + 1)]
     for _ in range(-(-count // STEPS)):
         client.post("plans/", {"goal": "Measure", "steps": steps})
@@ -38,7 +38,7 @@ def let_wait(client: Client, count: int, *, besides: int = 0) -> None:
 
 
 def _decide(client: Client, request: ApprovalRequest) -> float:
-    """Approve one request; the handler's own answer says when it was entered, on the same clock."""
+    """Approve one request; return the milliseconds until its handler, which returns that time, was entered."""
     review = {"verdict": "approve", "seen_digest": request.digest}
     started = monotonic()
     client.post(f"approvals/{request.public_id}/reviews/", review)

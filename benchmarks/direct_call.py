@@ -1,6 +1,6 @@
-"""`direct_call_ms`, `calls_per_s`: POST of a safe call to a real server, answered with its result.
+"""`direct_call_ms`, `calls_per_s`: POST of a safe call to a real server, whose response contains the result.
 
-The rates are those of one, four and sixteen clients together, each on a connection of its own.
+The rates are those of one, four and sixteen concurrent clients, each with its own connection.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def _call(client: Client, number: int) -> float:
 
 
 def per_second(clients: int) -> Callable[[int], list[float]]:
-    """Return a measure of the calls per second of so many clients together."""
+    """Return a function that measures the calls per second of this many concurrent clients."""
 
     def measure_rate(runs: int) -> list[float]:
         token = token_for(prepare(), "calls:create")

@@ -1,4 +1,4 @@
-"""`fanout_ms_per_step`: a root, 200 steps that need it, and one that needs them all."""
+"""`fanout_ms_per_step`: a root, 200 steps that depend on it, and one that depends on all of them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ STEPS = 200
 
 
 def measure(runs: int) -> list[float]:
-    """Return the milliseconds a step of each run."""
+    """Return the milliseconds per step of each run."""
     return ms_per_step(steps(), runs)
 
 

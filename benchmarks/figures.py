@@ -1,4 +1,4 @@
-"""The figures there are, and how one of them is measured and printed in a process of its own."""
+"""The list of figures; as a program, measures and prints one of them."""
 
 import json
 import os
@@ -20,9 +20,9 @@ Measure = Callable[[int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: the module and function that measure it, which of its values counts, and the settings it needs.
+    """A figure: module and function that measure it, the statistic that counts (`value`), and its settings.
 
-    `only` names the database it is about, where it says nothing of the others.
+    `only` names the one kind of database that it applies to; empty for all.
     """
 
     name: str
@@ -34,13 +34,12 @@ class Figure:
     only: str = ""
 
     def print(self, runs: int) -> None:
-        """Measure and print the figure."""
         measure: Measure = getattr(import_module(f"benchmarks.{self.module}"), self.function)
         print_figure(self.name, measure(runs), self.unit, self.value)
 
 
 def print_figure(name: str, values: list[float], unit: str, value: str = "median") -> None:
-    """Print one figure as a line of JSON; `value` names which of its values counts."""
+    """Print one figure as a line of JSON; `value` names the statistic that counts: median, p95 or max."""
     found = {"median": round(median(values), 3), "p95": round(p95(values), 3), "n": len(values)}
     kind = kind_of(os.environ["DATABASE_URL"])
     counts = found | {"max": round(max(values), 3)}
@@ -49,16 +48,15 @@ def print_figure(name: str, values: list[float], unit: str, value: str = "median
 
 
 MANY_WAIT = {"TOOLGATE_MAX_PENDING_PER_REQUESTER": "0"}
-"""One requester may have all the requests wait that the figure asks for."""
+"""One requester may have any number of waiting requests."""
 
 AT_ONCE = {**MANY_WAIT, "TOOLGATE_UNDO_SECONDS": "0"}
-"""And nothing waits to be undone."""
+"""Decisions take effect without an undo window."""
 
 LOCAL_UPSTREAM = {"TOOLGATE_EGRESS_ALLOW": "127.0.0.1"}
 """Requests may reach a server on this machine."""
 
 WORKSPACE_TOOLS = {"TOOLGATE_TOOLS": "benchmarks.tools,catalog.toolsets.workspace"}
-"""The tools of the workspace are enabled."""
 
 FIGURES = (
     Figure("chain_ms_per_step", "chain"),
@@ -111,7 +109,7 @@ FIGURES = (
 
 
 def p95(values: list[float]) -> float:
-    """Return the value that 95 of 100 do not exceed."""
+    """Return the 95th percentile."""
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
 
 

@@ -1,4 +1,4 @@
-"""`fsync_ms`: one page of a file written anew and synced, as a commit does to its log; what the disk alone costs."""
+"""`fsync_ms`: one page of a file overwritten and synced, as a commit does with its log: the cost of the disk alone."""
 
 import os
 from pathlib import Path

@@ -29,14 +29,14 @@ SECONDS = 120.0
 
 
 def prepare() -> User:
-    """Bring the database up to date and return an operator."""
+    """Migrate the database and return an operator."""
     call_command("migrate", verbosity=0)
     sync_tools()
     return person("operator")
 
 
 def person(role: str) -> User:
-    """Return someone with this role, made when first asked for."""
+    """Return a user with this role; created on first use."""
     user, _ = User.objects.get_or_create(username=f"bench-{role}")
     user.groups.set(Group.objects.filter(name=role))
     return user
@@ -59,7 +59,7 @@ def step(step_id: int, *needs: int, tool: str = "bench_noop") -> dict[str, Any]:
 
 
 class Watch:
-    """Wakes who waits for an event of a plan, once, when it is committed."""
+    """Waits in this process for one event of a plan to be committed."""
 
     def __init__(self) -> None:
         self._wanted = ("", 0)
@@ -72,27 +72,27 @@ class Watch:
             self._reached.set()
 
     def look_out(self, plan: Plan, seq: int) -> None:
-        """Say which event is waited for next, before anything can bring it about."""
+        """Set the event to wait for; must precede the action that causes it."""
         self._reached.clear()
         self._wanted = (plan.public_id, seq)
 
     def wait(self) -> None:
-        """Return once that event is committed, without looking into the database meanwhile."""
+        """Return once that event is committed, without queries. Raises TimeoutError."""
         if not self._reached.wait(SECONDS):
             raise TimeoutError("The plan did not get as far as event {} of {}.".format(*reversed(self._wanted)))
 
 
 def ms_per_step(steps: list[dict[str, Any]], runs: int) -> list[float]:
-    """Run a plan of these steps several times on a warm executor; return the milliseconds a step of each run."""
+    """Run a plan of these steps several times on a warm executor; return the milliseconds per step of each run."""
     with plan_runs(steps) as run:
         return [run() for _ in range(runs)]
 
 
 @contextmanager
 def plan_runs(steps: list[dict[str, Any]]) -> Iterator[Callable[[], float]]:
-    """Yield a function that runs a plan of these steps once and returns its milliseconds a step.
+    """Yield a function that runs a plan of these steps once and returns its milliseconds per step.
 
-    A run is timed from the request to start until the commit of the plan's end. One run before them warms up and
+    A run is timed from the request to start the plan until the commit of its end. An extra first run warms up and
     counts the plan's events.
     """
     by = Requester(prepare(), via="shell")
@@ -129,17 +129,17 @@ def _timed(plan: Plan, by: Requester, watch: Watch, last_seq: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A serving process: where it listens, and what it takes of the machine."""
+    """A server process: its port and its use of resources."""
 
     port: int
     pid: int
 
     def rss_mib(self) -> float:
-        """Return the memory it holds, in MiB."""
+        """Return its resident memory in MiB."""
         return int(self._status("VmRSS").split()[0]) / 1024
 
     def threads(self) -> int:
-        """Return how many threads it has."""
+        """Return its number of threads."""
         return int(self._status("Threads"))
 
     def _status(self, name: str) -> str:
@@ -149,7 +149,7 @@ class Served:
 
 @contextmanager
 def serving() -> Iterator[Served]:
-    """Serve in another process, as users do."""
+    """Run `manage.py serve` in another process until the body is left."""
     command = [sys.executable, "manage.py", "serve", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 - our own
         try:

@@ -1,4 +1,4 @@
-"""Schemas and patterns made to be endless, each with a document that would make them so."""
+"""Schemas and patterns that could take exponential time, each with a document that provokes it."""
 
 import random
 from collections.abc import Iterator
@@ -12,32 +12,32 @@ LETTERS = "".join(random.Random(1).choices("ab", k=LONG))  # noqa: S311 - the sa
 
 
 def nested(levels: int, inner: Any, key: str = "c") -> Any:
-    """Return a value inside this many objects."""
+    """Return a value nested in this many objects."""
     for _ in range(levels):
         inner = {key: inner}
     return inner
 
 
 def _again(target: str, keyword: str = "allOf", twice: int = 2) -> Schema:
-    """Return a schema that judges the member `c` by a target, several times over."""
+    """Return a schema that validates the member `c` against a target several times."""
     return {keyword: [{"properties": {"c": {"$ref": target}}, "minProperties": n} for n in range(twice)]}
 
 
 def _chain(length: int, width: int = 2, keyword: str = "allOf", kind: str = "integer") -> Schema:
-    """Return definitions each of which judges its value by the next, several times over."""
+    """Return a chain of definitions; each validates its value against the next one several times."""
     links = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}"}] * width} for n in range(length)}
     return {"$defs": {**links, f"d{length}": {"type": kind}}, "$ref": "#/$defs/d0"}
 
 
 def _left_out(members: int) -> tuple[Schema, Any]:
-    """Return a doubling chain with optional members, and nulls for all of these."""
+    """Return a doubling chain with optional members, and a document in which all of them are null."""
     names = [f"p{n}" for n in range(members)]
     schema = _chain(11, kind="object") | {"properties": {name: {"type": "string"} for name in names}}
     return schema, dict.fromkeys(names)
 
 
 def _deep_chain(length: int) -> Schema:
-    """Return definitions each of which judges its member `c` by the next, twice."""
+    """Return a chain of definitions; each validates its member `c` against the next one twice."""
     links = {f"d{n}": _again(f"#/$defs/d{n + 1}") for n in range(length)}
     return {"$defs": {**links, f"d{length}": {"type": "integer"}}, "$ref": "#/$defs/d0"}
 
@@ -54,7 +54,7 @@ def _unevaluated(levels: int) -> Schema:
 
 
 def _reaching_out() -> Iterator[Case]:
-    """Schemas that ask for what lies elsewhere."""
+    """Yield schemas with references to other documents."""
     for name, reference in {
         "http": "http://127.0.0.1:9/x.json",
         "https": "https://example.org/schema.json",
@@ -84,7 +84,7 @@ def _reaching_out() -> Iterator[Case]:
 
 
 def _endless() -> Iterator[Case]:
-    """References that lead back, or multiply with each step."""
+    """Yield schemas whose references are circular or multiply with each step."""
     yield "itself", {"$ref": "#"}, {}
     yield "itself-by-anchor", {"$anchor": "a", "$ref": "#a"}, {}
     yield "itself-by-encoding", {"$defs": {"a": {"$ref": "#/%24defs/a"}}, "$ref": "#/$defs/a"}, {}
@@ -113,7 +113,7 @@ def _endless() -> Iterator[Case]:
 
 
 def _wide() -> Iterator[Case]:
-    """Schemas that are small enough, met by documents that are large."""
+    """Yield small schemas with large documents."""
     bounds = [{"minimum": n} for n in range(900)]
     yield "many-branches-many-entries", {"items": {"allOf": bounds}}, [1000] * 100_000
     yield "many-branches-none-fits", {"items": {"anyOf": bounds[5:]}}, [1] * 60_000
@@ -138,7 +138,7 @@ def _wide() -> Iterator[Case]:
 
 
 def _misshapen() -> Iterator[Case]:
-    """Schemas that are none, or too large."""
+    """Yield invalid and oversized schemas."""
     deep: Schema = {}
     for _ in range(40):
         deep = {"not": deep}

@@ -1,6 +1,6 @@
-"""A database with a long history: plans that ran, as the services would have left them, written in bulk.
+"""A database with a long history: completed plans in the form that the services leave them, written in bulk.
 
-Each plan is a chain of twenty steps; the last one is dangerous, and a person approved it.
+Each plan is a chain of twenty steps; the last one is dangerous and was approved by a person.
 """
 
 import json
@@ -31,7 +31,7 @@ SOON = timedelta(milliseconds=1)
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of some plans, to be stored together, in the order in which one needs the other."""
+    """Rows of several plans, stored together; the fields are in the order of their foreign keys."""
 
     plans: list[Plan] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -45,7 +45,6 @@ class Rows:
     entries: list[AuditEntry] = field(default_factory=list)
 
     def store(self) -> None:
-        """Store all of them."""
         of_plans: list[list[Any]] = [self.plans, self.calls, self.steps, self.needs, self.events]
         of_requests: list[list[Any]] = [self.requests, self.requesters, self.rounds, self.reviews, self.entries]
         for rows in of_plans + of_requests:
@@ -66,7 +65,7 @@ class Scribe:
         self.rows, self.moment = Rows(), clock.now() - timedelta(days=30)
 
     def plan(self) -> None:
-        """Write one plan that ran."""
+        """Write one completed plan."""
         at = self.moment = self.moment + SOON
         times = {"created_at": at, "started_at": at, "completed_at": at + 9 * SOON}
         plan = Plan(goal="Ran", author=self.author, status="completed", last_seq=EVENTS_EACH, **times)
@@ -112,7 +111,7 @@ class Scribe:
         self.rows.events += [Event(plan=plan, seq=0, type=kind, at=at, step_id=step_id, data=data) for kind in kinds]
 
     def _approve(self, call: Call) -> None:
-        """Write the request of a call, approved at once and used."""
+        """Write the request of a call, with an approval that was used."""
         at, version = call.created_at, call.version
         binding = ApprovalBinding(version.fingerprint, self.codes[call.tool_name].digest, call.arguments, "")
         digest, decided = action_digest(call, binding, self.rule, self.origin), at + SOON
@@ -144,7 +143,7 @@ class Scribe:
         self.rows.entries.append(entry)
 
     def store(self) -> None:
-        """Store what was written, with the head of the audit log."""
+        """Store the rows written so far, and the head of the audit log."""
         with transaction.atomic():
             self.rows.store()
             head = {"audit_seq": self.instance.audit_seq, "audit_head": self.instance.audit_head}
@@ -153,7 +152,7 @@ class Scribe:
 
 
 def write(events: int) -> int:
-    """Write plans that ran, until they have so many events; return how many they have. The database is migrated."""
+    """Write completed plans until they have this many events; return their number. The database must be migrated."""
     scribe, plans = Scribe(person("operator"), person("reviewer")), -(-events // EVENTS_EACH)
     for number in range(1, plans + 1):
         scribe.plan()

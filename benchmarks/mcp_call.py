@@ -1,6 +1,7 @@
-"""`mcp_call_ms`, `mcp_calls_per_s`: one safe tool called over MCP, by one client and by sixteen at once.
+"""`mcp_call_ms`, `mcp_calls_per_s`: calls of one safe tool over MCP, by one client and by sixteen concurrent ones.
 
-The requests are those of a client of version 2026-07-28; each looks its token up, stores a call and runs it.
+The requests are those of a client of version 2026-07-28; for each, the server looks up the token, stores a call and
+runs it.
 """
 
 import json
@@ -19,7 +20,7 @@ TOOL = "bench_noop"
 
 
 class McpClient:
-    """Calls a tool on one kept connection."""
+    """Calls a tool over one persistent connection."""
 
     def __init__(self, port: int, token: str, tool: str = TOOL) -> None:
         self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
@@ -51,7 +52,7 @@ class McpClient:
 
 
 def measure(runs: int) -> list[float]:
-    """Return the milliseconds of each call of one client."""
+    """Return the milliseconds of each call by one client."""
     token = token_for(prepare(), "calls:create")
     with serving() as served:
         client = McpClient(served.port, token)
@@ -60,7 +61,7 @@ def measure(runs: int) -> list[float]:
 
 
 def per_second(runs: int) -> list[float]:
-    """Return the calls per second of sixteen clients together, once for each run."""
+    """Return the calls per second of sixteen concurrent clients, for each run."""
     token = token_for(prepare(), "calls:create")
     with serving() as served, ThreadPoolExecutor(CLIENTS) as threads:
         clients = [McpClient(served.port, token) for _ in range(CLIENTS)]

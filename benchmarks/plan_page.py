@@ -33,7 +33,7 @@ def measure(runs: int) -> list[float]:
 
 
 def _plan(by: Requester) -> Plan:
-    """Run a plan of layers, each step needing one of the layer before, and add events until there are enough."""
+    """Run a plan in which each step depends on one of the layer before, and add events up to the wanted number."""
     steps = [step(number, *([number - WIDTH] if number > WIDTH else [])) for number in range(1, STEPS + 1)]
     plan = create_plan(PlanDocument.model_validate({"goal": "Measure", "steps": steps}), by=by)
     work = claim_work(plan.pk, owner="bench")

@@ -1,7 +1,7 @@
-"""`policy_us`: a verdict of the gate with 500 rules about the same tool, all of which must look at the call.
+"""`policy_us`: a verdict of the gate with 500 rules about the same tool, all of which must be compared with the call.
 
-`policy_plain_us` is a verdict by the three rules of every installation. The gate reads its rules again each second, and
-that is part of what is measured.
+`policy_plain_us` is a verdict with the three rules of a new installation. The gate reloads its rules each second, which
+is included in the measurement.
 """
 
 from time import perf_counter
@@ -34,13 +34,13 @@ def measure(runs: int) -> list[float]:
 
 
 def measure_plain(runs: int) -> list[float]:
-    """Return the microseconds of a verdict by the rules that every installation begins with."""
+    """Return the microseconds of a verdict with the rules of a new installation."""
     _set_up(0)
     return _timed(runs)
 
 
 def _set_up(count: int) -> None:
-    """Make so many policies before the three that are there, none of which fits the call."""
+    """Create this many policies before the three existing ones; none of them matches the call."""
     prepare()
     for number in range(count):
         policy = Policy.objects.create(name=f"Policy {number}", order=0)

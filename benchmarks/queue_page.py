@@ -1,4 +1,4 @@
-"""`queue_page_ms`: the queue of a reviewer with 10,000 requests waiting: its page, its views, its lists over REST."""
+"""`queue_page_ms`: the queue of a reviewer with 10,000 waiting requests: its page, its views, its lists over REST."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ LISTS = ("?status=pending", "?status=needs_me&page_size=100", "?status=waiting&o
 
 
 def measure(runs: int) -> list[float]:
-    """Return the milliseconds of each answer."""
+    """Return the milliseconds of each response."""
     asker, reviewer = prepare(), person("reviewer")
     with transaction.atomic():
         _fill(asker, reviewer)
@@ -57,7 +57,7 @@ def _open(client: Client, address: str) -> float:
 
 
 def _fill(asker: User, reviewer: User) -> None:
-    """Store requests as the engine would, many at once: a third looked after by others, put off or half approved."""
+    """Store requests in bulk, as the engine would; a third are claimed by others, snoozed or partly approved."""
     now, revision = clock.now(), PolicyRevision.objects.get(safety_level="dangerous")
     PolicyRevision.objects.filter(pk=revision.pk).update(stages=[{"group": "reviewer", "count": 2}])
     total = WAITING + DECIDED

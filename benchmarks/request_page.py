@@ -27,7 +27,7 @@ def measure(runs: int) -> list[float]:
 
 
 def measure_size(runs: int) -> list[float]:
-    """Return the kilobytes of each page as they are sent, compressed."""
+    """Return the compressed size of each page in kilobytes."""
     client, addresses = _prepare_pages()
     return [_open(client, address)[1] for _ in range(runs) for address in addresses]
 

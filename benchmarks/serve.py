@@ -1,4 +1,4 @@
-"""`serve_rss_mib`, `serve_ready_s`: an idle embedded server: the memory it holds, and how soon it serves."""
+"""`serve_rss_mib`, `serve_ready_s`: memory of an idle embedded server, and the time until it serves."""
 
 from time import perf_counter, sleep
 
@@ -8,13 +8,13 @@ IDLE_SECONDS = 2.0
 
 
 def rss(runs: int) -> list[float]:
-    """Return the MiB that each of several servers holds when idle."""
+    """Return the resident memory of each of several idle servers, in MiB."""
     prepare()
     return [_rss() for _ in range(runs)]
 
 
 def ready(runs: int) -> list[float]:
-    """Return the seconds until each of several servers says that it serves."""
+    """Return the seconds until each of several servers reports that it serves."""
     prepare()
     return [_ready() for _ in range(runs)]
 

@@ -1,7 +1,7 @@
 """`mcp_upstream_ms`, `mcp_upstream_per_s`: a safe tool of an upstream MCP server over HTTP, called through Toolgate.
 
-The upstream is the SDK's echo server. It is called in turn through Toolgate and without it, round by round, so that a
-busy machine slows both; the ratio is printed beside.
+The upstream is the SDK's echo server. It is called alternately through Toolgate and directly, so that a busy machine
+slows both; the ratio is also printed.
 """
 
 import sys
@@ -25,7 +25,7 @@ Caller = Callable[[int], float]
 
 
 def measure(runs: int) -> list[float]:
-    """Print the milliseconds of one call without Toolgate, and the ratio; return those of one call through it."""
+    """Print the milliseconds of a direct call, and the ratio; return those of a call through Toolgate."""
     with _both() as (through, direct):
         for make in (through, direct):
             _call_often(make(), WARM_UP)
@@ -36,7 +36,7 @@ def measure(runs: int) -> list[float]:
 
 
 def per_second(runs: int) -> list[float]:
-    """Print the calls per second of sixteen clients without Toolgate, and the ratio; return those through it."""
+    """Print the direct calls per second of sixteen clients, and the ratio; return those through Toolgate."""
     with _both() as (through, direct), ThreadPoolExecutor(CLIENTS) as threads:
         for make in (through, direct):
             _rate(threads, make)
@@ -48,7 +48,7 @@ def per_second(runs: int) -> list[float]:
 
 @contextmanager
 def _both() -> Iterator[tuple[Callable[[], Caller], Callable[[], Caller]]]:
-    """Serve the upstream, and Toolgate in front of it; yield what makes a client of each."""
+    """Run the upstream, and Toolgate in front of it; yield a function for each that creates a client."""
     token = token_for(prepare(), "calls:create")
     with listening(lambda port: [sys.executable, str(HERE / "echo.py"), str(port)]) as upstream:
         tool = _import(upstream)

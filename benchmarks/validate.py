@@ -1,4 +1,4 @@
-"""`validate_us`: the arguments of a typical tool, judged as every call's are; `validator_us`: by its schema alone."""
+"""`validate_us`: validation of typical arguments, with all checks of a call; `validator_us`: by the schema alone."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -41,13 +41,13 @@ def order(
 
 
 def measure(runs: int) -> list[float]:
-    """Return the microseconds of a call's check, each the mean of a batch."""
+    """Return the microseconds of all checks of a call's arguments, each the mean of a batch."""
     tool = Tool[Any, Any](name="bench_typical", description="Take an order.", handler=order)
     return _timed(lambda: prepare_arguments(tool, ARGUMENTS), runs)
 
 
 def measure_validator(runs: int) -> list[float]:
-    """Return the microseconds that the schema alone takes."""
+    """Return the microseconds of the validation by the schema alone."""
     tool = Tool[Any, Any](name="bench_typical", description="Take an order.", handler=order)
     return _timed(lambda: tool.validator.problems(ARGUMENTS), runs)
 

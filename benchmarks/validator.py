@@ -1,4 +1,4 @@
-"""`validator_us`: the arguments of a typical tool, judged by its schema alone."""
+"""`validator_us`: validation of typical arguments by the schema alone."""
 
 from benchmarks.validate import measure_validator as measure
 

@@ -1,7 +1,7 @@
-"""`waiting_cost`, `waiting_threads`: what 10,000 calls that wait for people add to the process that holds them.
+"""`waiting_cost`, `waiting_threads`: memory and threads that 10,000 waiting calls add to the process that holds them.
 
-The server has served before, as much at once as it can; then plans are posted to it, it claims their steps and holds
-each call.
+The server has first been warmed up at full concurrency; then plans are posted, and it claims their steps and holds each
+call.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +16,12 @@ WAITING = 10_000
 
 
 def measure(runs: int) -> list[float]:
-    """Return the MiB of memory; one run, whatever `runs` says, for it takes a minute."""
+    """Return the added memory in MiB; always one run, since it takes a minute."""
     return [_added()[0]]
 
 
 def threads(runs: int) -> list[float]:
-    """Return how many threads; one run, whatever `runs` says."""
+    """Return the number of added threads; always one run."""
     return [_added()[1]]
 
 
@@ -37,7 +37,7 @@ def _added() -> tuple[float, float]:
 
 
 def _warm_up(port: int, token: str) -> int:
-    """Post so many plans at once that each thread which serves is there; return how many of their calls wait."""
+    """Post enough plans at once to start every server thread; return the number of their waiting calls."""
     clients = [Client(port, token) for _ in range(settings.WEB_THREADS)]
     with ThreadPoolExecutor(len(clients)) as askers:
         list(askers.map(lambda client: let_wait(client, STEPS), clients))

@@ -1,4 +1,4 @@
-"""Peers that do the same work as Toolgate beside it, each in an environment of its own installed from its lock.
+"""Other projects (peers) that do the same work as Toolgate, each in its own environment, installed from its lock file.
 
-`python -m benchmarks` runs Toolgate and a peer in turn, round by round, so that a busy machine slows both of them.
+`python -m benchmarks` runs Toolgate and a peer alternately, so that a busy machine slows both of them.
 """

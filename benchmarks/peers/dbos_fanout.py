@@ -19,14 +19,13 @@ async def work(number: int) -> int:
 
 @DBOS.workflow()
 async def fan_out(steps: int) -> int:
-    """Run a root, so many steps at once, and a join."""
+    """Run a root, this many concurrent steps, and a join."""
     await work(0)
     found = await asyncio.gather(*(work(number) for number in range(steps)))
     return await work(len(found))
 
 
 async def measure(steps: int) -> float:
-    """Return the milliseconds of one run."""
     began = perf_counter()
     handle = await DBOS.start_workflow_async(fan_out, steps)
     found = await handle.get_result()
@@ -37,7 +36,6 @@ async def measure(steps: int) -> float:
 
 
 async def main() -> None:
-    """Run the workflow once for each line on standard input."""
     while await asyncio.to_thread(sys.stdin.readline):
         print(await measure(int(sys.argv[2])), flush=True)
 

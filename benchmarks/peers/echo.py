@@ -17,18 +17,16 @@ SCHEMA = {"type": "object", "properties": {"key": {"type": "string"}, "number": 
 
 
 async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
-    """Answer `tools/list`."""
     tool = types.Tool(name=TOOL, description="Return the arguments.", input_schema=SCHEMA)
     return types.ListToolsResult(tools=[tool])
 
 
 async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Answer `tools/call`."""
     return types.CallToolResult(content=[], structured_content=params.arguments or {})
 
 
 def make_server() -> "Server[Any]":
-    """Return the server; the schema in memory spares it a list of all tools before each call."""
+    """Return the server; it keeps the schema in memory, so that it need not list all tools before each call."""
     return Server("echo", on_list_tools=list_tools, on_call_tool=call_tool, get_tool_input_schema={TOOL: SCHEMA}.get)
 
 

@@ -1,4 +1,4 @@
-"""The environments of the peers: installed once into `var/`, and again when their lock has changed."""
+"""The environments of the peers: installed once into `var/`, and again when their lock file has changed."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 class PeerMissing(Exception):
-    """A peer could not be installed, so nothing can be compared with it."""
+    """A peer could not be installed."""
 
 
 def environment_of(peer: str) -> Path:
@@ -32,13 +32,13 @@ def environment_of(peer: str) -> Path:
 
 
 class PeerProcess:
-    """A peer that waits for a line before each round and answers with the milliseconds of the round."""
+    """A peer that runs one round for each line it receives, and prints the milliseconds of the round."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def measure(self) -> float:
-        """Let the peer do its work once and return its milliseconds. Raises RuntimeError if it has ended."""
+        """Run one round of the peer and return its milliseconds. Raises RuntimeError if the peer has ended."""
         assert self._process.stdin is not None  # noqa: S101 - opened as a pipe
         assert self._process.stdout is not None  # noqa: S101 - opened as a pipe
         self._process.stdin.write("\n")
@@ -51,7 +51,7 @@ class PeerProcess:
 
 @contextmanager
 def started(peer: str, script: str, *arguments: str) -> Iterator[PeerProcess]:
-    """Start a peer's script beside this module in the peer's environment; it ends with its standard input."""
+    """Run a script of this folder in the peer's environment; it ends when its standard input is closed."""
     command: Sequence[str] = [str(environment_of(peer) / "bin" / "python"), str(HERE / script), *arguments]
     with subprocess.Popen(  # noqa: S603 - our own script
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True

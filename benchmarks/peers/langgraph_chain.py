@@ -29,7 +29,6 @@ def step(state: State) -> State:
 
 
 def open_saver(url: str) -> Any:
-    """Return the checkpointer of this database, set up."""
     saver: Any
     if url.startswith("sqlite"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), check_same_thread=False)
@@ -43,7 +42,7 @@ def open_saver(url: str) -> Any:
 
 
 def build_chain(steps: int, saver: Any) -> Any:
-    """Return the compiled graph of so many nodes, each after the one before it."""
+    """Return the compiled graph: a chain of this many nodes."""
     graph = StateGraph(State)
     names = [f"step_{number}" for number in range(1, steps + 1)]
     for name in names:

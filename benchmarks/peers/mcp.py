@@ -1,8 +1,8 @@
 """`mcp_call_ratio_agentbarrier`, `mcp_rate_ratio_agentbarrier`: `/mcp` beside AgentBarrier and the SDK's bare echo.
 
-The servers run at once and are called in turn, round by round, so that a busy machine slows all of them. AgentBarrier
-verifies a token, judges a policy and stores each call in SQLite, as Toolgate does, before an upstream echo server over
-stdio answers.
+The servers run at the same time and are called alternately, so that a busy machine slows all of them. Like Toolgate,
+AgentBarrier verifies a token, evaluates a policy and stores each call in SQLite; then it calls an upstream echo server
+over stdio.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ Caller = Callable[[int], float]
 
 
 def call_ratio(runs: int) -> list[float]:
-    """Print the milliseconds of one call at each server; return Toolgate's over AgentBarrier's, round by round."""
+    """Print the milliseconds per call of each server; return the ratio of Toolgate to AgentBarrier for each round."""
     with _servers() as servers:
         for make in servers.values():
             _call_often(make(), WARM_UP)
@@ -43,7 +43,7 @@ def call_ratio(runs: int) -> list[float]:
 
 
 def rate_ratio(runs: int) -> list[float]:
-    """Print the calls per second of sixteen clients at each server; return Toolgate's over AgentBarrier's."""
+    """Print the calls per second of sixteen clients for each server; return the ratio of Toolgate to AgentBarrier."""
     with _servers() as servers, ThreadPoolExecutor(CLIENTS) as threads:
         for make in servers.values():
             _call_often(make(), WARM_UP)
@@ -54,7 +54,7 @@ def rate_ratio(runs: int) -> list[float]:
 
 
 def _ratios(name: str, rounds: Sequence[dict[str, float]]) -> list[float]:
-    """Print the ratio to the echo server; return that to AgentBarrier, round by round."""
+    """Print Toolgate's ratio to the echo server; return its ratio to AgentBarrier for each round."""
     print_figure(f"{name}_echo", [each["toolgate"] / each["echo"] for each in rounds], "")
     return [each["toolgate"] / each["agentbarrier"] for each in rounds]
 
@@ -67,7 +67,7 @@ def _rate(threads: ThreadPoolExecutor, make: Callable[[], Caller]) -> float:
 
 
 def _connected(make: Callable[[], Caller]) -> Caller:
-    """Return a new client that has called once: servers close connections that rest while others are called."""
+    """Return a new client that has made its first call; clients are not kept, as servers close idle connections."""
     call = make()
     call(0)
     return call
@@ -79,7 +79,7 @@ def _call_often(call: Caller, count: int) -> list[float]:
 
 @contextmanager
 def _servers() -> Iterator[dict[str, Callable[[], Caller]]]:
-    """Serve all that are compared; yield for each what makes a client of it."""
+    """Run all servers; yield for each a function that creates a client."""
     environment, token = environment_of("agentbarrier"), token_for(prepare(), "calls:create")
     with ExitStack() as stack:
         toolgate = stack.enter_context(serving()).port
@@ -94,12 +94,12 @@ def _servers() -> Iterator[dict[str, Callable[[], Caller]]]:
 
 
 def _barrier_call(client: McpClient) -> Caller:
-    """Return calls of which each has a key of its own: AgentBarrier runs one key once."""
+    """Return a caller that gives each call its own idempotency key, since AgentBarrier runs a key only once."""
     return lambda number: client.call(number, key=uuid4().hex)
 
 
 def _barrier_command(environment: Path, folder: Path, port: int) -> list[str]:
-    """Return the command of AgentBarrier in front of the echo server; write what it is configured by."""
+    """Write the configuration of AgentBarrier in front of the echo server, and return its command."""
     policy = {"version": "1", "default": "deny", "rules": [{"name": "echo", "effect": "allow", "tool": "echo"}]}
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     auth = {"version": "1", "tokens": [{"subject": "bench", "token_sha256": digest, "scopes": ["mcp:call"]}]}
@@ -132,7 +132,7 @@ def listening(command: Callable[[int], list[str]]) -> Iterator[int]:
 
 
 def _wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
-    """Return once the server listens. Raises ConnectionRefusedError when it has ended, or takes too long."""
+    """Return once the server listens. Raises ConnectionRefusedError if it has ended or takes too long."""
     ends = monotonic() + START_SECONDS
     while True:
         try:

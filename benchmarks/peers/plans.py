@@ -1,4 +1,4 @@
-"""`chain_ratio_langgraph`, `fanout_ratio_dbos`: a plan beside the same work of a peer on the same kind of database."""
+"""`chain_ratio_langgraph`, `fanout_ratio_dbos`: a plan and the same work by a peer, on the same kind of database."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from benchmarks.peers.environments import PeerProcess, started
 
 
 def chain_ratio(runs: int) -> list[float]:
-    """Print the milliseconds a step of both; return Toolgate's over LangGraph's, round by round."""
+    """Print the milliseconds per step of both; return the ratio of Toolgate to LangGraph for each round."""
     with _peer_on_own_database("langgraph", "langgraph_chain.py", chain.STEPS) as peer:
         return _ratios("langgraph", chain.steps(), peer, runs)
 
 
 def fanout_ratio(runs: int) -> list[float]:
-    """Print the milliseconds a step of both; return Toolgate's over DBOS's, round by round."""
+    """Print the milliseconds per step of both; return the ratio of Toolgate to DBOS for each round."""
     with _peer_on_own_database("dbos", "dbos_fanout.py", fanout.STEPS) as peer:
         return _ratios("dbos", fanout.steps(), peer, runs)
 
@@ -38,7 +38,7 @@ def _ratios(name: str, steps: Sequence[dict[str, Any]], peer: PeerProcess, runs:
 
 @contextmanager
 def _peer_on_own_database(name: str, script: str, steps: int) -> Iterator[PeerProcess]:
-    """Start a peer on a database beside Toolgate's: a file in the same folder, or its own on the same server."""
+    """Start a peer on its own database: a file in the same folder as Toolgate's, or a database on the same server."""
     url = os.environ["DATABASE_URL"]
     if kind_of(url) == "sqlite":
         folder = Path(settings.TOOLGATE_WORKSPACE).parent
