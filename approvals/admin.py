@@ -16,23 +16,18 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic for t
     """Read-only admin for administrators; all changes go through the services."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Allow administrators."""
         return has_role(request.user, ADMINISTRATOR)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Allow administrators."""
         return has_role(request.user, ADMINISTRATOR)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Forbid adding rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Forbid changing rows."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Forbid deleting rows."""
         return False
 
 
@@ -44,17 +39,14 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg] # as above
     """Users and their roles; changes are audited in the name of the signed-in user."""
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Handle the form with changes attributed to the signed-in user."""
         with accounts.attribute_changes_to(request.user):
             return super().changeform_view(request, *args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Handle the list and its actions with changes attributed to the signed-in user."""
         with accounts.attribute_changes_to(request.user):
             return super().changelist_view(request, *args, **kwargs)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Handle the deletion with changes attributed to the signed-in user."""
         with accounts.attribute_changes_to(request.user):
             return super().delete_view(request, *args, **kwargs)
 
@@ -70,8 +62,6 @@ class GroupAdmin(ReadOnlyAdmin):
 
 @admin.register(ApprovalRequest)
 class ApprovalRequestAdmin(ReadOnlyAdmin):
-    """Approval requests."""
-
     list_display = (
         "public_id",
         "status",
@@ -89,8 +79,6 @@ class ApprovalRequestAdmin(ReadOnlyAdmin):
 
 @admin.register(Review)
 class ReviewAdmin(ReadOnlyAdmin):
-    """Reviews."""
-
     list_display = ("request", "person", "verdict", "channel", "at", "undone_at")
     list_filter = ("verdict", "channel")
     list_select_related = ("request", "person")
@@ -99,8 +87,6 @@ class ReviewAdmin(ReadOnlyAdmin):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    """The audit log."""
-
     list_display = ("seq", "at", "actor_name", "action", "object_ref", "tool_name", "plan_ref")
     list_filter = ("action",)
     search_fields = ("object_ref", "actor_name", "plan_ref")

@@ -6,12 +6,9 @@ from catalog.signals import fact
 
 
 class ApprovalsConfig(AppConfig):
-    """Configuration of the approvals application."""
-
     name = "approvals"
 
     def ready(self) -> None:
-        """Connect the receivers of facts and of Django's account signals."""
         from django.contrib.auth import signals  # noqa: PLC0415 (models are loaded only now)
         from django.contrib.auth.models import Group, User  # noqa: PLC0415 (as above)
         from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save  # noqa: PLC0415 (as above)

@@ -19,8 +19,6 @@ REJECTION_EFFECTS = (FAIL, SKIP, CANCEL_PLAN)
 
 
 class RequestStatus(models.TextChoices):
-    """Status of an approval request."""
-
     PENDING = "pending"
     APPROVED = "approved"
     CONSUMED = "consumed"
@@ -69,8 +67,6 @@ REVIEWED = APPLYING | {RequestStatus.CONSUMED}
 
 
 class ReviewVerdict(models.TextChoices):
-    """A reviewer's answer to a request."""
-
     APPROVE = "approve", _("Approved")
     REJECT = "reject", _("Rejected")
     RESPOND = "respond", _("Answered instead of the tool")

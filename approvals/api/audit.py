@@ -26,8 +26,6 @@ from catalog.rest.views import Endpoint
 
 
 class AuditQuery(PageQuery):
-    """Filters of the audit log."""
-
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     who = serializers.CharField(required=False, max_length=150)
     action = serializers.CharField(required=False, max_length=64)

@@ -33,8 +33,6 @@ STATUSES = ("active", "used_up", "expired", "revoked", "ended")
 
 
 class GrantQuery(PageQuery):
-    """Filters of the list."""
-
     tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)
     active = serializers.BooleanField(
         required=False, allow_null=True, default=None, help_text="True for grants in force, false for ended ones."
@@ -99,8 +97,6 @@ class GrantSerializer(serializers.Serializer[Any]):
 
 
 class GrantEndpoint(Endpoint):
-    """Base class of the grant endpoints."""
-
     def grant(self, public_id: str) -> Grant:
         """Return a grant that the caller may see. Raises Http404."""
         try:
@@ -109,7 +105,6 @@ class GrantEndpoint(Endpoint):
             raise Http404 from None
 
     def detail_response(self, public_id: str, status: int = 200) -> Response:
-        """Return the response with the grant's current state."""
         grant = self.grant(public_id)
         return Response(GrantSerializer(grant, context=self.seeing([grant])).data, status)
 

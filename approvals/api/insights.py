@@ -14,8 +14,6 @@ from catalog.rest.views import Endpoint
 
 
 class InsightsQuery(QuerySerializer):
-    """The number of days to cover."""
-
     days = serializers.IntegerField(default=USUAL_DAYS, min_value=LEAST_DAYS, max_value=MOST_DAYS)
 
 

@@ -65,8 +65,6 @@ class ChoiceSerializer(serializers.Serializer[Any]):
 
 
 class DeliveryQuery(PageQuery):
-    """Filters of the delivery log."""
-
     status = StrictChoiceField(choices=Delivery.Status.values, required=False)
 
 

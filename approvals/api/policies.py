@@ -57,7 +57,6 @@ class StageBody(StrictSerializer):
 
 
 def _body_field(term: Term) -> Any:
-    """Return the field that accepts a term."""
     options: dict[str, Any] = {"required": False} | ({"help_text": term.note} if term.note else {})
     if term.kind is Kind.TEXT:
         return StrictTextField(allow_blank=True, max_length=term.longest, **options)
@@ -109,7 +108,6 @@ class PolicyChangeBody(StrictSerializer):
     revision = StrictIntegerField(required=False, help_text="The revision that was read; 409 if there is a newer one.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse an empty change."""
         if not set(attrs) - {"revision"}:
             raise serializers.ValidationError("Name at least one field to change.")
         return attrs
@@ -124,8 +122,6 @@ class PolicyBody(PolicyChangeBody):
 
 
 class PolicyQuery(PageQuery):
-    """Filters of the list."""
-
     ended = serializers.BooleanField(default=False, help_text="List ended policies instead.")
 
 
@@ -261,8 +257,6 @@ WRITES = ["policies:write"]
 
 
 class PolicyEndpoint(Endpoint):
-    """Base class of the policy endpoints."""
-
     def policy(self, public_id: str) -> Policy:
         """Return a policy, ended or not. Raises Http404."""
         try:
@@ -271,7 +265,6 @@ class PolicyEndpoint(Endpoint):
             raise Http404 from None
 
     def detail_response(self, public_id: str, status: int = 200) -> Response:
-        """Return the response with the policy's current state."""
         policy = self.policy(public_id)
         context = {"revisions": services.policy_history(policy)}
         return Response(PolicyDetailSerializer(policy, context=context).data, status)

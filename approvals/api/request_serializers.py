@@ -66,7 +66,6 @@ class BatchBody(StrictSerializer):
     items = serializers.ListField(child=ItemBody(), min_length=1, max_length=MAX_BATCH_ITEMS)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Require `until` for snooze, and refuse it otherwise."""
         snoozes = attrs["verdict"] == SNOOZE
         if snoozes and "until" not in attrs:
             raise serializers.ValidationError({"until": ["This field is required for snooze."]}, code="required")
@@ -184,8 +183,6 @@ MAX_HUNKS = 10_000
 
 
 class ApprovalQuery(PageQuery):
-    """Filters and order of the list."""
-
     status = StrictChoiceField(choices=STATUSES, required=False, help_text="A status, or a saved view of the queue.")
     order = StrictChoiceField(choices=ORDERS, required=False, help_text="By age or by risk.")
     tool = serializers.CharField(required=False, max_length=MAX_ID_LENGTH)

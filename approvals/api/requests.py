@@ -43,8 +43,6 @@ from catalog.rest.views import Endpoint
 
 
 class ApprovalEndpoint(Endpoint):
-    """Base class of the endpoints of approval requests."""
-
     def approval(self, public_id: str) -> ApprovalRequest:
         """Return a request that the caller may see, to act on it. Raises Http404."""
         try:
@@ -53,7 +51,6 @@ class ApprovalEndpoint(Endpoint):
             raise Http404 from None
 
     def detail_response(self, public_id: str, status: int = 200) -> Response:
-        """Return the response with the request's current state."""
         try:
             approval = expire_and_load(self.user, public_id)
         except ApprovalRequest.DoesNotExist:
@@ -61,7 +58,6 @@ class ApprovalEndpoint(Endpoint):
         return Response(ApprovalDetailSerializer(approval, context=self.context([approval])).data, status)
 
     def context(self, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
-        """Return the serializer context for these requests."""
         return {"viewer": self.user, "private": hidden_from(self.user, requests)}
 
     def act(
@@ -73,7 +69,7 @@ class ApprovalEndpoint(Endpoint):
         *,
         status: int = 200,
     ) -> Response:
-        """Do something once per Idempotency-Key with a request, given the body; return the request."""
+        """Call `action` with the request and the valid body, once per Idempotency-Key; respond with the new state."""
 
         def first() -> Response:
             body = self.body(serializer)

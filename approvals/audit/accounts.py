@@ -31,7 +31,7 @@ GROUP_CHANGE_ACTIONS = {"post_add": GIVEN, "post_remove": TAKEN, "post_clear": T
 SUPERUSER = "superuser"
 AUDITED_FLAGS = ("is_active", "is_superuser")
 AUDITED_FIELDS = ("username", "password", "is_staff")
-"""Fields of which the audit log keeps that they changed; a password also changes when it is hashed anew at sign-in."""
+"""Fields whose changes are audited; a password also changes when it is hashed anew at sign-in."""
 
 _acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
 
@@ -62,7 +62,6 @@ def on_groups_change(
 
 
 def on_permissions_change(sender: object, *, instance: "Model", action: str, **kwargs: Any) -> None:
-    """Record that the permissions of a user or a group changed."""
     if action not in GROUP_CHANGE_ACTIONS:
         return
     if isinstance(instance, Group):
@@ -110,14 +109,12 @@ def after_account_save(sender: object, *, instance: User, created: bool, **kwarg
 
 
 def before_account_delete(sender: object, *, instance: User, **kwargs: Any) -> None:
-    """Record the deletion of an account with its roles."""
     roles = sorted(group.name for group in instance.groups.all())
     roles += [SUPERUSER] if instance.is_superuser else []
     _append_account_entry("account.deleted", instance, roles=roles, row={"account": None})
 
 
 def after_role_save(sender: object, *, instance: Group, raw: bool, created: bool, **kwargs: Any) -> None:
-    """Record a new or renamed group."""
     if not raw:
         _append_role_entry("role.created" if created else "role.changed", instance)
 

@@ -114,7 +114,6 @@ def check_writable() -> None:
 
 
 def is_disk_full(disk: os.statvfs_result) -> bool:
-    """Return True if a disk has too little space for further writes."""
     return disk.f_bavail * disk.f_frsize < READ_BLOCK_BYTES
 
 

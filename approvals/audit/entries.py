@@ -1,4 +1,4 @@
-"""Entries of the audit log as the database stores them, byte for byte; malformed ones are known as such."""
+"""Entries of the audit log, read byte for byte as the database stores them; malformed entries are recognised."""
 
 import hmac
 import re
@@ -20,7 +20,7 @@ TIME_TEXT = """to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""
 def stored_entries(after: int, upto: int) -> Iterator[tuple[HashedFields | None, str]]:
     """Yield the entries from `after` to `upto` in order with their hashes; None for one that is malformed.
 
-    Loaded in chunks to limit memory. SQLite stores any value in any column: what is read is what is stored, as bytes.
+    Loaded in chunks to limit memory. SQLite accepts any value in any column, so columns are read as bytes.
     """
     names = ENTRY_COLUMNS[1:]
     is_sqlite = on_sqlite()
@@ -65,7 +65,7 @@ def _read_sqlite(seq: int, values: Sequence[bytes | None]) -> tuple[HashedFields
 
 
 def is_authentic(seq: int, instance_name: str) -> bool:
-    """Return whether the entry of this number exists, is well formed and has the hash of what it holds."""
+    """Return True if the entry `seq` exists, is well formed and has the correct hash."""
     hash_of = make_hasher(instance_name)
     found = next(stored_entries(seq - 1, seq), (None, ""))
     return found[0] is not None and hmac.compare_digest(found[1], hash_of(found[0]))

@@ -24,7 +24,6 @@ from catalog.errors import Conflict
 from catalog.signals import Fact
 
 SYSTEM_ACTOR = "Toolgate"
-"""Actor of automatic actions."""
 AUDITED_CALL_FACTS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
 UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed", "approval.reminded")
 AUDITED_CATALOG_FACTS = ("tool.", "source.", "token.", "policy.", "grant.", "notifications.", "agent.")
@@ -33,8 +32,6 @@ FORBIDDEN_DETAILS = frozenset({"arguments", "parameters", "result", "results", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """Data of one new entry."""
-
     action: str
     by: "User | None" = None
     actor_name: str = ""
@@ -129,7 +126,6 @@ def make_hasher(instance_name: str) -> Callable[[HashedFields], str]:
 
 
 def entry_hash(entry: AuditEntry, instance_name: str) -> str:
-    """Return the correct hash of an entry."""
     values = [getattr(entry, name) for name in ENTRY_COLUMNS[2:]]
     return make_hasher(instance_name)((entry.seq, format_utc(entry.at), *values))
 
@@ -137,8 +133,8 @@ def entry_hash(entry: AuditEntry, instance_name: str) -> str:
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Append an entry for an audited fact.
 
-    A fact about a call is recorded under the request's id if there is one, else under the call's. One about another
-    object has the object's id in its data, under the noun of its kind.
+    A fact about a call is recorded under the request's id if there is one, else under the call's. For any other object,
+    the data of the fact contains the id under the noun of the fact's kind.
     """
     call = fact.call
     if not _is_audited(fact):
@@ -167,10 +163,10 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def record_rights() -> None:
-    """Append one entry with the digests of the rows of tables that are not compared with the log yet.
+    """Append one entry with the digests of all rows of tables that are not compared with the log yet.
 
-    Called after migrations: rows that are older than the comparison have no entry with their digest. A table is
-    recorded once, so that a later migration does not accept what was changed in between.
+    Called after migrations, since rows older than the comparison have no entry with their digest. A table is recorded
+    only once, so that a later migration does not accept changes made in between.
     """
     digests = unrecorded_digests()
     if digests:

@@ -178,7 +178,6 @@ def store_checkpoint(instance: Instance) -> bool:
 
 
 def cached_fault() -> str:
-    """Return the cached result of this process's last check."""
     return _cached_fault
 
 

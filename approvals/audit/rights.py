@@ -24,7 +24,7 @@ from catalog.states import CallStatus
 
 CHUNK = 500
 RECORDED = "rights.recorded"
-"""Action of the entry with the digests of the rows that are older than this comparison."""
+"""Action of the entry with the digests of rows that existed before they were compared with the log."""
 MAX_REF = 64
 CALL_ENDS = frozenset({"call.succeeded", "call.failed"})
 REQUEST_CHANGES = frozenset(
@@ -37,7 +37,7 @@ REQUEST_CHANGES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of another table that belong to a row: those whose `owner` is its `of`."""
+    """Rows of another table that belong to a row: the value of their column `owner` is that of its column `of`."""
 
     model: str
     owner: str
@@ -50,13 +50,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RightsTable:
-    """A table whose rows decide rights; `key` is the column that audit entries name a row by, after `prefix`."""
+    """A table whose rows decide rights. Audit entries refer to a row by `prefix` and the value of its column `key`."""
 
     noun: str
     model: str
     key: str
     actions: tuple[str, ...]
-    """Beginnings of the actions whose entries are about its rows."""
+    """Prefixes of the audit actions about its rows."""
     columns: tuple[str, ...] = ()
     left_out: frozenset[str] = frozenset()
     parts: tuple[Part, ...] = ()
@@ -67,7 +67,7 @@ class RightsTable:
     """False if a row without a digest is no fault: digests are written only when something ends."""
 
     def id_of(self, ref: str) -> str:
-        """Return the id of a row in findings: its reference, after the noun if that does not say what it is."""
+        """Return the id of a row for reports: its reference, with the noun if the reference alone is ambiguous."""
         return ref if self.prefix or self.key == "public_id" else f"{self.noun}:{ref}"
 
 
@@ -161,7 +161,7 @@ for _table in (
 
 
 def row_digest(noun: str, ref: str) -> dict[str, dict[str, str | None]]:
-    """Return what an entry about a row holds of it: its digest, or null if the row is gone; empty for other nouns."""
+    """Return the digest of a row for its audit entry: null if the row is gone, empty for a noun without a table."""
     table = _tables.get(noun)
     if table is None:
         return {}
@@ -170,7 +170,7 @@ def row_digest(noun: str, ref: str) -> dict[str, dict[str, str | None]]:
 
 
 def unrecorded_digests() -> dict[str, dict[str, str]]:
-    """Return the digests of all rows, by noun and reference, of the tables that no entry RECORDED is about yet."""
+    """Return the digests of all rows, by noun and reference, of tables that no RECORDED entry covers yet."""
     known = _recorded_digests()
     return {
         table.noun: {ref: digest for rows in _chunks(table) for ref, digest in _digests(table, rows)}
@@ -203,7 +203,6 @@ def changed_rows() -> Iterator[tuple[str, str]]:
 
 
 def _last_digests(table: RightsTable, digests: Sequence[tuple[str, str]]) -> dict[str, str | None]:
-    """Return the digests in the last entries about these rows."""
     if not digests:
         return {}
     refs = [ref for ref, _ in digests]
@@ -217,7 +216,7 @@ def _last_digests(table: RightsTable, digests: Sequence[tuple[str, str]]) -> dic
 
 
 def _lost_rows(table: RightsTable, known: Iterable[str]) -> Iterator[str]:
-    """Yield the references of rows that the log knows and that are gone without an entry about it."""
+    """Yield the references of rows that are in the log, and were deleted without an entry."""
     if table.where:
         return
     with connection.cursor() as cursor:
@@ -250,7 +249,7 @@ def _chunks(table: RightsTable) -> Iterator[list[_Row]]:
 
 
 def _rows(table: RightsTable, condition: str, parameters: Sequence[Any]) -> Iterator[_Row]:
-    """Yield the primary key of each row of the condition, with its columns."""
+    """Yield the primary key and the columns of each row that meets the condition."""
     columns = {table.key, *(part.of for part in table.parts), *_columns(table.model, table.columns, table.left_out)}
     return _read(table.model, "id", sorted(columns), condition, parameters)
 
@@ -269,7 +268,7 @@ def _digests(table: RightsTable, rows: Iterable[_Row]) -> list[tuple[str, str]]:
 
 
 def _parts(part: Part, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
-    """Return the encoded rows that belong to these owners, by owner, in an order of their own."""
+    """Return the encoded rows of each owner, sorted, so that the order of insertion changes no digest."""
     keys = [_text(owner) for owner in owners if owner is not None]
     if not keys:
         return {}
@@ -285,7 +284,7 @@ def _parts(part: Part, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
 def _read(
     model: str, key: str, columns: Sequence[str], condition: str, parameters: Sequence[Any]
 ) -> Iterator[tuple[Any, Mapping[str, Stored]]]:
-    """Yield a column of each row, and others as they are stored, whatever was written into them."""
+    """Yield the column `key` of each row, and `columns` as stored, even values that Django cannot read."""
     # As bytes, since SQLite stores any value in any column, and Django's converters fail for some.
     form = "typeof({0}), CAST({0} AS BLOB)" if on_sqlite() else "'text', CAST({0} AS text)"
     selected = ", ".join(form.format(connection.ops.quote_name(column)) for column in columns)
@@ -306,7 +305,7 @@ def _text(value: Stored) -> str:
 
 
 def _encoded(model: str, values: Mapping[str, Stored], columns: Sequence[str]) -> bytes:
-    """Return the columns as bytes; without those of a new row's default, so that a new column changes no digest."""
+    """Return the columns as bytes, except those that hold their default, so that a new column changes no digest."""
     defaults = _defaults(model)
     texts: list[bytes] = []
     for name in columns:

@@ -50,7 +50,7 @@ class _Walk:
     previous: str = ""
     hashes: dict[int, str] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """Epochs after the first, each with the last entry before it that older checkpoints may be compared with."""
+    """Epochs after the first, each with the last entry that checkpoints of earlier epochs are compared with."""
     was_witnessed: bool = False
     """True if the log contains a decision or a dangerous start, which are followed by a checkpoint."""
 

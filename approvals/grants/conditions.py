@@ -31,7 +31,7 @@ def check_grant_conditions(rows: object, path: str = "arguments") -> list[dict[s
 
 
 def conditions_cover(rows: list[dict[str, Any]], arguments: CallArguments) -> bool:
-    """Return True if the arguments satisfy every row, as given and filled in, and each given one is named by a row."""
+    """Return True if the arguments satisfy every row, as given and as filled in, and a row names each given one."""
     if not all(map(compile_conditions(rows).covers, arguments.forms)):
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
@@ -40,7 +40,6 @@ def conditions_cover(rows: list[dict[str, Any]], arguments: CallArguments) -> bo
 
 
 def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the conditions as a phrase."""
     rows = list(rows)
     visible = [row for row in rows if not is_mask(row.get("value"))]
     sentences = [

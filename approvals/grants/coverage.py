@@ -45,8 +45,8 @@ GRANTS_DISABLED = "{tool} can no longer be granted."
 class GrantCandidate:
     """A call about to start; `arguments` have secrets cut out.
 
-    `requesters` shaped its arguments. `barred` may not cover it by their own grant: the requesters, and the authors of
-    its input.
+    `requesters` shaped its arguments. The grants of users in `barred` cannot cover it: the requesters, and the authors
+    of its input.
     """
 
     target: CallableTool

@@ -95,7 +95,6 @@ class Proposal:
 
     @property
     def uses(self) -> int:
-        """Default number of uses."""
         return min(DEFAULT_GRANT_USES, self.limits.max_uses)
 
     @property

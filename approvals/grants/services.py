@@ -193,7 +193,6 @@ def available_scopes(request: ApprovalRequest) -> dict[str, str]:
 
 
 def scope_mapping(plan: RefT, session: RefT, requester: RefT) -> dict[str, RefT]:
-    """Return these values keyed by scope."""
     return {str(Scope.PLAN): plan, str(Scope.SESSION): session, str(Scope.REQUESTER): requester}
 
 
@@ -274,12 +273,10 @@ class GrantStatus:
 
     @property
     def is_active(self) -> bool:
-        """True if the grant can be used."""
         return self.word == "active"
 
 
 def grant_status(grant: Grant) -> GrantStatus:
-    """Return the status of a grant."""
     if grant.revoked_at is not None:
         return GrantStatus("revoked" if grant.revoked_by_id else "ended", grant.ended_because or "It was revoked.")
     if grant.uses >= grant.max_uses:

@@ -44,7 +44,6 @@ class Address:
         return hashlib.sha256(keyring().fingerprint(self.text).encode()).hexdigest()
 
     def encrypted(self) -> str:
-        """Return the encrypted text for storage."""
         return keyring().encrypt(self.text)
 
     def kept(self) -> dict[str, str]:

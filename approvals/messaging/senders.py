@@ -44,7 +44,6 @@ TIMEOUT_SECONDS = 10.0
 
 
 def is_apprise_installed() -> bool:
-    """Return True if apprise is installed."""
     return find_spec("apprise") is not None
 
 

@@ -49,6 +49,5 @@ class AuditEntry(models.Model):
 
     @property
     def details_json(self) -> dict[str, Any]:
-        """The parsed details."""
         details: dict[str, Any] = json.loads(self.details)
         return details

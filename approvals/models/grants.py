@@ -11,7 +11,6 @@ from catalog.models import Call, Tool, new_public_id
 
 
 def new_grant_id() -> str:
-    """Return a new grant's public id."""
     return new_public_id("grt")
 
 

@@ -11,13 +11,10 @@ from catalog.models import new_public_id
 
 
 def new_policy_id() -> str:
-    """Return a new policy's public id."""
     return new_public_id("pol")
 
 
 class Policy(models.Model):
-    """A policy: name, order and current revision."""
-
     public_id = models.CharField(max_length=40, unique=True, default=new_policy_id)
     name = models.CharField(max_length=128)
     order = models.PositiveIntegerField()
@@ -95,7 +92,6 @@ class PolicyRevision(models.Model):
 
     @property
     def sentence(self) -> str:
-        """The terms as a sentence."""
         return policy_sentence(self)
 
     @property
@@ -105,5 +101,4 @@ class PolicyRevision(models.Model):
 
     @property
     def groups(self) -> list[str]:
-        """Groups whose members may decide."""
         return [str(stage["group"]) for stage in self.stages]

@@ -19,7 +19,6 @@ QUEUED_BY = (
 
 
 def new_request_id() -> str:
-    """Return a new approval request's public id."""
     return new_public_id("apr")
 
 

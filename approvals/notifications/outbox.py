@@ -51,7 +51,6 @@ class NotificationEvent:
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """Add the deliveries for a fact to the outbox."""
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
         kinds = ("approval.decided", CHANGES_REQUESTED_KIND)
         waiting = Delivery.objects.filter(request__public_id=str(fact.data.get("approval")), kind__in=kinds)

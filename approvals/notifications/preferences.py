@@ -44,7 +44,6 @@ def stored_choice(person: User) -> NotificationChoice:
 
 
 def preferences_page(person: User) -> PreferencesPage:
-    """Return the contents of a user's notification page."""
     choice = stored_choice(person)
     addresses = [str(kept["shown"]) for kept in choice.addresses]
     mail = (mail_reaches(person), settings.TOOLGATE_SENDS_MAIL, person.email)

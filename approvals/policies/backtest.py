@@ -61,12 +61,10 @@ class ChangedCall:
 
     @property
     def before_word(self) -> str:
-        """Label of the effect under the current rules."""
         return gettext(EFFECT_WORDS[self.before])
 
     @property
     def after_word(self) -> str:
-        """Label of the effect under the changed rules."""
         return gettext(EFFECT_WORDS[self.after])
 
     @property

@@ -116,13 +116,11 @@ def review_audit_details(review: Review) -> dict[str, Any]:
 
 
 def is_requester(request: ApprovalRequest, user: User) -> bool:
-    """Return True if the user is one of the call's requesters."""
     requesters = {each.user_id for each in request.call.requesters.all()}
     return user.pk == request.call.requested_by_id or user.pk in requesters
 
 
 def deciders_sentence(rule: Rule) -> str:
-    """Return a sentence that names the groups which may decide under the rule."""
     exception = "" if rule.allow_self_review else " other than the requester"
     groups = dict.fromkeys([*rule.groups, *([ADMINISTRATOR] if REVIEWER in rule.groups else [])])
     return f"Only members of {' or '.join(groups)}{exception} may decide."

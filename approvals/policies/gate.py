@@ -17,8 +17,6 @@ MAX_RULES_AGE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Cached rules and the time at which they were read."""
-
     read_at: float = float("-inf")
     book: Rulebook = field(default_factory=Rulebook)
 

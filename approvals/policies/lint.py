@@ -1,4 +1,4 @@
-"""Warnings about policies: names that match no tool, argument, group or person at present, and hosts without an end.
+"""Warnings about policies: names that match no tool, argument, group or person at present, and open-ended hosts.
 
 They are allowed, since the names may be added later, but are usually mistakes. Never writes. Warnings are keyed by
 field of the editor: a field's name, `row-0` or `stage-0`.

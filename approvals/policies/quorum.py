@@ -40,7 +40,7 @@ def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
 
 
 def _has_independent_approver(request: ApprovalRequest, people: Collection[int], rule: Rule) -> bool:
-    """Return True if at least one of these people is no author of the call's input."""
+    """Return True if at least one of these people is not an author of the call's input."""
     return rule.allow_self_review or not request.input_authors or not set(request.input_authors).issuperset(people)
 
 
@@ -63,12 +63,11 @@ def approvals_of(request: ApprovalRequest) -> list[Review]:
 
 
 def voters(reviews: Iterable[Review]) -> list[User]:
-    """Return the users whose votes the reviews are; a delegate's review is the vote of the user who delegated."""
+    """Return the users who voted; a delegate's review is the vote of the user who delegated."""
     return [review.on_behalf_of or review.person for review in reviews]
 
 
 def is_satisfied(rule: Rule, people: Iterable[User]) -> bool:
-    """Return True if the approvals of these people satisfy the rule."""
     return bool(rule.stages) and not unmet_stages(rule, people)
 
 

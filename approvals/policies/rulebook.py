@@ -70,7 +70,6 @@ class Match:
         return any(map(self.predicate.matches, facts.argument_forms))
 
     def fits_tool(self, facts: CallFacts) -> bool:
-        """Return True if the terms about the tool match."""
         values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
         return all(not value or term.fits(value, facts) for term, value in values)
 
@@ -85,7 +84,6 @@ class Match:
         )
 
     def fits_without_arguments(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
-        """Return True if the terms about requester, plan and time match."""
         return (
             self.plan in ("", facts.plan_ref)
             and (self.hours is None or self.hours.cover(at or clock.now()))
@@ -184,12 +182,10 @@ class Rule:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Groups whose members may decide."""
         groups = [stage.group for stage in self.stages]
         return tuple(dict.fromkeys([*groups, self.escalated_to] if self.escalated_to else groups))
 
     def without_role_age(self) -> "Rule":
-        """Return the rule without its minimum role age."""
         return replace(self, min_role_age_seconds=0)
 
 
@@ -216,8 +212,6 @@ def rule_for(request: ApprovalRequest) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A rule and its match terms."""
-
     rule: Rule
     match: Match
 
@@ -265,8 +259,8 @@ class Rulebook:
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
         """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous.
 
-        A rule that matches only a default, or only an editor of the step, must not protect the call less than the rule
-        that matches the call as its requester asked for it: of their verdicts, the stricter one is returned.
+        A rule that matches only because of a default, or of an editor of the step, must not protect the call less than
+        the rule that matches the call as requested: the stricter of the two verdicts is returned.
         """
         answers = self._known_answers(facts)
         found = answers.first(facts, at)
@@ -350,7 +344,6 @@ def current_rulebook() -> Rulebook:
 
 
 def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
-    """Return the verdicts of the current rules on a tool."""
     return current_rulebook().answers(facts)
 
 

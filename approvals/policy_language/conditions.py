@@ -44,7 +44,6 @@ class Condition:
 
     @property
     def value(self) -> Any:
-        """Value that the operator compares with."""
         return json.loads(self.text)
 
 
@@ -163,7 +162,6 @@ class Predicate:
         self._compiled = _validator({"allOf": [condition_schema(row) for row in conditions]}) if conditions else None
 
     def matches(self, arguments: Mapping[str, Any]) -> bool:
-        """Return True if the arguments satisfy all rows."""
         if self._compiled is None:
             return True
         # Pass only the arguments that the rows name, since the engine converts all it gets and arguments may be large.

@@ -1,4 +1,4 @@
-"""Texts that fit a condition and lead elsewhere: `reports/../secrets` starts with `reports/`.
+"""Detection of texts that satisfy a condition but lead elsewhere: `reports/../secrets` starts with `reports/`.
 
 Conditions compare texts literally, and tools resolve paths and addresses. A rule that allows, and a grant, must not
 cover such a text; a rule that holds or denies matches it all the same.
@@ -24,7 +24,7 @@ _FILE_ARGUMENT = re.compile(r"(path|file|folder|directory)(name)?s?(\.\d+)?$", r
 
 
 def escapes(operator: str, value: Any, found: Any) -> bool:
-    """Return True if what was found at a condition's path leads elsewhere than the condition's value says."""
+    """Return True if `found`, at a condition's path, resolves to somewhere outside the condition's `value`."""
     if operator in EXACT_OPERATORS or not isinstance(found, str):
         return False
     if _has_parent_segment(found):
@@ -49,7 +49,7 @@ def _has_parent_segment(text: str) -> bool:
 
 
 def open_end(row: Mapping[str, Any]) -> str:
-    """Return a warning about a row whose host or address goes on in other hosts and addresses; empty if none does."""
+    """Return a warning if the host or address of a row is also part of other hosts or addresses; else an empty text."""
     operator, value = row["operator"], row.get("value")
     if not isinstance(value, str) or _FILE_ARGUMENT.search(row["path"]):
         return ""

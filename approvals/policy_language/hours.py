@@ -25,7 +25,6 @@ class Hours:
     zone: tzinfo
 
     def cover(self, at: datetime) -> bool:
-        """Return True if a time lies within the hours."""
         local = at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.start < self.end:

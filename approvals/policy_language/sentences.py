@@ -36,7 +36,6 @@ def policy_sentence(terms: Any) -> str:
 
 
 def calls_in_words(terms: Any) -> str:
-    """Return a phrase for the calls that the terms match."""
     parts = []
     for term in MATCH:
         value = getattr(terms, term.column)
@@ -54,7 +53,6 @@ def calls_in_words(terms: Any) -> str:
 
 
 def expiry_consequence(on_expiry: str, escalate_to: str) -> str:
-    """Return a phrase for what happens to a call when its request expires."""
     if on_expiry == "escalate" and escalate_to:
         return f"then {escalate_to} can answer too"
     return {"skip": "then its step is skipped", "cancel_plan": "then its plan is cancelled"}.get(

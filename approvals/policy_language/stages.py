@@ -12,8 +12,6 @@ MAX_COUNT = 20
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A number of approvals by members of one group."""
-
     group: str
     count: int
 

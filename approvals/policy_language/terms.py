@@ -1,7 +1,7 @@
-"""The terms of a policy in one table: what each holds, its limits, its words, and how it is compared with a call.
+"""The terms of a policy in one table: the type of each, its limits, its wording, and its comparison with a call.
 
-The checks of a document, the rule that decides calls, the sentences, the bodies and answers of REST and the fields of
-the editor are made from it. A new term needs a row here, a column of `PolicyRevision`, and the code that obeys it.
+Validation, rules, sentences, REST serializers and the fields of the editor are generated from it. A new term needs a
+row here, a column of `PolicyRevision`, and the code that applies it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from django.utils.translation import gettext_noop as _
 MAX_MESSAGE = 1000
 MIN_SECONDS, MAX_SECONDS = 60, 90 * 86_400
 GROUP = "group:"
-"""Beginning of a requester that is a group."""
+"""Prefix of a requester term that names a group."""
 
 
 class Kind(Enum):
-    """What a term holds; a text or a choice is empty if the policy does not name it."""
+    """Type of a term's value; a text or a choice is empty if the policy does not use the term."""
 
     TEXT = auto()
     CHOICE = auto()
@@ -34,9 +34,9 @@ class Kind(Enum):
 class Term:
     """One term of a policy.
 
-    Label, hint, placeholder, the list of `suggestions` and the choices with their labels are those of its field in the
-    editor. A number of seconds is entered there in units: `unit` is the name of the field, and the seconds of one unit.
-    `note` is the description in the API.
+    Label, hint, placeholder, `suggestions` and `choices` belong to its field in the editor. Seconds are entered there
+    in a larger unit: `unit` is the name of that field, and the number of seconds in a unit. `note` is the description
+    in the API.
     """
 
     name: str
@@ -60,19 +60,17 @@ class Term:
     phrase: str = ""
     """Part of the policy's sentence: the calls that it matches."""
     extra: str = ""
-    """Sentence on a further requirement, said if the value is not the usual one, with its time or number."""
+    """Sentence on a further requirement, shown if the value differs from the default, with its time or number."""
     usual: bool = False
     place: int = 0
-    """Place of `extra` among those sentences."""
+    """Position of `extra` among those sentences."""
 
     @property
     def column(self) -> str:
-        """Column of the revision."""
         return "conditions" if self.kind is Kind.CONDITIONS else self.name
 
 
 def requester_in_words(requester: str) -> str:
-    """Return a phrase for the requester term of a rule."""
     group = requester.removeprefix(GROUP)
     return f"a member of {group}" if group != requester else requester
 

@@ -14,9 +14,9 @@ _plan_titles: list[PlanTitles] = []
 
 
 def register_plan_titles(titles: PlanTitles) -> None:
-    """Register a function that returns the titles of those of these plans that a viewer may see, by id.
+    """Register a function that returns titles by plan id, for those of the given plans that a viewer may see.
 
-    Plans of direct calls have none.
+    Plans of direct calls have no title.
     """
     _plan_titles[:] = [titles]
 

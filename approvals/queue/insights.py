@@ -36,21 +36,17 @@ class Durations:
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> "Durations":
-        """Return the statistics of these durations."""
         ordered = sorted(seconds)
         return cls(percentile(ordered, 0.5), percentile(ordered, 0.95))
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Numbers of decisions by verdict, and times to decision."""
-
     verdicts: Counter[str]
     spans: Durations
 
     @property
     def count(self) -> int:
-        """Number of decisions."""
         return self.verdicts.total()
 
     @property
@@ -61,8 +57,6 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class ToolLine:
-    """Decisions on requests for one tool, and number of open ones."""
-
     tool: str
     decisions: Decisions
     waiting: int
@@ -120,14 +114,11 @@ class Insights:
 
     @property
     def reflexes(self) -> list[ReviewerLine]:
-        """Reviewers who may be approving without reading."""
         return [line for line in self.reviewers if line.is_reflex]
 
 
 @dataclass(frozen=True, slots=True)
 class _CountedReview:
-    """Data of one review that counts."""
-
     username: str
     name: str
     verdict: str

@@ -38,14 +38,12 @@ those that need someone else; those they have snoozed; decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
 EXPIRES_SOON = timedelta(minutes=5)
 MAX_EXPIRING = 20
-"""Requests that expire soon and stand above all others, at most."""
+"""Maximum number of requests listed above all others because they expire soon."""
 MATCH_NOTHING = Q(pk__in=())
 
 
 @dataclass(frozen=True, slots=True)
 class ViewCounts:
-    """Number of requests in each view of open requests."""
-
     waiting: int
     needs_me: int
     claimed: int

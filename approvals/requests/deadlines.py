@@ -26,7 +26,6 @@ from catalog.signals import announce_call_change, record_fact
 OnExpiry = PolicyRevision.OnExpiry
 EXPIRED_UNANSWERED = "This request has expired without an answer."
 MAX_PRE_APPROVAL_TIME = timedelta(hours=8)
-"""Maximum age of a pre-approval."""
 
 
 def expire_due(now: datetime, limit: int = 100) -> int:
@@ -153,7 +152,7 @@ def _sentence(request: ApprovalRequest) -> str:
 
 
 def _duration_in_words(duration: timedelta) -> str:
-    """Say a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
+    """Return a duration as text in its largest whole unit: 24 h, 15 min, 90 s."""
     seconds = round(duration.total_seconds())
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
     size, unit = next(whole, (1, "s"))

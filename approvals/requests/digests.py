@@ -30,8 +30,6 @@ class ApprovalBinding:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Installation and epoch in which an approval is given."""
-
     name: str
     epoch: int
 

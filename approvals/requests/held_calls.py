@@ -46,7 +46,6 @@ class Refusal:
 
 
 def release_call(request: ApprovalRequest, *, by: "User | None") -> None:
-    """Release an approved call for execution."""
     if try_move(Call.objects.filter(pk=request.call_id), to=CallStatus.READY):
         record_fact("call.released", call=request.call, by=by, approval=request.public_id)
 
@@ -140,7 +139,6 @@ def repeat_rejection(call: Call, rejected_request: ApprovalRequest) -> None:
 
 
 def repeated_refusal(rejected_request: ApprovalRequest) -> Refusal:
-    """Return the refusal for a call that repeats a rejected one."""
     rejections = Review.objects.filter(request=rejected_request, verdict=ReviewVerdict.REJECT, undone_at=None)
     review = rejections.select_related("person").order_by("pk").last()
     who = user_display_name(review.person) if review else "someone"

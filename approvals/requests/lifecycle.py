@@ -288,7 +288,7 @@ MAX_INVALIDATED_PER_TICK = 100
 def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
     """Invalidate and reopen open requests about outdated versions of their tools; return their number.
 
-    So are requests from before defaults were filled in, whose reviewers did not see the defaults.
+    Also those opened before defaults were filled in, whose reviewers did not see the defaults.
     """
     requests = ApprovalRequest.objects.filter(status__in=OPEN).order_by("pk")
     changed = ~Q(tool_version=F("tool_version__tool__current_version"))
@@ -314,7 +314,7 @@ def _invalidate_unfilled(request: ApprovalRequest) -> bool:
 
 
 def hides_defaults(call: Call) -> bool:
-    """Return whether a call was stored before defaults were filled in, and would run with some that nobody saw."""
+    """Return True if a call was stored before defaults were filled in, and would run with defaults that nobody saw."""
     tool = get_tool(call.tool_name) if call.defaults is None else None
     if tool is None or not tool.fills_defaults:
         return False

@@ -1,8 +1,8 @@
 """Private data and secrets of requests: what is hidden from a viewer, and revealing one secret at a time.
 
 Private arguments, and the preview and reason that may repeat them, are hidden from viewers who are neither reviewers,
-administrators, requesters nor delegates. A secret is revealed to users who may decide the request or administer, not to
-its requesters; each is an audit entry, and possible only until the call has ended.
+administrators, requesters nor delegates. A secret is revealed to users who may decide the request and to
+administrators, not to its requesters; this is audited, and possible only until the call has ended.
 """
 
 import json
@@ -40,7 +40,7 @@ class SecretField:
 
 
 def secret_fields(arguments: Any) -> list[SecretField]:
-    """Return the positions of secrets in displayed arguments, each once; secrets in keys have no path: left out."""
+    """Return the positions of secrets in displayed arguments, each once; secrets in keys are omitted (no path)."""
     paths = dict(find_placeholders(arguments, keys=False))
     numbers = {path: number for number, path in enumerate(sorted(paths))}
     return [SecretField(numbers[path], path) for path in paths]

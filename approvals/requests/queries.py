@@ -117,7 +117,6 @@ def _prefetch_all(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalReque
 
 
 def current_round(request: ApprovalRequest) -> Round:
-    """Return the current round."""
     return next(round_ for round_ in request.rounds.all() if round_.number == request.round_number)
 
 

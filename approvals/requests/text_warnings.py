@@ -23,12 +23,10 @@ class ArgumentWarnings:
 
     @property
     def any(self) -> bool:
-        """True if there is any warning."""
         return bool(self.hidden or self.odd or self.claims)
 
 
 def argument_warnings(arguments: Mapping[str, Any], reason: str) -> ArgumentWarnings:
-    """Return the warnings about a call's arguments and reason."""
     texts = [*_texts_in(arguments), reason]
     hidden, odd = sum(map(count_hidden, texts)), sum(len(confusable_words(text)) for text in texts)
     return ArgumentWarnings(hidden, odd, approval_claims("\n".join(texts)))

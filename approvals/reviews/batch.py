@@ -39,8 +39,6 @@ RESULT_BY_ERROR = {
 
 @dataclass(frozen=True, slots=True)
 class BatchItem:
-    """One request of a batch and the digest that the reviewer saw."""
-
     id: str
     seen_digest: str = ""
 

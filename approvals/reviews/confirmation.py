@@ -20,7 +20,7 @@ from catalog.ui.labels import format_timespan
 SALT = "toolgate.friction"
 MAX_TARGET_LENGTH = 60
 ConfirmationTerms = Rule | PolicyRevision
-"""Both say which confirmations a policy requires."""
+"""Types whose attributes state the confirmations that a policy requires."""
 INDIVIDUAL_REVIEW_REQUIRED = "Its policy requires individual review: open the request to decide it."
 
 
@@ -44,16 +44,12 @@ class ConfirmationRequirements:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Submitted confirmations."""
-
     typed: str = ""
     since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSubject:
-    """Subject of an approval: the terms, and the target of the call."""
-
     terms: ConfirmationTerms
     target: str
 

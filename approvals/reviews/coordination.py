@@ -107,7 +107,6 @@ def claimant_of(request: ApprovalRequest, now: datetime) -> "User | None":
 
 
 def claim_sentence(request: ApprovalRequest, now: datetime) -> str:
-    """Return a sentence with the claimant's name and the time left of the claim."""
     holder, until = request.claimed_by, request.claimed_until
     if holder is None or until is None:
         return UNCLAIMED

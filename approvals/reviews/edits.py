@@ -69,7 +69,6 @@ class DivisibleChange:
 
     @property
     def total(self) -> int:
-        """Number of hunks."""
         return len(self.division)
 
 
@@ -279,7 +278,6 @@ def _rule_for_original(request: ApprovalRequest, previous_round: Round) -> Rule:
 
 
 def _open_round(request: ApprovalRequest, edit: Edit, *, editor: "User | None") -> None:
-    """Store the next round with the edit's arguments, preview and rule."""
     call, rule = request.call, edit.rule
     code = call.implementation.digest if call.implementation else ""
     binding = ApprovalBinding(call.version.fingerprint, code, edit.text, edit.state_token)

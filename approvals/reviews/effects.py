@@ -1,4 +1,4 @@
-"""Effects of decisions: what a decision does to its call when its undo window ends, once."""
+"""Effects of decisions: each decision is applied to its call once, when its undo window ends."""
 
 from datetime import datetime
 
@@ -22,7 +22,7 @@ def apply_due(now: datetime, limit: int = 100) -> int:
 
 
 def apply_decision(request: ApprovalRequest, now: datetime, deciding_review: Review | None = None) -> bool:
-    """Apply a decision to its call, once; return True if it was applied now. Its review is read if it is not given."""
+    """Apply a decision to its call, once; return True if it was applied now. Reads the review if none is given."""
     with transaction.atomic(savepoint=False):
         announce_call_change(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)

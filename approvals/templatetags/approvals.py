@@ -30,7 +30,6 @@ RUNS_WITHOUT_APPROVAL = {
 
 @register.filter
 def notice_kind(kind: str) -> str:
-    """Return the label of a notification's kind."""
     return _(KIND_LABELS.get(kind, kind))
 
 
@@ -107,13 +106,13 @@ def previewed_at(request: ApprovalRequest) -> datetime:
 
 @register.filter
 def sentences(stages: Iterable[Stage]) -> str:
-    """Return what each stage of a rule still needs, in one list."""
+    """Return the missing approvals of all stages as one phrase."""
     return ", ".join(stage.sentence for stage in stages)
 
 
 @register.filter
 def call_title(title: tuple[str, str, str]) -> str:
-    """Return the title of a call: what it does, its target as code, and the rest of the sentence."""
+    """Return the title of a call as HTML, with its target as code between the other two parts of the sentence."""
     before, target, after = title
     code = format_html('<code class="given">{}</code>', revealed(target)) if target else ""
     return format_html("{}{}{}", revealed(before), code, revealed(after))
@@ -121,7 +120,7 @@ def call_title(title: tuple[str, str, str]) -> str:
 
 @register.filter
 def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
-    """Return the text of an argument with a label in place of each secret; adds no white space, which would show."""
+    """Return the text of an argument with a label in place of each secret; adds no white space, as it is visible."""
     parts = []
     for text, secret in pieces:
         label = format_html(_("secret {name}"), name=revealed(secret)) if secret else ""

@@ -65,7 +65,6 @@ class AuditPageQuery(AuditTextFilters):
 
     @property
     def export_address(self) -> str:
-        """URL that exports the matching entries."""
         return self.address().replace("/audit/", "/audit/export/", 1)
 
     def address(self, **more: int | None) -> str:
@@ -121,12 +120,10 @@ class AuditFilterForm(PageForm):
             self.fields[name].widget.input_type = "date"
 
     def add_prefix(self, field_name: str) -> str:
-        """Return the name of the URL parameter."""
         return self.PARAMETERS.get(field_name, field_name)
 
     @property
     def query(self) -> AuditPageQuery:
-        """The valid values."""
         self.is_valid()
         return AuditPageQuery(**{name: value for name, value in self.cleaned_data.items() if value not in ("", None)})
 
@@ -137,12 +134,10 @@ class AuditFilterForm(PageForm):
 
     @property
     def date_fields(self) -> list[BoundField]:
-        """First and last day."""
         return [self[name] for name in self.DATE_FIELDS]
 
     @property
     def fields_with_errors(self) -> list[BoundField]:
-        """Filters that are not applied."""
         return [field for field in self.visible_fields() if field.errors]
 
     def offer_choices(self, viewer: User) -> None:
@@ -160,15 +155,11 @@ class AuditFilterForm(PageForm):
 
 
 class AuditExportForm(forms.Form):
-    """Format of an export."""
-
     format = forms.ChoiceField(choices=[("jsonl", "JSON Lines"), ("csv", "CSV")])
 
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One entry with its label and the name of its actor."""
-
     entry: AuditEntry
     word: Badge
     who: str
@@ -355,7 +346,7 @@ def _log_context(request: PageRequest, form: AuditFilterForm) -> dict[str, Any]:
 def export_audit_log(request: PageRequest) -> StreamingHttpResponse | HttpResponse:
     """Send the matching entries as a file and record the export in the log.
 
-    Invalid filters export nothing: without them the file would hold more than was requested.
+    Invalid filters export nothing, since the file would otherwise contain more than was requested.
     """
     filters, form = AuditFilterForm(request.GET), AuditExportForm(request.POST)
     if not (filters.is_valid() and form.is_valid()):

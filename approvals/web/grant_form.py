@@ -52,8 +52,6 @@ CHOOSE_A_CONDITION = gettext_lazy("Choose a condition.")
 
 
 class ArgumentForm(PageForm):
-    """The condition on one argument."""
-
     use_required_attribute = False  # the server explains what is missing
 
     operator = forms.ChoiceField(
@@ -80,7 +78,6 @@ class ArgumentForm(PageForm):
 
     @property
     def condition(self) -> GrantCondition:
-        """The condition of a valid form."""
         row: GrantCondition = {"path": self.part.path, "operator": self.cleaned_data["operator"]}
         return row if row["operator"] == "exists" else row | {"value": self.cleaned_data["value"]}
 
@@ -92,7 +89,6 @@ class ArgumentForm(PageForm):
         return open_end(self.condition) if self.is_valid() else ""
 
     def clean(self) -> dict[str, Any]:
-        """Return the operator, and the value as the condition has it. Raises ValidationError."""
         data: dict[str, Any] = self.cleaned_data
         operator, text = data.get("operator"), data.get("value", "").replace("\r\n", "\n")
         if operator == "in":
@@ -153,7 +149,6 @@ class GrantForm(PageForm):
         self.rows = [ArgumentForm(data, number=number, proposal=part) for number, part in enumerate(found.parts)]
 
     def is_valid(self) -> bool:
-        """Return True if the form and its rows have no errors."""
         return all([super().is_valid(), *[row.is_valid() for row in self.rows]])
 
     @cached_property

@@ -35,15 +35,12 @@ SCOPE_PHRASES = {
 
 @dataclass(frozen=True, slots=True)
 class GrantLine:
-    """One grant of the list with its description."""
-
     grant: Grant
     status: GrantStatus
     rows: list[dict[str, Any]]
 
     @property
     def conditions(self) -> str:
-        """Conditions that a call must meet."""
         return conditions_sentence(self.rows)
 
     @property
@@ -96,7 +93,6 @@ def _lines(viewer: User, grants: QuerySet[Grant]) -> list[GrantLine]:
 @require_safe
 @sign_in_required
 def grants(request: PageRequest) -> HttpResponse:
-    """Show active and ended grants."""
     page = grants_page(request.user, request.GET)
     return render(request, "approvals/grants.html", {"section": "approvals", "page": page})
 

@@ -36,8 +36,6 @@ class DayBar:
 
 @dataclass(frozen=True, slots=True)
 class AgeBar:
-    """Bar of one age group: label, number of requests, length."""
-
     label: str
     count: int
     length: float
@@ -47,8 +45,6 @@ DAYS_ALLOWED = format_lazy(gettext_lazy("Choose {least} to {most} days."), least
 
 
 class InsightsForm(PageForm):
-    """Number of days of the insights, from the URL."""
-
     days = forms.IntegerField(
         required=False,
         min_value=LEAST_DAYS,
@@ -99,7 +95,6 @@ def age_bars(ages: Sequence[Age]) -> list[AgeBar]:
 @require_safe
 @sign_in_required
 def insights(request: PageRequest) -> HttpResponse:
-    """Show review statistics."""
     form = InsightsForm(request.GET)
     found = insights_for(request.user, form.chosen_days)
     shown = {

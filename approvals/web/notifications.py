@@ -23,14 +23,10 @@ PAGE_SIZE = 100
 
 
 class TimeInput(forms.TimeInput):
-    """The browser's input of a time."""
-
     input_type = "time"
 
 
 class PreferencesForm(PageForm):
-    """Notification preferences of a user."""
-
     by_mail = forms.BooleanField(required=False)
     remove = forms.MultipleChoiceField(
         label=gettext_lazy("Your addresses"), required=False, widget=forms.CheckboxSelectMultiple
@@ -92,7 +88,6 @@ def _mail_hint(page: PreferencesPage) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def preferences(request: PageRequest) -> HttpResponse:
-    """Show and change the user's notification preferences."""
     page = preferences_page(request.user)
     form = PreferencesForm(request.POST if request.method == "POST" else None, page)
     if form.is_valid():
@@ -119,7 +114,6 @@ class DeliveryFilterForm(PageForm):
 @require_safe
 @sign_in_required
 def deliveries(request: PageRequest) -> HttpResponse:
-    """Show administrators the deliveries, newest first."""
     form = DeliveryFilterForm(request.GET)
     form.is_valid()
     status, before = form.cleaned_data.get("status", ""), form.cleaned_data.get("before")
@@ -132,7 +126,6 @@ def deliveries(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def retry_delivery_page(request: PageRequest, number: int) -> HttpResponse:
-    """Queue a failed delivery again and return to the list."""
     rows = deliveries_for(request.user)
     try:
         delivery = get_object_or_404(rows, pk=number)

@@ -9,12 +9,9 @@ from approvals.audit.queries import FORMATS, TEXT_FILTER_NAMES, AuditFilters, ex
 
 
 class Command(BaseCommand):
-    """Exports the audit log."""
-
     help = "Write the audit log to standard output, oldest entry first, with the filters of its page."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the format and the filters."""
         parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
         for name in TEXT_FILTER_NAMES:
             parser.add_argument(f"--{name}", default="", metavar="TEXT")
@@ -22,7 +19,6 @@ class Command(BaseCommand):
         parser.add_argument("--until", default="", metavar="TIME", help="before this date or time")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write the entries, a thousand at a time."""
         texts = {name: options[name] for name in TEXT_FILTER_NAMES}
         filters = AuditFilters(**texts, since=_parse_time(options["since"]), until=_parse_time(options["until"]))
         for text in export_entries_from_shell(filters, options["format"]):

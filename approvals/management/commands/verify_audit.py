@@ -14,15 +14,12 @@ MOST_SHOWN = 100
 
 
 class Command(BaseCommand):
-    """Verifies the audit log and the rows that decide rights."""
-
     help = (
         "Recompute the audit log's hash chain, compare it with its head and its checkpoints, and compare the rows that "
         "decide rights with their last entries."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the options."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:

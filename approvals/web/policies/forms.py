@@ -86,24 +86,19 @@ class WarningBoundField(PageBoundField):
 
     @property
     def warning_id(self) -> str:
-        """Id of the element with the warning."""
         return f"warn-{self.html_name}"
 
     @property
     def warning(self) -> str:
-        """The warning; empty if there is none."""
         return self.form.warnings.get(self.name, "")
 
     @property
     def aria_describedby(self) -> str | None:
-        """Ids of hint, warning and error."""
         described = super().aria_describedby
         return f"{self.warning_id} {described or ''}".strip() if self.name in self.form.warned_fields else described
 
 
 class WarningForm(PageForm):
-    """A form with warnings by field."""
-
     bound_field_class = WarningBoundField
     warned_fields: ClassVar[tuple[str, ...]] = ()
 
@@ -126,13 +121,10 @@ class RowForm(WarningForm):
 
     @property
     def warned_field(self) -> Any:
-        """The field that shows the row's warning."""
         return self[self.warned_fields[0]]
 
 
 class ConditionForm(RowForm):
-    """A condition on one argument of a call."""
-
     main_fields = ("path", "value")
     warned_fields = ("path",)
     row_label = gettext_lazy("Argument %(number)s")
@@ -164,8 +156,6 @@ class ConditionForm(RowForm):
 
 
 class StageForm(RowForm):
-    """A number of approvals by members of one group."""
-
     main_fields = ("group",)
     warned_fields = ("group",)
     row_label = gettext_lazy("Group %(number)s")
@@ -188,10 +178,9 @@ class StageForm(RowForm):
 
 
 class RowFormSet(BaseFormSet):  # type: ignore[type-arg]
-    """Rows of a list, numbered from 1 for people; rows that are not filled in are ignored."""
+    """Rows of a list, labelled from 1; rows that are not filled in are ignored."""
 
     def add_fields(self, form: RowForm, index: int | None) -> None:
-        """Label the row with its number."""
         super().add_fields(form, index)
         form.empty_permitted = True
         form.row_label = form.row_label % {"number": (index or 0) + 1}
@@ -230,7 +219,6 @@ StageFormSet = cast(
 
 
 def _term_field(term: Term) -> forms.Field:
-    """Return the field in which a term is entered."""
     choices: list[tuple[str, Any]] = [(value, gettext_lazy(label)) for value, label in term.choices.items()]
     options: dict[str, Any] = {"label": gettext_lazy(term.label)}
     if term.hint:
@@ -291,7 +279,6 @@ class PolicyForm(WarningForm):
     )
 
     def __init__(self, data: QueryDict | None = None, *, policy: Policy | None = None) -> None:
-        """Create the form of a stored policy, or of a new one; `data` is a submission."""
         self.policy = policy
         self.stored = policy.revision if policy is not None else None
         shown = self.stored or _blank_revision()
@@ -304,7 +291,6 @@ class PolicyForm(WarningForm):
         self.stages = StageFormSet(data, initial=stages, prefix="stage", auto_id="f-%s", form_kwargs={"groups": groups})
 
     def is_valid(self) -> bool:
-        """Return True if the form and its rows have no errors."""
         return all([super().is_valid(), self.conditions.is_valid(), self.stages.is_valid()])
 
     @cached_property
@@ -368,7 +354,6 @@ class PolicyForm(WarningForm):
 
     @property
     def fields_with_warnings(self) -> list[Any]:
-        """All fields that may have a warning."""
         rows = [row.warned_field for row in (*self.conditions.forms, *self.stages.forms)]
         return [*(self[name] for name in self.warned_fields), *rows]
 
@@ -380,14 +365,10 @@ class PolicyForm(WarningForm):
 
 
 class DateTimeLocalInput(forms.DateTimeInput):
-    """The browser's input of a date and a time."""
-
     input_type = "datetime-local"
 
 
 class SimulatorForm(PageForm):
-    """A hypothetical call."""
-
     tool = forms.ChoiceField(label=gettext_lazy("Tool"))
     arguments = forms.CharField(
         label=gettext_lazy("Arguments, as JSON"),
@@ -459,7 +440,6 @@ def _blank_revision() -> PolicyRevision:
 
 
 def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
-    """Return the values of the form's fields for these terms."""
     names = (*MATCH_FIELDS, *TEXT_FIELDS, *FLAG_FIELDS)
     return {
         **{name: getattr(revision, name) for name in names},
@@ -493,7 +473,7 @@ def _value_as_typed(operator: str, value: Any) -> str:
 
 
 def _in_units(seconds: int | None, size: int) -> str:
-    """Return seconds in a unit of `size` seconds, with as few decimals as the field reads as the same seconds."""
+    """Return seconds in a unit of `size` seconds, with the fewest decimals that parse to the same seconds."""
     if seconds is None:
         return ""
     texts = (f"{seconds / size:.{decimals}f}" for decimals in range(7))

@@ -103,7 +103,6 @@ def _save(form: PolicyForm, *, by: User) -> Policy | None:
 @require_POST
 @sign_in_required
 def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
-    """Move, enable, disable or delete a policy."""
     try:
         do = request.POST.get("do", "")
         message = perform_policy_action(policy_or_404(request.user, public_id), do, by=request.user)

@@ -51,8 +51,6 @@ class SnoozeChoice(NamedTuple):
 
 
 class DelegateChoice(NamedTuple):
-    """A user to whom a request can be delegated."""
-
     username: str
     name: str
 
@@ -143,7 +141,6 @@ class ReviewActions:
 
     @property
     def claim_time_left(self) -> str:
-        """Time left of the claim, as text."""
         return format_time_left(self.request.claimed_until) if self.request.claimed_until else ""
 
     @property
@@ -200,7 +197,7 @@ class ReviewActions:
 
     @property
     def response_skeleton(self) -> str:
-        """JSON text of the shape that the output schema asks for; empty if text is accepted."""
+        """JSON text with the shape that the output schema requires; empty if text is accepted."""
         if not self.expects_json_response:
             return ""
         return json.dumps(skeleton(self.response_schema), indent=2, ensure_ascii=False)
@@ -218,7 +215,6 @@ class SnoozeForm(forms.Form):
     until = forms.CharField(required=False)
 
     def clean_until(self) -> datetime:
-        """Return the time. Raises ValidationError."""
         try:
             moment = parse_datetime(self.cleaned_data["until"])
         except ValueError:
@@ -229,7 +225,7 @@ class SnoozeForm(forms.Form):
 
 
 class DelegateForm(forms.Form):
-    """The user to whom a request is delegated; nobody ends a delegation."""
+    """The user to whom a request is delegated; an empty choice ends the delegation."""
 
     to = forms.CharField(required=False, strip=False)
 
@@ -238,7 +234,6 @@ class DelegateForm(forms.Form):
         self.is_delegated = is_delegated
 
     def clean_to(self) -> User | None:
-        """Return the user; None for nobody. Raises ValidationError."""
         username = self.cleaned_data["to"]
         person = find_active_user(username) if username else None
         if username and person is None:

@@ -19,7 +19,7 @@ from catalog.errors import ToolgateError
 
 
 class BatchReview:
-    """The selected requests; after a submission `results` of each, or `setback`, the reason for which it failed.
+    """The selected requests; after a submission the `results` of each, or `setback`, the reason for its failure.
 
     `intent` is the answer whose note is being written: "reject", or empty.
     """
@@ -39,7 +39,6 @@ class BatchReview:
 
     @cached_property
     def waiting(self) -> list[ApprovalRequest]:
-        """Requests that are still open."""
         return [each.request for each in self.request_details if each.is_open]
 
     @property
@@ -100,7 +99,6 @@ class BatchResultLine:
 
     @property
     def is_done(self) -> bool:
-        """True if the decision was recorded."""
         return not self.item.detail
 
 

@@ -32,7 +32,6 @@ class CallResult:
 
     @property
     def is_running(self) -> bool:
-        """True while the tool is running."""
         return self.call.status == CallStatus.RUNNING
 
     @property

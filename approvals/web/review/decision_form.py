@@ -44,8 +44,8 @@ class DecisionForm:
 
     `hunks` are the checked ones, None if there was no choice.
     `response` is the text of an answer instead of the tool; with `as_json` it is parsed as JSON.
-    `saw_all`: the lines that the page had left out were loaded. `sent_from` names the form that gets the values back if
-    the decision is not recorded.
+    `saw_all` is True if the lines that the page had left out were loaded. `sent_from` is the name of the form that
+    shows the values again if the decision is not recorded.
     """
 
     verdict: str
@@ -181,7 +181,6 @@ ERROR_FIELDS = ("verdict", "hunks", "comment", "response", "typed", "sign_in", "
 
 
 def http_status_for(error: ToolgateError) -> int:
-    """Return the HTTP status for an exception of a decision."""
     return next(status for kind, status in HTTP_STATUS_BY_ERROR.items() if isinstance(error, kind))
 
 
@@ -216,7 +215,7 @@ def success_message(verdict: str, request: ApprovalRequest | None = None) -> str
 class DecisionResult:
     """Result of a submission: the success message, or the failure and its HTTP status.
 
-    `undoable`: the message is that of a decision that can be undone.
+    `undoable` is True if the message is about a decision that can be undone.
     """
 
     message: str = ""

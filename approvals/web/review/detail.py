@@ -87,7 +87,6 @@ class RequestDetail:
 
     @cached_property
     def secrets(self) -> list[SecretField]:
-        """Positions of secrets in the arguments."""
         return secret_fields(self.arguments)
 
     @property
@@ -98,7 +97,6 @@ class RequestDetail:
 
     @cached_property
     def may_reveal(self) -> bool:
-        """True if the viewer may see the secrets."""
         return may_reveal(self.request, self.viewer)
 
     @property
@@ -149,7 +147,6 @@ class RequestDetail:
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """The rows that the call would affect, as the tool lists them."""
         return self.preview.get("rows") or ()
 
     @property
@@ -159,7 +156,6 @@ class RequestDetail:
 
     @cached_property
     def table(self) -> list[list[Any]]:
-        """Values of `rows` in the order of `columns`."""
         return [[row.get(name, "") for name in self.columns] for row in self.rows]
 
     @cached_property
@@ -198,22 +194,18 @@ class RequestDetail:
 
     @cached_property
     def warnings(self) -> ArgumentWarnings:
-        """Warnings about the text that the agent wrote."""
         return argument_warnings(self.arguments, self.reason)
 
     @cached_property
     def actions(self) -> ReviewActions:
-        """Actions that the viewer may take."""
         return ReviewActions(self.request, self.viewer)
 
     @property
     def may_answer(self) -> bool:
-        """True if the viewer may decide now."""
         return self.actions.may_answer
 
     @property
     def is_open(self) -> bool:
-        """True if the request is pending and has not expired."""
         return self.actions.is_open
 
     @property
@@ -223,12 +215,10 @@ class RequestDetail:
 
     @property
     def why_not(self) -> str | None:
-        """Reason for which the viewer may not decide; None if they may."""
         return self.actions.why_not
 
     @cached_property
     def rule(self) -> Rule:
-        """The rule that holds the call."""
         return rule_for(self.request)
 
     @cached_property
@@ -248,12 +238,10 @@ class RequestDetail:
 
     @cached_property
     def vote_progress(self) -> QuorumProgress:
-        """Progress of the approvals that the rule requires."""
         return quorum_progress(self.request)
 
     @cached_property
     def timeline(self) -> list[TimelineEntry]:
-        """History of the request, oldest first."""
         return timeline_of(self.request)
 
     @cached_property
@@ -273,7 +261,6 @@ class RequestDetail:
 
     @property
     def editing(self) -> EditForm:
-        """Form for editing the arguments, filled with the current ones."""
         return initial_form(self.request, self.viewer)
 
     @cached_property
@@ -307,7 +294,6 @@ class RequestDetail:
 
     @property
     def is_irreversible(self) -> bool:
-        """True if the call cannot be undone."""
         return self.request.tool_version.reversibility == Reversibility.IRREVERSIBLE
 
     @cached_property
@@ -322,7 +308,7 @@ class RequestDetail:
 
     @property
     def second_press_when_shown(self) -> str:
-        """The same once all lines of the change were loaded."""
+        """`second_press` once all lines of the change are loaded."""
         return self.second_press_for(0)
 
     def second_press_for(self, unshown: int) -> str:
@@ -356,7 +342,7 @@ class RequestDetail:
 
     @cached_property
     def is_last_decision(self) -> bool:
-        """True if the viewer's review of this request is their latest, so that the key for undoing is about it."""
+        """True if the viewer's review of this request is their latest, which the keyboard shortcut undoes."""
         return self.answer is not None and is_last_decision(self.answer)
 
     @cached_property

@@ -74,7 +74,6 @@ class EditForm(ArgumentsEditor):
 
     @property
     def all_problems(self) -> list[str]:
-        """All problems, each with its path."""
         at_fields = (
             f"{each.path}: {text}" for each in (self.form.every() if self.form else ()) for text in each.problems
         )

@@ -64,7 +64,6 @@ class InboxForm(forms.Form):
     after = forms.CharField(required=False, max_length=1000)
 
     def clean_before(self) -> PageCursor | None:
-        """Return the cursor of a list of decided requests."""
         number = self.cleaned_data["before"]
         return None if number is None else PageCursor(back=False, value=number, pk=number)
 
@@ -138,17 +137,14 @@ class Inbox:
 
     @property
     def requests(self) -> list[ApprovalRequest]:
-        """The requests of this page in the order of the list."""
         return [request for group in self.groups for request in group.requests]
 
     @property
     def counts(self) -> ViewCounts:
-        """Number of requests in each view of open requests."""
         return self.queues.counts
 
     @property
     def waiting(self) -> int:
-        """Number of open requests."""
         return self.queues.waiting
 
     @property

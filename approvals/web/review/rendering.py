@@ -41,8 +41,8 @@ _SECRET_IN_JSON = re.compile(r'\{\s+"\$secret": "([\w.-]{1,80})"\s+\}|\{\\"\$sec
 class ArgumentRow:
     """One argument as the call would use it; `is_json` is True if `text` is JSON of a value that is not a string.
 
-    `is_before` and `is_after`: the text is the old or new side of the previewed change. `secret`: the value is one.
-    `is_default`: it was not given. `note` says more, in words: the defaults inside it, or why it is not passed.
+    `is_before` and `is_after`: the text is the old or new side of the previewed change. `secret`: the value is a
+    secret. `is_default`: it was not given. `note` names the defaults inside it, or the reason why it is not passed.
     """
 
     name: str
@@ -114,8 +114,6 @@ def arguments_as_lines(arguments: Mapping[str, Any], schema: Mapping[str, Any]) 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRequestChange:
-    """Reason for which a request replaced another, and the comparison of both."""
-
     change: RequestChange
 
     @property
@@ -128,8 +126,6 @@ class RenderedRequestChange:
 
 @dataclass(frozen=True, slots=True)
 class RenderedEdits:
-    """Edits by reviewers: their names, the time of the last edit, and the comparison with the requested arguments."""
-
     who: str
     at: datetime
     rows: diff.TextDiff

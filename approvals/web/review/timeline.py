@@ -1,6 +1,6 @@
 """Timeline of one request, oldest first, and the progress of its approvals.
 
-Comments and reasons are passed on in full; the templates escape them and mark those that an agent wrote.
+Comments and reasons are complete; the templates escape them and mark those that an agent wrote.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,6 @@ EFFECT_NOTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    """One entry of the timeline."""
-
     at: datetime
     who: str = ""
     did: str
@@ -48,33 +46,26 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """One stage of the rule and the number of its approvals so far."""
-
     stage: Stage
     given: int
 
     @property
     def is_filled(self) -> bool:
-        """True if the stage has all approvals it needs."""
         return self.given >= self.stage.count
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumProgress:
-    """Progress of the approvals that a rule requires."""
-
     stages: list[StageProgress]
     agreed: list[str]
     lacking: list[Stage]
 
     @property
     def needed(self) -> int:
-        """Number of approvals needed."""
         return sum(each.stage.count for each in self.stages)
 
     @property
     def given(self) -> int:
-        """Number of approvals given."""
         return sum(each.given for each in self.stages)
 
 

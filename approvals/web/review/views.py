@@ -37,13 +37,12 @@ from catalog.text.diff import rows_from
 from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
 
 UNDO, FINAL = "undo", "final"
-"""Tags of messages about a decision that can be undone, in whose place the page shows the last one, or cannot be."""
+"""Tags of messages about decisions; in place of an UNDO message the page shows the last decision that can be undone."""
 
 
 @require_safe
 @sign_in_required
 def inbox(request: PageRequest) -> HttpResponse:
-    """Show a list of requests and one request in detail."""
     shown = inbox_for(request.user, InboxQuery.read(request.GET))
     if shown.status != DECIDED:
         request.queues = shown.queues  # type: ignore[attr-defined] # the frame shows one of this page's counts
@@ -78,7 +77,6 @@ def change_rows(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def decision(request: PageRequest, public_id: str) -> HttpResponse:
-    """Record a decision and open the next request."""
     approval_request = request_or_404(request, public_id)
     following = next_request_id(request.user, _list_view(request), approval_request)
     outcome = submit_decision(approval_request, request.user, request.POST)
@@ -111,7 +109,6 @@ def edit(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def undo(request: PageRequest, public_id: str) -> HttpResponse:
-    """Undo one's own decision."""
     approval_request = request_or_404(request, public_id)
     try:
         decisions.undo_decision(approval_request, by=request.user)
@@ -126,7 +123,6 @@ def undo(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def undo_several(request: PageRequest) -> HttpResponse:
-    """Undo one's own decisions of a batch."""
     try:
         results = undo_batch(request.user, request.POST.get("batch", "")[:32])
     except ToolgateError as error:
@@ -145,7 +141,6 @@ def undo_several(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def action(request: PageRequest, public_id: str, name: str) -> HttpResponse:
-    """Perform an action other than a decision: claim, snooze, delegate, comment, withdraw, revoke and so on."""
     if name not in ACTIONS:
         raise Http404
     approval_request = request_or_404(request, public_id)
@@ -168,7 +163,7 @@ def request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
 
 
 def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
-    """Return the context of a request's page with the list that the form was sent from."""
+    """Return the context of a request's page, with the list from which the form was sent."""
     return _inbox_context(inbox_for(request.user, InboxQuery(_list_view(request), public_id, "")))
 
 
@@ -194,7 +189,6 @@ def decision_response(
 
 
 def _list_view(request: PageRequest) -> str:
-    """Return the list that the form was sent from."""
     status = request.POST.get("status", "")
     return status if status in OPEN_VIEWS else WAITING
 
@@ -245,7 +239,6 @@ def _render_batch(request: PageRequest, batch: BatchReview, status: int) -> Http
 @require_POST
 @sign_in_required
 def reveal(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one secret of the arguments to a user who may see it."""
     approval_request = request_or_404(request, public_id)
     try:
         field = reveal_field(approval_request, request.POST.get("path", ""), by=request.user)
