@@ -40,13 +40,7 @@ class Snippet:
     language: str
     text: str
 
-    @property
-    def holds_token(self) -> bool:
-        """True if the text contains the token itself."""
-        return TOKEN in self.text
-
     def filled(self, address: str, token: str = TOKEN) -> "Snippet":
-        """Return the snippet for the server at this address, with this token."""
         return Snippet(self.place, self.language, self.text.replace(ADDRESS, address).replace(TOKEN, token))
 
 

@@ -182,7 +182,7 @@ def test_a_snippet_is_well_formed(snippet: Snippet) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_every_guide_has_a_place_for_the_token(client: McpClient) -> None:
-    assert any(each.holds_token for each in client.snippets)
+    assert any(TOKEN in each.text for each in client.snippets)
     assert any(f"{ADDRESS}/mcp" in each.text for each in client.snippets)
     assert all(text and "```" not in text for text in (client.label, client.then, client.waiting))
 
