@@ -125,7 +125,6 @@ def call_place(call: Call, viewer: User, surroundings: PlanSurroundings | str | 
 
 
 def _name_steps(numbers: Sequence[int]) -> str:
-    """Return the step numbers in words, at most MOST_SHOWN of them."""
     named, more = [str(number) for number in numbers[:MOST_SHOWN]], len(numbers) - MOST_SHOWN
     parts = [*named, _("%(count)s more") % {"count": more}] if more > 0 else named
     if len(parts) == 1:
@@ -134,6 +133,5 @@ def _name_steps(numbers: Sequence[int]) -> str:
 
 
 def _connected(start_step: Step | None, arrows: Iterable[tuple[int, int]], steps: Mapping[int, Step]) -> list[Step]:
-    """Return every step reachable by the arrows, in plan order."""
     found = descendants(start_step.pk, arrows) if start_step else ()
     return sorted((steps[pk] for pk in found), key=lambda step: step.step_id)

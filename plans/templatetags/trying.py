@@ -20,19 +20,16 @@ register = template.Library()
 
 @register.inclusion_tag("plans/_trying.html", takes_context=True)
 def try_it(context: template.Context, tool: Tool, viewer: User) -> dict[str, object]:
-    """Render the card with an empty form."""
     return {"trial": new_trial(tool, viewer), "tool": tool, "csrf_token": context.get("csrf_token")}
 
 
 @register.filter
 def refused(rehearsal: Rehearsal) -> bool:
-    """Return whether the gate refuses the call."""
     return isinstance(rehearsal.verdict, Deny)
 
 
 @register.filter
 def held(rehearsal: Rehearsal) -> bool:
-    """Return whether the call would wait for approval."""
     return isinstance(rehearsal.verdict, Hold)
 
 

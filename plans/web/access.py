@@ -21,7 +21,6 @@ STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
 def plan_or_404(viewer: User, public_id: str) -> Plan:
-    """Return a plan that the viewer may see. Raises Http404 otherwise."""
     try:
         return plan_for(viewer, None, public_id)
     except Plan.DoesNotExist:
@@ -49,10 +48,8 @@ def error_status(error: ToolgateError) -> int:
 
 
 def role_required() -> NotAllowed:
-    """Return the error for users who may not store plans."""
     return NotAllowed(_("Starting plans needs the role operator or administrator. Nothing was stored."))
 
 
 def may_write(request: PageRequest) -> bool:
-    """Return whether the user may store plans."""
     return has_role(request.user, OPERATOR, ADMINISTRATOR)

@@ -44,8 +44,6 @@ SCOPES_BY_ACCESS = {
 
 
 class TokenForm(PageForm):
-    """Form for a new token: its name, access and lifetime."""
-
     name = forms.CharField(
         label=_("Name"),
         max_length=MAX_TOKEN_NAME,
@@ -66,7 +64,6 @@ class TokenForm(PageForm):
 
 
 def new_form(client: McpClient, viewer: User) -> TokenForm:
-    """Return an empty form with its initial values."""
     name = gettext("%(client)s on the computer of %(name)s") % {
         "client": client.label,
         "name": user_display_name(viewer),
@@ -115,7 +112,6 @@ class Arrival:
 
     @property
     def refused_at(self) -> datetime | None:
-        """The time of the first refused call."""
         return parse_datetime((self.token.first_refusal or {}).get("at", ""))
 
     @property
@@ -126,8 +122,6 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPage:
-    """Content of the page: a client, and either the form for a token or the new token."""
-
     client: McpClient
     address: str
     form: TokenForm | None = None
@@ -169,7 +163,6 @@ def why_not(viewer: User) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def connect(request: PageRequest) -> HttpResponse:
-    """Show the clients and the form; create a token and show it once."""
     if request.method == "POST":
         return _make_token(request, client_named(request.POST.get("client", "")))
     return _render_form(request, client_named(request.GET.get("client", "")))

@@ -30,7 +30,6 @@ from plans.web.plan_list import first_page_rows
 
 
 def remove_closed_request(change: Change) -> list[str]:
-    """Return fragments that remove a closed request from the lists of pending requests."""
     return [_render("_gone.html", id=f"q-{change.id}")] if change.type == CLOSED else []
 
 
@@ -53,7 +52,6 @@ def shell_source(user: SocketUser) -> RenderSource:
 
 
 def plans_source(user: SocketUser) -> RenderSource:
-    """Return the source of the newest rows in the list of plans."""
     key = ("plans", None if user.sees_all else user.user.pk)
     return RenderSource(key, partial(_render_rows, user.user), Feed.listen_to_all, SHELL_RESTS)
 
@@ -66,7 +64,6 @@ def inbox_source(user: SocketUser, view: str) -> RenderSource:
 
 
 def views_source(user: SocketUser, view: str) -> RenderSource:
-    """Return the source of the numbers of requests in each view, for this user."""
     return _personal_source("views", user, view, partial(_render_views, view))
 
 
@@ -153,7 +150,6 @@ def request_refresh_trigger(change: Change) -> str:
 
 
 def model_output_fragment(number: int, text: str) -> str:
-    """Return the text so far of a model in an agent's step, for the page of that step."""
     return _render("plans/_agent_text.html", number=number, text=text, may_speak=True)
 
 

@@ -50,8 +50,6 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Laid out nodes and edges, with the size of the drawing."""
-
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     width: int
@@ -120,7 +118,6 @@ Spot = tuple[int, int]
 
 
 def _routes(needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int]) -> list[list[Spot]]:
-    """Return each edge as its spots, one in each layer it crosses."""
     pairs = [(source, target) for target in sorted(needs) for source in needs[target]]
     through = sum(layer_of[target] - layer_of[source] - 1 for source, target in pairs) <= MAX_WAYPOINTS
     routes = []
@@ -152,7 +149,6 @@ def _sweep(columns: list[list[Spot]], neighbours: Mapping[Spot, Sequence[Spot]],
 
 
 def _curve(places: Sequence[tuple[float, float]]) -> str:
-    """Return the SVG path through the left and right sides of these places."""
     steps = [f"M{places[0][0] + WIDTH:g} {places[0][1] + HEIGHT / 2:g}"]
     for (left, upper), (right, lower) in pairwise(places):
         start, end = left + WIDTH, right - 2
@@ -186,22 +182,17 @@ class Box:
 
     @property
     def step_id(self) -> int:
-        """The step that the box links to."""
         return self.node.step_id
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """One arrow: its path and style."""
-
     d: str
     look: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A complete graph, ready to render."""
-
     width: int
     height: int
     boxes: Sequence[Box]

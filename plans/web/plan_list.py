@@ -60,7 +60,6 @@ class PlanQuery:
 
     @classmethod
     def read(cls, params: QueryDict) -> "PlanQuery":
-        """Parse the parameters of a URL."""
         status, before = params.get("status", ""), params.get("before", "")
         number = parse_number(before)
         wrong = [status] if status not in TABS else []
@@ -85,7 +84,6 @@ class PlanQuery:
         return not (self.status or self.q) and self.before is None
 
     def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
-        """Return the plans that match the filters."""
         if self.status == WAITING:
             plans = plans.filter(PLAN_WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
         elif self.status == PAUSED:
@@ -99,8 +97,6 @@ class PlanQuery:
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One plan in the list."""
-
     plan: Plan
     words: Sequence[Badge]
     segments: Sequence[str]
@@ -110,8 +106,6 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanListPage:
-    """One page of the list, with its tabs."""
-
     query: PlanQuery
     rows: Sequence[PlanRow]
     older: str
@@ -119,7 +113,6 @@ class PlanListPage:
 
 
 def plan_list(viewer: User, query: PlanQuery) -> PlanListPage:
-    """Return the visible plans that match the query; two queries."""
     plans = query.select(_list_rows(viewer))
     cursor = PageCursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
     page = paginate(plans, order="-id", at=PageParameters(PAGE_SIZE, cursor))

@@ -15,7 +15,6 @@ from plans.sessions.overview import find_session_overview, session_list
 @require_safe
 @sign_in_required
 def sessions(request: PageRequest) -> HttpResponse:
-    """Show the sessions with calls, last active first; `?token=` filters by token."""
     token, number = None, request.GET.get("token", "")
     if number:
         try:

@@ -51,8 +51,6 @@ KIND_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class UpcomingRow:
-    """One upcoming step with icon, label and reason."""
-
     ahead: UpcomingStep
     icon: str
     hue: str
@@ -77,8 +75,6 @@ class SliceRequest:
 
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
-    """Result of approving one request."""
-
     item: BatchItemResult
     step_id: str
     is_done: bool
@@ -105,7 +101,6 @@ class SlicePage:
 
     @cached_property
     def is_over(self) -> bool:
-        """True if the plan has no upcoming steps."""
         return self.plan.kind == Plan.Kind.CALL or self.plan.status in PLAN_TERMINAL
 
     @cached_property
@@ -142,7 +137,6 @@ class SlicePage:
 
     @property
     def checked(self) -> int:
-        """Number of chosen requests."""
         return sum(each.checked for each in self.items)
 
     @property
@@ -203,7 +197,6 @@ def approve_checked(viewer: User, plan: Plan, form: QueryDict) -> SlicePage:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def plan_slice(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show the upcoming steps; a POST requests further approvals or approves the checked ones."""
     plan = plan_or_404(request.user, public_id)
     if request.method != "POST":
         page = SlicePage(request.user, plan)

@@ -71,7 +71,6 @@ class ShellSocket(PageSocket):
     """`/ws/pages/shell/`: content on every page."""
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        """Return the source of counts and running plans."""
         return [shell_source(user)]
 
 
@@ -93,7 +92,6 @@ class InboxSocket(PageSocket):
         return visitor
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        """Return the list, the counts of the views and the content on every page."""
         named = str(self.scope["url_route"]["kwargs"].get("view", WAITING))
         view = named if named in OPEN_VIEWS else WAITING
         return [inbox_source(user, view), views_source(user, view), shell_source(user)]
@@ -125,7 +123,6 @@ class PlansSocket(PageSocket):
     """`/ws/pages/plans/`: the list of plans."""
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        """Return the rows and the content on every page."""
         return [plans_source(user), shell_source(user)]
 
 
@@ -136,14 +133,12 @@ class PlanSocket(PageSocket):
     """Updated with each access check: on connect, and every few seconds after (`Socket.recheck_access`)."""
 
     def enter(self) -> SocketUser:
-        """Authenticate and check access to the plan."""
         visitor = authorize_plan(self.scope, None)
         plan = Plan.objects.select_related("token").get(public_id=plan_ref_of(self.scope))
         self._can_see_private_parts = can_see_private_in_plan(visitor.user, plan)
         return visitor
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        """Return the plan and the content on every page."""
         return [plan_source(plan_ref_of(self.scope)), shell_source(user)]
 
     async def tell(self, user: SocketUser) -> None:
@@ -204,7 +199,6 @@ class SessionSocket(PageSocket):
     _session: RenderSource | None = None
 
     def enter(self) -> SocketUser:
-        """Authenticate and check access to the plan."""
         visitor = authorize_plan(self.scope, None)
         if self._session is None:
             plans = Plan.objects.select_related("author", "token")
@@ -212,5 +206,4 @@ class SessionSocket(PageSocket):
         return visitor
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        """Return the session and the content on every page."""
         return [*filter(None, [self._session]), shell_source(user)]

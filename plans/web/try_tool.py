@@ -74,7 +74,6 @@ class Trial(ArgumentsEditor):
 
     @property
     def level(self) -> str:
-        """The safety level of the tool."""
         return self.tool.current_version.safety_level if self.tool.current_version else ""
 
     @property
@@ -91,7 +90,6 @@ class Trial(ArgumentsEditor):
 
 
 def new_trial(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = None) -> Trial:
-    """Return a new form, empty or filled with these arguments."""
     trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
     if arguments is not None:
         trial.fill(arguments)
@@ -105,7 +103,6 @@ def _schema_of(tool: Tool) -> Mapping[str, Any]:
 
 
 def trial_of_call(tool: Tool, viewer: User, call: Call) -> Trial:
-    """Return the state of a call, with a form filled with its arguments."""
     trial = new_trial(tool, viewer, call.given_json)
     trial.call = call
     return trial

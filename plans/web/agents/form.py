@@ -39,7 +39,6 @@ class LimitField(forms.CharField):
         super().__init__(required=False, empty_value=None, widget=widget, **kwargs)
 
     def clean(self, value: Any) -> Any:
-        """Return the number; None for an empty field."""
         text = super().clean(value)
         return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else text
 
@@ -111,7 +110,6 @@ class AgentForm(PageForm):
     enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False, initial=True)
 
     def __init__(self, data: QueryDict | None = None, *, agent: Agent | None = None) -> None:
-        """Create the form of a stored agent, or of a new one; `data` is a submission."""
         super().__init__(data, initial=_initial(agent) if agent else None, auto_id="f-%s")
         if agent is not None:
             del self.fields["name"]
@@ -140,7 +138,6 @@ class AgentForm(PageForm):
 
     @property
     def seen(self) -> datetime | None:
-        """Time of the last change of the agent shown in the form."""
         return parse_datetime(self.cleaned_data["updated_at"][:40])
 
     @property
@@ -161,7 +158,6 @@ class AgentForm(PageForm):
         return data | {"tools": tools, "budget": budget}
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show the problems of the service at their fields."""
         details = error.details if isinstance(error, ToolError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
             name = str(each["path"]).removeprefix("tools.").removeprefix("budget.").partition(".")[0]
@@ -186,7 +182,6 @@ class TaskForm(PageForm):
         super().__init__(data, auto_id="%s")
 
     def clean_task(self) -> str:
-        """Return the task. Raises ValidationError if it is empty or too long."""
         task: str = self.cleaned_data["task"]
         if not task:
             raise forms.ValidationError(_("Describe the task in a sentence or two."))
@@ -203,7 +198,6 @@ class TaskForm(PageForm):
 
 
 def _initial(agent: Agent) -> dict[str, Any]:
-    """Return the values of the form's fields for a stored agent."""
     document = agent_document(agent)
     budget = document.budget.model_dump()
     return {

@@ -45,8 +45,6 @@ STOP_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """One agent in the list and on its page."""
-
     agent: Agent
 
     @property
@@ -56,35 +54,28 @@ class AgentRow:
 
     @property
     def strategy(self) -> Mapping[str, str]:
-        """Name and description of its strategy."""
         known = next((each for each in STRATEGIES if each.name == self.agent.strategy), STRATEGIES[0])
         return {"label": str(known.label), "says": str(known.says)}
 
     @property
     def groups(self) -> str:
-        """Names of the groups that may use it."""
         return ", ".join(agent_document(self.agent).groups) or _("everyone")
 
     @property
     def tools(self) -> str:
-        """The tools it may call, in words."""
         return describe_filter(agent_document(self.agent).tools)
 
     @property
     def budget(self) -> str:
-        """The limits of one run, in words."""
         return describe_budget(agent_document(self.agent).budget)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run of an agent."""
-
     run: AgentRun
 
     @property
     def plan(self) -> Plan:
-        """The plan of the run's step."""
         return self.run.step.plan
 
     @property
@@ -95,7 +86,6 @@ class RunRow:
 
     @property
     def took(self) -> str:
-        """Its usage, in words."""
         return usage_text(self.run.rounds, self.run.calls, self.run.tokens, self.run.cost)
 
 
@@ -115,7 +105,6 @@ def describe_filter(tool_filter: ToolFilter) -> str:
 
 
 def describe_budget(budget: AgentBudget) -> str:
-    """Return the limits of a run in words."""
     cost = f"{budget.cost.normalize():f}" if budget.cost else ""
     parts = usage_parts(budget.rounds, budget.calls, budget.tokens, cost)
     if budget.seconds:
@@ -127,7 +116,6 @@ def describe_budget(budget: AgentBudget) -> str:
 
 
 def agent_list_page(viewer: User) -> dict[str, Any]:
-    """Return the context of the list."""
     rows = [AgentRow(agent) for agent in administration.agents_for(viewer)]
     return _frame(viewer) | {"rows": rows}
 
@@ -161,7 +149,6 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
 
 
 def agent_or_404(viewer: User, name: str) -> Agent:
-    """Return an agent that the viewer may see. Raises Http404 otherwise."""
     try:
         return administration.agent_for(viewer, name)
     except Agent.DoesNotExist:
@@ -187,19 +174,16 @@ def give_task(agent: Agent, task: str, key: str, *, by: Requester) -> str:
 
 
 def task_document(agent: Agent, task: str) -> PlanDocument:
-    """Return a plan whose only step the agent carries out."""
     kept = {"expected_key": "answer", "output_path": ["results", "0"]}
     steps = [{"step_id": 1, "description": task, "agent": agent.name, **kept}]
     return PlanDocument.model_validate({"goal": task, "steps": steps})
 
 
 def _callable_tools(viewer: User, tool_filter: ToolFilter) -> Mapping[str, CallableTool]:
-    """Return the tools that the agent may call in the viewer's plans."""
     return tool_calls.tools_allowed(tool_filter, Plan(author=viewer))
 
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
-    """Return the form, and the tools that the agent in it could call."""
     return {
         "form": form,
         "strategies": STRATEGIES,

@@ -29,7 +29,6 @@ def agents(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new(request: PageRequest) -> HttpResponse:
-    """Show the form of a new agent; a POST creates it, or shows which tools it would have."""
     if request.method != "POST":
         return render(request, "agents/agent.html", new_agent_page(request.user))
     form = AgentForm(request.POST)
@@ -46,7 +45,6 @@ def new(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def agent(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one agent; a POST changes it, or shows which tools it would have."""
     if request.method != "POST":
         return render(request, "agents/agent.html", agent_page(request.user, public_id))
     row = agent_or_404(request.user, public_id)
@@ -61,7 +59,6 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 def _save_agent(request: PageRequest, form: AgentForm, known_agent: Agent | None = None) -> Agent | None:
-    """Create or change the agent; None if the form has problems, which it then shows. Raises NotAllowed."""
     if not form.is_valid():
         return None
     try:
@@ -92,7 +89,6 @@ def end(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def task(request: PageRequest, public_id: str) -> HttpResponse:
-    """Give an agent a task by starting a plan with one step."""
     row = agent_or_404(request.user, public_id)
     form, status = TaskForm(request.POST), 422
     if form.is_valid():

@@ -48,14 +48,11 @@ DRAFT_LABELS = {
 
 
 def asking_role_required() -> NotAllowed:
-    """Return the error for users who may not request plans."""
     return NotAllowed(_("Asking for plans needs the role operator or administrator. Nothing was stored."))
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A planning strategy with label and description."""
-
     name: PlanningStrategy
     label: "StrOrPromise"
     says: "StrOrPromise"
@@ -84,8 +81,6 @@ STRATEGIES = (
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An example request."""
-
     name: str
     label: "StrOrPromise"
     request: str
@@ -136,7 +131,6 @@ def new_form(query: Mapping[str, str]) -> AskForm:
 
 
 def submitted_form(form: QueryDict) -> AskForm:
-    """Parse a submitted form."""
     return AskForm(
         request=form.get("request", "").replace("\r\n", "\n").strip(),
         strategy=form.get("strategy", ""),
@@ -167,14 +161,11 @@ def submit_request(form: AskForm, *, by: Requester) -> str:
 
 
 def may_ask(viewer: User) -> bool:
-    """Return whether the user may request drafts and start them."""
     return has_role(viewer, OPERATOR, ADMINISTRATOR)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRequest:
-    """One earlier request: text, status, and the plan started from it."""
-
     call: Call
     request: str
     word: Badge
@@ -182,7 +173,6 @@ class EarlierRequest:
 
     @property
     def reply(self) -> str:
-        """The reply of its plan; empty if there is none yet."""
         return self.plan.reply if self.plan else ""
 
 

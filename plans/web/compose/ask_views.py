@@ -27,7 +27,6 @@ NO_MODEL = 503
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def ask(request: PageRequest) -> HttpResponse:
-    """Show the form and earlier requests; a POST requests a draft and redirects to it."""
     form = submitted_form(request.POST) if request.method == "POST" else new_form(request.GET.dict())
     if request.method == "POST":
         try:

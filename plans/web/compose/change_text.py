@@ -97,7 +97,6 @@ class ChangeEditor(PlanEditor):
 
     @property
     def changes_nothing(self) -> bool:
-        """True if the text equals the current plan."""
         return not self.wish.body
 
     @property
@@ -130,7 +129,6 @@ class ChangeEditor(PlanEditor):
 
     @property
     def numbers(self) -> Mapping[int, int]:
-        """The step ids in the text by index."""
         document = self._read[0]
         steps = document.get("steps") if isinstance(document, dict) else None
         places = enumerate(steps if isinstance(steps, list) else [])
@@ -148,7 +146,6 @@ class ChangeEditor(PlanEditor):
 
 
 def _change_request(document: Mapping[str, Any], editor: ChangeEditor) -> ChangeRequest:
-    """Return the additions, edits and removals by comparing the text with the plan."""
     steps, seen = document.get("steps"), set[int]()
     add: list[Any] = []
     edit: list[Any] = []
@@ -181,7 +178,6 @@ def _step_numbers(steps: Sequence[Any]) -> Iterator[int]:
 
 
 def _require_object_shape(document: Json) -> Iterator[Problem]:
-    """Yield problems with the shape of the whole text."""
     if not isinstance(document, dict):
         yield Problem("", "type", "error", _("This must be an object."))
         return

@@ -38,8 +38,6 @@ STEP_ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class PreviewStep:
-    """One step of the drafted plan: action, tool, and the planner's reason for it."""
-
     step: StepDocument
     level: str
     role: str
@@ -52,14 +50,11 @@ class PreviewStep:
 
     @property
     def arguments(self) -> str:
-        """Its arguments as JSON; empty if there are none."""
         return json.dumps(self.step.parameters, indent=2, ensure_ascii=False) if self.step.parameters else ""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftProblem:
-    """A problem of the drafted plan; `step` is the affected step, if any."""
-
     severity: str
     message: str
     suggestion: str = ""
@@ -68,8 +63,6 @@ class DraftProblem:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpending:
-    """Model usage of the draft so far."""
-
     times: int = 0
     model: str = ""
     input_tokens: int = 0
@@ -79,7 +72,6 @@ class ModelSpending:
 
     @property
     def tokens(self) -> str:
-        """Tokens read and written, in words."""
         return _("%(input)s read, %(output)s written") % {
             "input": f"{self.input_tokens:,}",
             "output": f"{self.output_tokens:,}",
@@ -104,18 +96,15 @@ class DraftPage:
 
     @property
     def strategy(self) -> str:
-        """Label of the chosen strategy."""
         name = self.call.arguments_json.get("strategy") or STRATEGIES[0].name
         return next((str(each.label) for each in STRATEGIES if each.name == name), str(name))
 
     @property
     def word(self) -> Badge:
-        """Badge for the draft's status."""
         return draft_word(self.call)
 
     @property
     def is_asking(self) -> bool:
-        """True while the planner is working."""
         return self.call.public_status in ("running", "waiting")
 
     @property
@@ -135,7 +124,6 @@ class DraftPage:
 
     @property
     def has_plan(self) -> bool:
-        """True if there is a drafted document."""
         return self.drafted is not None and self.drafted.document is not None
 
     @cached_property
@@ -147,12 +135,10 @@ class DraftPage:
 
     @cached_property
     def drawing(self) -> Drawing | None:
-        """The graph of the drafted plan."""
         return sketch_graph(self.writing) if self.has_plan else None
 
     @property
     def question(self) -> str:
-        """The planner's question; empty if it has none."""
         output = self.drafted.output if self.drafted else None
         return (output.input_request or "") if output and output.needs_user_input else ""
 
@@ -179,17 +165,14 @@ class DraftPage:
 
     @property
     def may_start(self) -> bool:
-        """True if the viewer can start it unchanged."""
         return self.is_own and self.has_plan and not self.errors and self.plan is None
 
     @property
     def may_edit(self) -> bool:
-        """True if the viewer can open it in the editor."""
         return self.is_own and self.has_plan and self.plan is None
 
     @cached_property
     def steps(self) -> Sequence[PreviewStep]:
-        """The steps in order, with the reasons for their tools."""
         levels, reasons = dict(self.writing.tools), self._reasons()
         return [
             PreviewStep(
@@ -219,14 +202,12 @@ class DraftPage:
 
 
 def _step_at(path: str, numbers: Mapping[int, int]) -> int | None:
-    """Return the step id for a problem's path."""
     part, _, rest = path.partition(".")
     index = rest.partition(".")[0]
     return numbers.get(int(index)) if part == "steps" and index.isdecimal() and len(index) < 6 else None
 
 
 def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
-    """Return the page of a draft that the viewer may see. Raises Http404 otherwise."""
     call = draft_or_404(viewer, public_id)
     uses = list(ModelUse.objects.filter(call=call).defer("prompt", "answer", "error"))
     costs = [use.cost for use in uses if use.cost is not None]
@@ -251,7 +232,6 @@ def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
 
 
 def draft_or_404(viewer: User, public_id: str) -> Call:
-    """Return the call of a draft that the viewer may see. Raises Http404 otherwise."""
     try:
         call = selectors.call_for(viewer, None, public_id)
     except Call.DoesNotExist:
@@ -272,8 +252,6 @@ def start_drafted_plan(call: Call, *, by: Requester, document: Mapping[str, Any]
 
 @dataclass(frozen=True)
 class DraftEdit:
-    """A draft opened in the editor."""
-
     call: Call
     text: str
     plan: Plan | None

@@ -70,7 +70,6 @@ MOST_LISTED = 10_000
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show the changeable part of a plan as text; a POST checks the text, or changes the plan."""
     chosen = plan_or_404(request.user, public_id)
     may = may_control(request.user, None, chosen) and may_write(request)
     if not (may and is_open_to_change(chosen)):
@@ -91,7 +90,6 @@ def change_plan_page(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 def _apply_change(request: PageRequest, editor: ChangeEditor) -> HttpResponse:
-    """Apply the change, or show the page again with the submitted text and the reason for the failure."""
     plan, seen = editor.plan, request.POST.get("seen", "")
     if not editor.is_json or (editor.errors and not editor.has_begun):
         return _change_page(request, editor, status=422)

@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A starter plan with its label."""
-
     name: str
     label: "StrOrPromise"
     document: Mapping[str, Any]
 
     @property
     def text(self) -> str:
-        """The document as text for the editor."""
         return json.dumps(self.document, indent=2, ensure_ascii=False)
 
 

@@ -28,8 +28,6 @@ SEVERITIES = ("error", "warning", "info")
 
 @dataclass(frozen=True)
 class PlanEditor:
-    """The text of a new plan."""
-
     text: str
     by: Requester | None = field(default=None, kw_only=True)
     button = "plans/_start.html"
@@ -89,7 +87,6 @@ class PlanEditor:
 
     @cached_property
     def draft(self) -> ParsedPlan:
-        """The parsed part of the plan."""
         return parse_plan(self._read[0])
 
     @property
@@ -99,12 +96,10 @@ class PlanEditor:
 
     @property
     def steps(self) -> Mapping[int, StepDocument]:
-        """The parsed steps by step id."""
         return {step.step_id: step for step in self.draft.steps.values() if step.step_id > 0}
 
     @property
     def graph(self) -> Graph | None:
-        """The layout of the parsed steps."""
         return lay_out({number: step.dependencies for number, step in self.steps.items()})
 
     @property
@@ -120,7 +115,6 @@ class PlanEditor:
 
     @property
     def line_numbers(self) -> Sequence[tuple[int, str]]:
-        """The numbered lines, each with the severity of its worst problem."""
         worst: dict[int, str] = {}
         for problem in self.problems:
             worst.setdefault(problem.line or 1, problem.severity)

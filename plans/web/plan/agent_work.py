@@ -74,7 +74,6 @@ def load_activity(overview: PlanOverview, number: int, *, may_read: bool) -> Age
 
 
 def _group_by_turn(child_steps: Sequence[StepOverview]) -> Iterator[tuple[StepOverview, list[StepOverview]]]:
-    """Yield each turn with the calls that follow it."""
     turn: StepOverview | None = None
     calls: list[StepOverview] = []
     for child in child_steps:
@@ -89,7 +88,6 @@ def _group_by_turn(child_steps: Sequence[StepOverview]) -> Iterator[tuple[StepOv
 
 
 def _turn_results(turn_steps: Sequence[StepOverview]) -> Mapping[int, TurnResult]:
-    """Return the model's response of each turn; one query."""
     numbers = {turn.step.call_id: turn.number for turn in turn_steps if turn.step.call_id}
     calls = Call.objects.filter(pk__in=numbers).exclude(response="").only("response")
     results = {}

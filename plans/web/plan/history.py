@@ -25,8 +25,6 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """One line of the history."""
-
     seq: int
     at: datetime
     type: str
@@ -68,7 +66,6 @@ def _fixed_entry(icon: str, hue: str, sentence: str, *, stress: str = "", name: 
 
 
 def _actor_entry(icon: str, hue: str, sentence: str) -> EntryBuilder:
-    """Return a builder of a sentence with subject and acting person."""
     return lambda subject, data: HistoryEntry(
         icon, hue, _(sentence) % {"subject": subject, "person": data.get("by") or _("someone")}
     )
@@ -164,7 +161,6 @@ def _cancelled(subject: str, data: Data) -> HistoryEntry:
 
 
 def _with_running_note(text: str, data: Data) -> str:
-    """Return the sentence, with a note if the step's tool could not be stopped."""
     if not data.get("left_running"):
         return text
     return _("%(sentence)s, but its tool did not stop and is still running") % {"sentence": text}
@@ -305,7 +301,6 @@ AGENT = "the agent "
 
 @_entry_for("plan.changed")
 def _changed(subject: str, data: Data) -> HistoryEntry:
-    """Name the person who changed the plan, and the steps; an agent's own steps are calls or model turns."""
     if str(data.get("by", "")).startswith(AGENT) and subject != _("The plan"):
         values = {"agent": str(data["by"])[len(AGENT) :], "steps": _steps(data.get("added", ()))}
         if data.get("turn"):

@@ -47,7 +47,6 @@ class ArgumentEditor(ArgumentsEditor):
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Show the arguments of a sent-back or failed call; a POST checks or submits them."""
     plan = plan_or_404(request.user, public_id)
     try:
         if not (may_control(request.user, None, plan) and may_write(request)):

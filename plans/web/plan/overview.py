@@ -52,8 +52,6 @@ UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 @dataclass(slots=True)
 class StepTree:
-    """Steps of a plan in order, with parents and children."""
-
     steps: Sequence[Step]
     _children: Mapping[int, list[Step]] = field(init=False)
     _numbers: Mapping[int, int] = field(init=False)
@@ -76,11 +74,9 @@ class StepTree:
                 yield from self.under(step)
 
     def under(self, step: Step) -> Sequence[Step]:
-        """Return the turns and calls of a step's agent."""
         return self._children.get(step.pk, ())
 
     def parent(self, step: Step) -> int | None:
-        """Return the id of the step whose agent created this step."""
         return self._numbers.get(step.parent_id) if step.parent_id is not None else None
 
     def before(self, step: Step) -> int | None:
@@ -171,17 +167,14 @@ class StepOverview:
 
     @property
     def number(self) -> int:
-        """The step's id in the plan."""
         return self.step.step_id
 
     @property
     def started(self) -> bool:
-        """True if it is no longer pending."""
         return self.step.status != StepStatus.PENDING
 
     @property
     def calls(self) -> int:
-        """Number of calls that its agent has made."""
         return sum(each.tool != AGENT_TURN for each in self.under)
 
 
@@ -233,24 +226,20 @@ class PlanOverview:
 
     @property
     def words(self) -> Sequence[Badge]:
-        """Badges for the plan's status."""
         return plan_word_list(
             self.plan, self.word, waits=any(step.step.waiting_for == "outcome" for step in self.steps)
         )
 
     @property
     def has_agents(self) -> bool:
-        """True if an agent carries out a step."""
         return any(step.step.agent for step in self.steps)
 
     @property
     def spent(self) -> str:
-        """The used part of its budget, in words; empty without a budget."""
         return budget_text(self.plan)
 
     @property
     def over(self) -> bool:
-        """True if the plan has ended."""
         return self.plan.status in PLAN_TERMINAL
 
     @property

@@ -54,8 +54,6 @@ class OpenQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Request, open questions and reply of a plan."""
-
     questions: Sequence[OpenQuestion] = ()
     request: str = ""
     reply: str = ""
@@ -173,31 +171,26 @@ class PlanPage:
 
     @property
     def may_retry(self) -> bool:
-        """True if the plan failed and the viewer can retry it."""
         return self.may_take_further and self.plan.status == PlanStatus.FAILED
 
     @property
     def may_retry_step(self) -> bool:
-        """True if the open step has stopped and the viewer can retry it."""
         on_its_way = self.plan.status in (PlanStatus.FAILED, PlanStatus.IN_PROGRESS)
         stopped = self.card is not None and self.card.step.status in STOPPED and self.card.step.parent_id is None
         return self.may_take_further and on_its_way and stopped
 
     @property
     def may_skip(self) -> bool:
-        """True if the viewer can skip the open step, which is idle or failed."""
         waits = not self.overview.over and self.card is not None and is_idle(self.card.step)
         return self.may_retry_step or (self.may_take_further and waits)
 
     @property
     def may_edit_step(self) -> bool:
-        """True if the viewer can retry the open step with other arguments."""
         has_arguments = self.card is not None and bool(self.card.step.tool)
         return self.may_retry_step and self.plan.can_modify and has_arguments
 
     @property
     def may_change(self) -> bool:
-        """True if the viewer can change steps that have not started."""
         return self.may_take_further and is_open_to_change(self.plan)
 
     @property
@@ -235,7 +228,6 @@ def step_in_query(query: Mapping[str, str]) -> int | None:
 
 
 def with_revealed_field(page: PlanPage, field: MaskedField) -> PlanPage:
-    """Return the page with one private value of the open step revealed."""
     card = page.card
     if card is None or card.masked is None:
         return page

@@ -119,7 +119,6 @@ def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: User) -> MaskedFi
 
 
 def masked_json(text: str) -> str:
-    """Return JSON text with all values masked."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -152,8 +151,6 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class StepArgument:
-    """One argument in the plan, and the sources of its references."""
-
     name: str
     text: Excerpt
     sources: Sequence[str]
@@ -161,8 +158,6 @@ class StepArgument:
 
 @dataclass(frozen=True, slots=True)
 class StepCard:
-    """One step in detail, with its `overview`; `masked` the parts of a private call."""
-
     step: Step
     overview: StepOverview
     level: str
@@ -182,12 +177,10 @@ class StepCard:
 
     @property
     def request(self) -> ApprovalRequest | None:
-        """The approval request of its call, if any."""
         return getattr(self.step.call, "approval", None) if self.step.call else None
 
     @property
     def grant_use(self) -> GrantUse | None:
-        """The use of a grant that let its call run without a review, if any."""
         return getattr(self.step.call, "grant_use", None) if self.step.call else None
 
     @property
@@ -202,7 +195,6 @@ class StepCard:
 
     @property
     def waits_for_arguments(self) -> bool:
-        """True if reviewers sent its call back for changes."""
         return is_sent_back(self.step)
 
     @property
@@ -211,7 +203,6 @@ class StepCard:
 
     @property
     def outcome_unknown(self) -> bool:
-        """True if a person must settle its outcome."""
         return self.step.waiting_for == WaitingFor.OUTCOME
 
 
@@ -301,7 +292,6 @@ def _arguments(overview: PlanOverview, parameters: Mapping[str, Any]) -> Iterato
 
 
 def _reference_sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
-    """Return the sources of an argument's references, such as `brief, from step 6`."""
     try:
         keys = dict.fromkeys(reference.key for reference in references.find(value))
     except ParameterError:

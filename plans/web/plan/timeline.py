@@ -142,7 +142,6 @@ class _Scale:
         self.working = working
 
     def at(self, seconds: float) -> float:
-        """Return the offset of a time in seconds."""
         place = max(0, bisect_right(self.stretches, (seconds, float("inf"), True)) - 1)
         begin, end, _ = self.stretches[place]
         part = (seconds - begin) / (end - begin) if end > begin else 0.0
@@ -170,7 +169,6 @@ def _ticks(scale: _Scale, *, running: bool) -> Iterator[Tick]:
 
 
 def _do_not_overlap(left_tick: Tick, right_tick: Tick) -> bool:
-    """Return whether the left label ends before the right one begins."""
     before = _width(right_tick) if right_tick.is_end else HALF_OF_NOW if right_tick.label == NOW_LABEL else 0.0
     return left_tick.offset + _width(left_tick) <= right_tick.offset - before
 

@@ -76,7 +76,6 @@ def pause(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def resume(request: PageRequest, public_id: str) -> HttpResponse:
-    """Resume a paused plan."""
     chosen = plan_or_404(request.user, public_id)
     return announce_action(
         request, run_action(request, public_id, lambda by: resume_plan(chosen, by=by), further=True), _("Resumed.")
@@ -99,7 +98,6 @@ def cancel(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Settle an unknown outcome."""
     chosen = plan_or_404(request.user, public_id)
     return run_action(request, public_id, lambda by: settle(chosen, step_id, request.POST, by), step_id)
 
@@ -137,7 +135,6 @@ def render_failure(request: PageRequest, public_id: str, query: dict[str, str], 
 @require_safe
 @sign_in_required
 def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
-    """Return one complete value of a plan's memory as JSON."""
     chosen = plan_or_404(request.user, public_id)
     return _raw(memory_value_text(chosen, key, hidden_parts(request.user, chosen)))
 
@@ -145,7 +142,6 @@ def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
 @require_safe
 @sign_in_required
 def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
-    """Return the complete arguments, result or evidence of a step's call as JSON."""
     chosen = plan_or_404(request.user, public_id)
     return _raw(call_part_text(chosen, step_id, name, hidden_parts(request.user, chosen)))
 
@@ -153,7 +149,6 @@ def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpR
 @require_safe
 @sign_in_required
 def call_content(request: PageRequest, public_id: str, number: int) -> HttpResponse:
-    """Return the bytes of one content block of a call: an image, or an attachment."""
     try:
         return content_response_for(request.user, None, public_id, number)
     except Call.DoesNotExist:
@@ -163,7 +158,6 @@ def call_content(request: PageRequest, public_id: str, number: int) -> HttpRespo
 @require_POST
 @sign_in_required
 def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
-    """Reveal one private value on the page, for viewers who may see it."""
     chosen = plan_or_404(request.user, public_id)
     query = {"step": str(step_id), "tab": "output"}
     try:
@@ -185,7 +179,6 @@ def _raw(text: str | None) -> HttpResponse:
 @require_safe
 @sign_in_required
 def prompts(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show the model requests of this plan to its owner and administrators."""
     plan = plan_or_404(request.user, public_id)
     askings = transcripts_of(request.user, plan, request.GET.get("after", ""))
     return render(request, "plans/prompts.html", {"section": "plans", "askings": askings})
@@ -194,7 +187,6 @@ def prompts(request: PageRequest, public_id: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def retry(request: PageRequest, public_id: str) -> HttpResponse:
-    """Retry a plan from one failed step or from all."""
     chosen, step = plan_or_404(request.user, public_id), step_in_query(request.POST.dict())
 
     def act(by: Requester) -> None:
@@ -229,7 +221,6 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
 @require_POST
 @sign_in_required
 def clone(request: PageRequest, public_id: str) -> HttpResponse:
-    """Clone the plan and redirect to the clone."""
     chosen = plan_or_404(request.user, public_id)
     try:
         if not may_write(request):
