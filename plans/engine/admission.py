@@ -97,7 +97,6 @@ def refuse_or_release(tx: PlanTransaction, step: ClaimedStep, error: ToolError) 
 
 
 def _begin_without_call(context: StartContext) -> WorkItem | None:
-    """Advance a step without a call: skip it, complete it, ask its question, or admit its call."""
     tx, plan, step = context.tx, context.plan, context.step
     is_question = step.tool == questions.ASK_USER
     answered = is_question and questions.is_answered(step.pk)
@@ -182,7 +181,6 @@ def refuse_as_before(context: StartContext, prepared: PreparedCall, request: App
 
 
 def _ask_gate(context: StartContext, prepared: PreparedCall) -> pipeline.Allow | pipeline.Hold:
-    """Return the gate's verdict. Raises PolicyRefusal if policies deny the call."""
     verdict = gate(facts_for_rules(prepared, context.plan, context.step.pk))
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, context.plan, prepared, context.step.step_id)

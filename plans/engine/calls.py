@@ -112,7 +112,6 @@ def _find_target(tool_name: str, plan_ref: str, kept: int | None, *, to_leave: b
 
 
 def _sealed(callable_tool: CallableTool, arguments: CallArguments) -> PreparedCall:
-    """Return the call with the stored form of its arguments, without secrets."""
     sealed = vault.redact_arguments(callable_tool.tool, arguments.storable)
     return PreparedCall(target=callable_tool, arguments=arguments, text=sealed.text, secrets=sealed.secrets)
 
@@ -206,7 +205,6 @@ def context_for_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall
 
 
 def _context(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, sent: list[Any], **own: Any) -> ToolContext:
-    """Return the context, with the ids given by the calling program if there are any."""
     memory, asker = Memory(plan.pk), prepared.asker or plan.asker
     session, tool = StoredSession(asker, sent), prepared.target.tool
     # On an event loop the database cannot be used, so what the tool may look at is read before.

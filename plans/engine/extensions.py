@@ -62,7 +62,6 @@ def require_agent_enabled(step: ClaimedStep) -> None:
 
 
 def abandon_agent_step(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """End the run of an agent's step that was refused."""
     if step.agent:
         _loops[0].give_up(tx, step)
 
@@ -86,7 +85,6 @@ def register_result_handler(tool: str, handler: ResultHandler) -> None:
 
 
 def has_result_handler(tool: str) -> bool:
-    """Return whether results of this tool change their plan."""
     return tool in _result_handlers
 
 
@@ -97,6 +95,5 @@ def handle_result(tx: PlanTransaction, step: ClaimedStep, response: dict[str, An
 
 
 def end_agent_runs(step_pks: Sequence[int], tx: PlanTransaction) -> None:
-    """End the open agent runs of these steps as failed."""
     open_runs = AgentRun.objects.filter(step__in=step_pks, ended_at=None)
     open_runs.update(ended_at=tx.now, stopped_for=AgentRun.Stopped.FAILED)

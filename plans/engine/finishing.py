@@ -178,7 +178,6 @@ def complete(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], *
 
 
 def _record_completed(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], call: Call) -> None:
-    """Record the end of a step and store its result in memory, if it has a key there."""
     # The result of an agent's call is not stored: the agent's own step stores its result.
     key = "" if step.parent_pk is not None else step.expected_key or output_key_of(step.tool)
     if key:

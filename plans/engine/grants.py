@@ -30,7 +30,6 @@ def end_denied_grants(plan: PlanSnapshot, prepared: PreparedCall) -> None:
 def grant_query(
     plan: PlanSnapshot, prepared: PreparedCall, requesters: set[int], input_authors: Collection[int] = ()
 ) -> GrantCandidate:
-    """Return the facts about a call that grants are matched against."""
     asker = prepared.asker or plan.asker
     arguments = prepared.arguments
     if prepared.secrets:

@@ -67,7 +67,6 @@ _executors: list[LocalExecutor] = []
 
 
 def register_executor(executor: LocalExecutor) -> None:
-    """Register the executor that receives this process's hints and started direct calls."""
     _executors.append(executor)
 
 
@@ -88,7 +87,6 @@ def can_execute() -> bool:
 
 
 def late_tools() -> list[str]:
-    """Return the tools that are past their deadline and still occupy threads of this process."""
     return _executors[-1].late_tools() if _executors else []
 
 

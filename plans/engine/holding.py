@@ -77,7 +77,7 @@ _waiting_changed = threading.Condition()
 
 
 class CallBusy(RateLimited):
-    """A call cannot be stored now, because others of the same requester are, and that takes long. → 429"""
+    """The call was not stored: it would wait too long for other calls of the same requester. → 429"""
 
     code = "call_busy"
 

@@ -86,7 +86,6 @@ def record_abandoned(tx: PlanTransaction, running_call: RunningCall) -> None:
 
 
 def _running_attempt(call: Call) -> QuerySet[Call]:
-    """Return the call if this attempt of it is running."""
     return Call.objects.filter(pk=call.pk, fence=call.fence, status=CallStatus.RUNNING)
 
 

@@ -86,7 +86,6 @@ def claim_work(plan_pk: int, *, owner: str, time_slice: TimeSlice | None = None)
 
 
 def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | None:
-    """Claim the plan's next step; settle the plan if none is ready."""
     work = admission.next_work(tx, plan, owner=owner)
     if work is None:
         finishing.settle_plan(tx)
@@ -96,7 +95,7 @@ def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | No
 def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, time_slice: TimeSlice) -> WorkItem | None:
     """Claim the next step while the time slice lasts, and hint other workers at the other steps that became ready.
 
-    The plan of a direct call rarely has another step, so that it is settled first: mostly that saves the claim.
+    The plan of a direct call is settled first: it rarely has another step, and settling it saves the claim.
     """
     if plan.is_call and finishing.settle_plan(tx):
         return None

@@ -41,7 +41,6 @@ def resolve_for_model(parameters: Any, plan_pk: int) -> Any:
 
 
 def keys_hidden_from_models(plan_pk: int) -> frozenset[str]:
-    """Return the keys of a plan's memory whose values are hidden from models."""
     steps = Step.objects.filter(plan=plan_pk, call__model_text__is_left_out=True).values_list("step_id", flat=True)
     values = MemoryItem.objects.filter(plan=plan_pk, type=MemoryItem.Type.VALUE, step_id__in=list(steps))
     return frozenset(values.values_list("key", flat=True))

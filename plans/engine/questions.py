@@ -28,7 +28,6 @@ MAX_ANSWER = 4000
 
 
 def waits_for_answer(step: Step) -> bool:
-    """Return whether the loaded step waits for an answer to its question."""
     waits = step.status == StepStatus.IN_PROGRESS and step.waiting_for == WaitingFor.INPUT
     return waits and step.tool == ASK_USER and step.call_id is None
 

@@ -67,7 +67,6 @@ def may_run_again(call: Call) -> bool:
 
 
 def plan_is_over(tx: PlanTransaction) -> bool:
-    """Return whether the plan has ended, so that nothing in it may start again."""
     return Plan.objects.filter(pk=tx.plan_pk, status__in=PLAN_TERMINAL).exists()
 
 

@@ -22,8 +22,6 @@ from plans.store.transactions import PlanTransaction, record_call_event
 
 @dataclass(frozen=True, slots=True)
 class StartContext:
-    """A claimed step to begin, with its open plan transaction."""
-
     tx: PlanTransaction
     plan: PlanSnapshot
     step: ClaimedStep
@@ -33,7 +31,7 @@ class StartContext:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What an approval or a grant gives a call when it starts; a call that the gate allows needs none."""
+    """Data that an approval or a grant passes to the call that it starts; empty if the gate allows the call."""
 
     target_state: str | None = None
     """The state of the target in the preview, which a tool compares when it writes."""

@@ -77,7 +77,7 @@ def snapshot_of(plan: Plan) -> PlanSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call ready to be made: the catalog's target and the resolved, prepared arguments. `asker` None: the plan's.
+    """A call ready to be made: the catalog's target and its prepared arguments. An `asker` of None is the plan's.
 
     `arguments` are passed to the handler and never stored; `text` is the stored form, with secrets redacted.
     """
@@ -92,12 +92,11 @@ class PreparedCall:
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
-        """The arguments with secrets redacted, fit to be shown and stored."""
         return json.loads(without_macs(self.text)) if self.secrets else self.arguments.storable
 
     @property
     def given_arguments(self) -> dict[str, Any]:
-        """The arguments as they were given, with secrets redacted: those that a response repeats."""
+        """The arguments without the defaults that were filled in, with secrets redacted, as a response repeats them."""
         return without_paths(self.redacted_arguments, self.arguments.defaults)
 
     @property

@@ -28,8 +28,6 @@ RENEW_ALL = (
 
 
 class Renewer:
-    """Renews the leases of one executor until it is stopped."""
-
     def __init__(self, executor: ExecutorPool) -> None:
         self._executor = executor
         self._stopping = threading.Event()
@@ -39,7 +37,6 @@ class Renewer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the current renewal."""
         self._stopping.set()
         self._thread.join(timeout=5)
 

@@ -35,8 +35,6 @@ without being replaced."""
 
 
 class ExecutorPool:
-    """A pool of threads in this process, fed by hints."""
-
     def __init__(self, threads: int) -> None:
         self.owner = f"{socket.gethostname()[:24]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.threads = threads
@@ -53,7 +51,6 @@ class ExecutorPool:
         self._delayed_hints: Counter[int] = Counter()
 
     def start(self) -> None:
-        """Start the threads and listen for hints."""
         for _ in range(self.threads):
             self._add_thread()
         hints.register_executor(self)
@@ -95,7 +92,6 @@ class ExecutorPool:
             self._hints.put(plan_pk)
 
     def run_call(self, running_call: RunningCall) -> None:
-        """Queue a call that was started for this executor."""
         with self._lock:
             is_late = self._stopped
             if not is_late:
@@ -135,7 +131,6 @@ class ExecutorPool:
         return self._hints.waiting() + long >= self.threads
 
     def late_tools(self) -> list[str]:
-        """Return the tools that are past their deadline and occupy abandoned threads."""
         works = [worker.work for worker in self._late()]
         return sorted(work.step.tool for work in works if work is not None)
 
@@ -149,7 +144,6 @@ class ExecutorPool:
             return [*self._abandoned, *(worker for worker in self._detached if worker.time_slice.abandoned)]
 
     def _hand_back_all(self) -> None:
-        """Release queued calls that have not begun, for other workers."""
         waiting = [self._hints.get_nowait() for _ in range(self._hints.qsize())]
         for job in waiting:
             if isinstance(job, RunningCall):

@@ -39,7 +39,6 @@ async def listen_for_hints(ring: HintCallback) -> None:
 
 
 async def _work(ring: HintCallback) -> None:
-    """Run one Procrastinate worker until it is cancelled or gives up."""
     connector = procrastinate.PsycopgConnector(
         kwargs=connector_params(),
         min_size=0,  # opening must not wait for a connection

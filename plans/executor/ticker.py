@@ -66,7 +66,6 @@ class Ticker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the current tick."""
         self._stopping.set()
         self._thread.join(timeout=5)
         self._sender.stop()
@@ -169,7 +168,6 @@ def _warn_of_skew() -> None:
 
 
 def _stop_ended_plans(executor: ExecutorPool) -> None:
-    """Ask handlers to stop whose plan has ended, possibly in another process."""
     plans = executor.plans_at_work()
     if plans:
         with connection.cursor() as cursor:

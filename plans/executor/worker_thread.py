@@ -24,8 +24,6 @@ STOP_SECONDS = 1.0
 
 
 class ThreadState(Enum):
-    """The occupation of a thread."""
-
     IDLE = auto()
     CLAIMING = auto()
     """It waits for its plan's lock, to claim a step."""
@@ -37,8 +35,6 @@ class ThreadState(Enum):
 
 @dataclass(slots=True, eq=False)
 class WorkerThread:
-    """State of one thread, also while it is detached: its plan, its work and the deadline of its handler."""
-
     time_slice: loop.TimeSlice
     plan_pk: int | None = None
     work: WorkItem | None = None
@@ -93,11 +89,9 @@ class WorkerThread:
         return waits and monotonic() > self.since + PATIENT_SECONDS
 
     def is_slow_now(self) -> bool:
-        """Return whether the thread has been in a tool's code for longer than QUICK_SECONDS."""
         return self.state is ThreadState.IN_TOOL and monotonic() > self.since + QUICK_SECONDS
 
     def is_long(self) -> bool:
-        """Return whether the thread has been in a tool's code for longer than LONG_SECONDS."""
         return self.state is ThreadState.IN_TOOL and monotonic() > self.since + LONG_SECONDS
 
     def is_detachable(self) -> bool:
