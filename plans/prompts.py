@@ -143,7 +143,6 @@ class Prompt:
 
 
 def _walk(sections: Iterable[MarkdownSection[Any]], above: tuple[str, ...] = ()) -> Iterator[PlacedSection]:
-    """Yield the sections depth first: each before its children."""
     if len(above) >= MAX_DEPTH:
         raise PromptValidationError(f"Sections can be nested at most {MAX_DEPTH} levels deep.", above)
     for section in sections:

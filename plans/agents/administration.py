@@ -78,7 +78,6 @@ def _parse(kind: type[ReadT], body: object) -> ReadT:
 
 
 def _merged(before: MergedT, change: BaseModel) -> MergedT:
-    """Return the document with the given fields replaced, field by field inside `tools` and `budget`."""
     new = {}
     for name in change.model_fields_set:
         value = getattr(change, name)
@@ -103,7 +102,6 @@ def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentP
 
 
 def _unusable_parts(terms: AgentTerms, old_terms: AgentTerms) -> Iterator[ArgumentProblem]:
-    """Yield problems of new parts of the agent: unknown names, unusable models and secrets."""
     provider, _, model = terms.model.partition(":")
     if terms.model and not (provider and model and terms.model.isascii() and terms.model.isprintable()):
         yield ArgumentProblem("model", "invalid", MODEL_RULE)
@@ -127,7 +125,6 @@ def _unusable_parts(terms: AgentTerms, old_terms: AgentTerms) -> Iterator[Argume
 def _unknown(
     path: str, names: Sequence[str], before: Sequence[str], known: list[str], what: str
 ) -> Iterator[ArgumentProblem]:
-    """Yield a problem for each new unknown name, with the nearest known ones."""
     for place, name in enumerate(names):
         if name not in known and name not in before:
             nearest = suggestion_text(similar_names(name, known))
@@ -163,7 +160,6 @@ def agents_for(viewer: User) -> QuerySet[Agent]:
 
 
 def agent_for(viewer: User, name: str) -> Agent:
-    """Return one agent. Raises Agent.DoesNotExist if the viewer cannot see it."""
     return agents_for(viewer).get(name=name)
 
 

@@ -104,7 +104,6 @@ def agent_groups(agent: Agent) -> list[str]:
 
 
 def agent_columns(document: AgentDocument) -> dict[str, Any]:
-    """Return the columns of an agent's row that its document fills."""
     return {
         "name": document.name,
         "instructions": document.instructions,

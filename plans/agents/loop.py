@@ -53,12 +53,10 @@ def limit_reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) ->
 
 
 def is_out_of_time(run: AgentRun, budget: AgentBudget) -> bool:
-    """Return whether models and tools have used up the agent's seconds."""
     return budget.seconds is not None and run.seconds >= budget.seconds
 
 
 def limit_text(why: str, run: AgentRun, document: AgentDocument) -> str:
-    """Return a sentence that says why the agent stopped."""
     budget, name = document.budget, document.name
     turns = "1 model turn" if run.rounds == 1 else f"{run.rounds} model turns"
     reasons = {
@@ -72,7 +70,6 @@ def limit_text(why: str, run: AgentRun, document: AgentDocument) -> str:
 
 
 def reset_counters(run: AgentRun) -> None:
-    """Reset the usage counters, because a person retried the step."""
     run.rounds = run.calls = run.tokens = 0
     run.cost, run.seconds = Decimal(0), 0.0
 
@@ -86,7 +83,6 @@ def count_turn(run: AgentRun, turn_step: Step) -> None:
 
 
 def count_call_time(run: AgentRun, step: Step) -> None:
-    """Add the run time of a child's call, if it ended."""
     call = step.call
     if call is not None and call.started_at is not None and call.finished_at is not None:
         run.seconds += max(0.0, (call.finished_at - call.started_at).total_seconds())
@@ -105,8 +101,6 @@ DISABLED = "The agent {name} is disabled. An administrator can enable it."
 
 @dataclass(slots=True)
 class AgentStepContext:
-    """An agent's step with its run, inside the transaction that advances it."""
-
     tx: PlanTransaction
     step: ClaimedStep
     plan: Plan
@@ -116,7 +110,6 @@ class AgentStepContext:
     awaited: list[Awaited] = field(default_factory=list)
 
     def store(self) -> None:
-        """Save the run with its messages and awaited children."""
         self.run.messages = MESSAGES.dump_json(self.messages).decode()
         self.run.pending = AWAITED.dump_json(self.awaited).decode()
         self.run.save()
@@ -176,14 +169,12 @@ def _open_step_context(
 
 
 def _awaited_children(context: AgentStepContext) -> dict[int, Step]:
-    """Return the child steps that the agent waits for, by step id."""
     numbers = [each.step_id for each in context.awaited if each.step_id]
     rows = Step.objects.filter(plan=context.plan, parent=context.step.pk, step_id__in=numbers)
     return {row.step_id: row for row in rows.select_related("call")}
 
 
 def _ask_next(context: AgentStepContext) -> None:
-    """Request the next model turn, or stop if a limit is reached."""
     why = limit_reached(context.run, context.settings.budget)
     if why is not None:
         _stop(context, why, limit_text(why, context.run, context.settings))
@@ -200,7 +191,6 @@ def _ask_next(context: AgentStepContext) -> None:
 
 
 def _process_turn(context: AgentStepContext, step: Step) -> None:
-    """Process the model's response: finish the agent's work, or make the calls it requested."""
     count_call_time(context.run, step)
     count_turn(context.run, step)
     if step.status != StepStatus.COMPLETED or step.skipped or step.call is None:
@@ -240,7 +230,6 @@ def _turn_result(call: Call) -> TurnResult | None:
 
 
 def _end(context: AgentStepContext, turn: TurnResult, step: Step) -> None:
-    """Complete the agent's step with the model's final text."""
     if not turn.text.strip() or step.call is None:
         _stop(context, AgentRun.Stopped.FAILED, EMPTY_ANSWER)
         return
@@ -299,7 +288,6 @@ def _wait_for_children(context: AgentStepContext) -> None:
 
 
 def _stop(context: AgentStepContext, why: str, message: str) -> None:
-    """Fail the agent's step with the reason it stopped."""
     context.run.ended_at, context.run.stopped_for = context.tx.now, why
     context.awaited = []
     context.store()

@@ -58,8 +58,6 @@ class ToolOutcome(BaseModel):
 
 
 class Task(BaseModel):
-    """The agent's task."""
-
     by: Literal["user"] = "user"
     text: str
 
@@ -127,8 +125,6 @@ what remains to be done."""
 
 @dataclass(frozen=True, slots=True)
 class _AgentPromptValues:
-    """Values of the prompt that depend on the agent and the turn."""
-
     name: str
     instructions: str
     mindset: str

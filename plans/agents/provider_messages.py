@@ -106,7 +106,6 @@ def _without_secrets(message: Message) -> Message:
 
 
 def without_secrets_in(value: Any) -> Any:
-    """Return a JSON value with secrets removed from its strings."""
     if isinstance(value, dict):
         return {without_secrets(key): without_secrets_in(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -131,5 +131,4 @@ def add_call_steps(
 
 
 def hint_workers(tx: PlanTransaction, ready: int) -> None:
-    """Notify workers of this many newly ready steps."""
     hints.hint(tx.plan_pk, ready)

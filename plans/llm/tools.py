@@ -128,7 +128,6 @@ def _searchable_text(callable_tool: CallableTool) -> str:
 
 
 def _has_word(words: frozenset[str], word: str) -> bool:
-    """Return whether a word is among these, ignoring a plural s."""
     return word in words or word.removesuffix("s") in words or f"{word}s" in words
 
 

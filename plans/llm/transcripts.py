@@ -37,27 +37,21 @@ SPEAKERS = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One complete message that the model read or wrote."""
-
     by: str
     text: str
 
     @property
     def size(self) -> str:
-        """Length of the message, for people."""
         count = len(self.text)
         return ngettext("%(count)s character", "%(count)s characters", count) % {"count": f"{count:,}"}
 
     @property
     def is_long(self) -> bool:
-        """True if the message is shown folded."""
         return len(self.text) > LONG_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One model request: the messages read, the answer and the tokens used."""
-
     use: ModelUse
 
     @property
@@ -100,7 +94,6 @@ def may_read_prompts(viewer: User, plan: Plan) -> bool:
 
 
 def has_prompts(plan: Plan) -> bool:
-    """Return whether the plan has transcripts; one query."""
     return ModelUse.objects.filter(plan=plan).exists()
 
 

@@ -85,7 +85,6 @@ def reply_prompt(context: ToolContext) -> str:
 
 
 def _result_texts(plan: Plan) -> Iterator[str]:
-    """Yield the results of the last completed steps, in order, each truncated to its share of the limit."""
     ended = plan.steps.filter(status=StepStatus.COMPLETED, parent=None)  # agents' texts cover their calls
     done = list(ended.exclude(tool__in=OWN_TOOLS).order_by("step_id"))
     recent, left_out = done[-MOST_STEPS:], done[:-MOST_STEPS]
@@ -109,8 +108,6 @@ def _result_texts(plan: Plan) -> Iterator[str]:
 
 
 def _result_parts(step: Step, share: int, *, is_private: bool) -> Iterator[str]:
-    """Yield the purpose of a step and its result for the model."""
-
     def block(text: object, title: str, most: int = share) -> str:
         return prompts.data_block(prompts.truncate(str(text), most), title)
 

@@ -61,8 +61,6 @@ def requester_of_call(context: ToolContext) -> Requester:
 
 @dataclass(frozen=True, slots=True)
 class DraftRound:
-    """One parsed answer of the model with its validation."""
-
     answer: Answer
     judged: JudgedAnswer
 

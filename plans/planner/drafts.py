@@ -150,8 +150,6 @@ def _check_start(document: Mapping[str, Any], by: Requester | None = None) -> Pl
 
 @dataclass(frozen=True, slots=True)
 class DraftOrigin:
-    """Origin of a plan: the draft it is started from."""
-
     call: Call
 
     @property

@@ -54,7 +54,6 @@ async def execute_tools(state: State) -> dict[str, Any]:
 
 
 async def _run_tool_call(call: Any, state: State) -> dict[str, Any]:
-    """Run one tool call and return its entry for `results`."""
     fields = call.model_dump() if isinstance(call, PlannedCall) else call
     if not isinstance(fields, Mapping) or not isinstance(fields.get("tool"), str):
         return _tool_result("", new_call_id(), _failure_result(NO_CALL, NO_CALL))
@@ -92,7 +91,6 @@ def _requester_of_state(state: State) -> Requester:
 
 
 def _context(state: State) -> dict[str, Any]:
-    """Return the context that contract C passes to each tool of a state."""
     conversation, user = _object(state.get("conversation_context")), _object(state.get("user_context"))
     return {
         "trace_id": state.get("trace_id"),
@@ -106,7 +104,6 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 async def _call_through_gate(order: CallOrder, by: Requester) -> dict[str, Any]:
-    """Create a call and return its result, or that it waits or still runs. Raises what `create_call` raises."""
     call = await in_database(lambda: create_call(order, by=by))
     tool = get_tool(order.tool)
     until = monotonic() + (tool.longest_seconds if tool else 0) + MARGIN_SECONDS

@@ -106,7 +106,6 @@ class PlanContinuation(Drafting):
         return judge_steps(output, len(steps), document, by=self.by)
 
     def _as_result(self, draft_round: DraftRound) -> dict[str, Any]:
-        """Return the steps to add. Raises ToolError if the answer has errors."""
         errors, document = draft_round.judged.errors, draft_round.judged.document
         if errors or document is None:
             raise ToolError(UNUSABLE + " ".join(errors[:MAX_NAMED_KEYS]))
@@ -120,7 +119,6 @@ class PlanContinuation(Drafting):
 
 
 def conversation(state: PlanningState) -> Iterator[ChatMessage]:
-    """Yield the questions and answers so far as messages of the conversation."""
     for each in state.exchanges:
         request = {"intent": state.plan.goal, "needs_user_input": True, "input_request": each.question}
         yield ChatMessage("model", json.dumps(request, ensure_ascii=False))

@@ -90,8 +90,6 @@ _MORE = " ${left_out} more tools are not listed; these match the request best."
 
 @dataclass(frozen=True, slots=True)
 class _PlannerPromptValues:
-    """Values of the prompt that depend on the request."""
-
     mindset: str
     tools: str
     more: str

@@ -175,7 +175,6 @@ def search_parameter(tool: Tool[Any, Any]) -> str | None:
 
 
 def _line(text: str) -> str:
-    """Return a text as one line of limited length."""
     line = " ".join(text.replace("\0", " ").split())
     return line if len(line) <= LONGEST_DESCRIPTION else f"{line[: LONGEST_DESCRIPTION - 1]}…"
 

@@ -47,7 +47,6 @@ class JudgedAnswer:
 
 
 def judge_answer(output: PlannerOutput, *, by: Requester) -> JudgedAnswer:
-    """Return the plan built from an answer with its problems."""
     if output.needs_user_input and not (output.input_request or "").strip():
         return JudgedAnswer(
             None, (Problem("input_request", "required", "error", "The question to the user is empty."),)
