@@ -28,8 +28,6 @@ OPENED, CHANGED, CLOSED = "approval.opened", "approval.changed", "approval.close
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one request."""
-
     type: str
     id: str
     status: str
@@ -58,8 +56,6 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """The changes between two snapshots, and the number of pending requests."""
-
     changes: Sequence[Change]
     waiting: int
 
@@ -170,5 +166,4 @@ _known: WeakKeyDictionary[Feed, RequestChanges] = WeakKeyDictionary()
 
 
 def request_changes(feed: Feed) -> RequestChanges:
-    """Return the RequestChanges shared by this feed's event loop."""
     return _known.setdefault(feed, RequestChanges(feed))

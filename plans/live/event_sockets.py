@@ -28,7 +28,6 @@ class PlanEventsSocket(Socket):
         return authorize_plan(self.scope, "plans:read")
 
     async def tell(self, user: SocketUser) -> None:
-        """Send every event once, in order."""
         after = sockets.parse_after(self.scope["query_string"])
         await self.accept()
         with self.feed.watch(plan_ref_of(self.scope), after) as subscription:
@@ -45,7 +44,6 @@ class RequestChangesSocket(Socket):
         return sockets.authenticate_socket(self.scope["headers"], "approvals:read")
 
     async def tell(self, user: SocketUser) -> None:
-        """Send every change once."""
         async with request_changes(self.feed).follow() as queue:
             await self.accept()
             while not queue.full():
@@ -64,7 +62,6 @@ def visible_changes(batch: ChangeBatch, user: SocketUser) -> ChangeBatch:
 
 
 def plan_ref_of(scope: Any) -> str:
-    """Return the plan's public id from a socket's path."""
     return str(scope["url_route"]["kwargs"]["plan_ref"])
 
 

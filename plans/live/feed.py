@@ -47,7 +47,6 @@ def serialized_events_after(plan_ref: str, seq: int) -> list[SerializedEvent]:
 
 
 def event_json(event: Event) -> dict[str, object]:
-    """Return an event as JSON values for clients."""
     return {
         "seq": event.seq,
         "type": event.type,
@@ -80,7 +79,6 @@ class Subscription:
         return self
 
     async def __anext__(self) -> list[SerializedEvent]:
-        """Return the next events, continuing from the last number without a gap."""
         while True:
             if self._behind:
                 self._behind = False  # events offered while the database is read are buffered
@@ -211,7 +209,6 @@ class Feed:
         self._apply_notifications(notifications)
 
     def _apply_notifications(self, notifications: Notifications) -> None:
-        """Wake listeners and readers after notifications of this or another process."""
         for plan_ref, last_seq in notifications.items():
             plan = self._plans.get(plan_ref)
             if plan is None:
@@ -224,7 +221,6 @@ class Feed:
         _set_all(self._listeners)
 
     async def _hand_out(self, plan: WatchedPlan) -> None:
-        """Read new events once and offer them to every subscription."""
         try:
             while events := await self.run(serialized_events_after, plan.ref, plan.start()):
                 plan.read = events[-1].seq

@@ -35,8 +35,6 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class RenderSource:
-    """The source of a rendering: its key, render function, notifications, and pause between renderings."""
-
     key: Hashable
     draw: Callable[[], Fragments]
     listen: Callable[[Feed], AbstractContextManager[WaitEvent]]

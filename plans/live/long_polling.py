@@ -88,7 +88,6 @@ class WaitForCall:
         return wait.call_id if found is True else found
 
     async def _read(self, wait: "RequestedWait", call_id: str, scope: Scope) -> "HeldResponse":
-        """Read the awaited resource on behalf of the same caller."""
         path = scope.get("root_path", "") + PATHS[wait.what].format(call_id)
         headers = [(name, value) for name, value in scope["headers"] if name.lower() in KEPT_HEADERS]
         inner = {

@@ -173,7 +173,6 @@ class Socket(ABC):
         await self.send_text(json.dumps(message, ensure_ascii=False))
 
     async def send_text(self, text: str) -> None:
-        """Send one message that is already JSON text."""
         await self._send({"type": "websocket.send", "text": text})
 
     async def accept(self) -> None:

@@ -27,7 +27,6 @@ class OutputSubscription:
         self._has_texts = asyncio.Event()
 
     def receive(self, step_id: int, text: str) -> None:
-        """Set the latest text of a step."""
         self._texts[step_id] = text
         self._has_texts.set()
 
@@ -76,7 +75,6 @@ class ModelOutputStream:
         self._deliver(texts)
 
     def _deliver(self, texts: StreamedTexts) -> None:
-        """Deliver texts of this or another process to the subscriptions."""
         for place, text in texts.items():
             plan_ref, _, number = place.rpartition(" ")
             for subscription in self._output_subscriptions.get(plan_ref, ()):

@@ -116,7 +116,6 @@ def end_waits() -> None:
 
 @contextmanager
 def until_stopped() -> Iterator[asyncio.Event]:
-    """Yield an event that is set when the process stops."""
     mine = asyncio.get_running_loop(), asyncio.Event()
     _stop_events.add(mine)
     try:

@@ -57,8 +57,6 @@ class TokenEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The token of a request, its owner, and the User-Agent of the client."""
-
     token: ApiToken
     user: User
     user_agent: str = ""
@@ -73,7 +71,6 @@ class Caller:
         return True
 
     def requester(self, session: str = "") -> Requester:
-        """Return the caller as the requester of calls in a named session."""
         return Requester(self.user, self.token, via="mcp", session=session)
 
 

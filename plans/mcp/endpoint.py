@@ -43,7 +43,6 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Serve requests while the body runs."""
         # At shutdown, waits are answered with the current state of their calls instead of being cut off.
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call] # it has no types
         manager = StreamableHTTPSessionManager(self._server, stateless=True, max_request_body_size=MAX_JSON_BYTES)
@@ -60,7 +59,6 @@ class McpEndpoint:
                 await asyncio.gather(*jobs, return_exceptions=True)
 
     async def _end_waits(self) -> None:
-        """End all waits and subscriptions when the process is told to stop."""
         with until_stopped() as stop:
             await stop.wait()
         waiting.end_waits_here()
@@ -133,7 +131,6 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def _open_stream(self, scope: Scope) -> AsyncIterator[Stream]:
-        """Open a stream of announcements for the request of this scope. Raises Refusal."""
         measure_as(scope, "mcp-stream")
         try:
             async with self._changes.opened(scope[SCOPE_KEY]) as stream:

@@ -72,8 +72,6 @@ class TokenStreams:
 
 
 class ListChanges:
-    """The open streams of this process."""
-
     def __init__(self) -> None:
         self._by_token: dict[int, TokenStreams] = {}
         self._is_closed = False

@@ -118,7 +118,6 @@ def _entries_of_snapshot() -> _Entries:
 
 
 def may_wait(callable_tool: CallableTool, by: Requester) -> bool:
-    """Return whether a call of the tool may have to wait for approval."""
     return can_require_approval(facts_without_arguments(callable_tool, by))
 
 
@@ -131,7 +130,6 @@ def input_schema_of(name: str) -> Mapping[str, Any] | None:
 
 
 def cursor_after(name: str) -> str:
-    """Return the cursor of the page after a tool."""
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 

@@ -143,7 +143,6 @@ async def approval_result(context: Context, arguments: dict[str, Any]) -> types.
 
 
 def _wrong_argument(arguments: dict[str, Any]) -> types.CallToolResult | None:
-    """Return the refusal of invalid arguments of `approval_result`."""
     field = next((name for name in arguments if name not in listing.RESULT_TOOL.input_schema["properties"]), None)
     seconds = arguments.get("wait_seconds", 0)
     if field is not None:

@@ -36,14 +36,11 @@ REFUSED = frozenset(
 
 
 class TaskParams(types.RequestParams):
-    """Parameters that name a task."""
-
     model_config = ConfigDict(populate_by_name=True)
     task_id: str = Field(alias="taskId", max_length=64)
 
 
 def is_declared(context: Context) -> bool:
-    """Return whether the client declared the extension in this request."""
     capabilities = context.session.client_capabilities
     extensions = capabilities.extensions if capabilities is not None else None
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (extensions or {})

@@ -66,7 +66,7 @@ WaitKey = tuple[int, str, str]
 
 _waits: dict[WaitKey, set[Wait]] = {}
 _hung_up: dict[WaitKey, set[Wait]] = {}
-"""Waits whose connection was closed a moment ago, likewise."""
+"""Waits whose connection was closed a moment ago."""
 _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 """Event loops whose server is stopping."""
 
