@@ -204,7 +204,6 @@ def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
 @recover_lost_commit
 @retry_on_deadlock
 def _store(plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, *, joins: bool) -> Call:
-    """Store an admitted call as the step of a new plan, or as one more step of the plan that it joins."""
     with plan_transaction(plan.pk, plan.public_id) if joins else new_plan_transaction(plan) as tx:
         step_id = 1
         if joins:
@@ -225,7 +224,6 @@ def _store(plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, *, 
 
 
 def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall) -> Call:
-    """Store the step of a direct call: hold it, start it in this transaction, or leave it to an executor."""
     prepared, rule, is_drifted = admitted.prepared, admitted.rule, admitted.prepared.target.drifted
     is_granted = rule is not None and admitted.first is None and grants.is_covered_by_grant(plan, prepared, rule)
     # If the tool's code differs in this process, a process with the right code holds or starts the call.
@@ -274,7 +272,6 @@ def _start(
 
 
 def _request_approval(tx: PlanTransaction, plan: PlanSnapshot, claimed: ClaimedStep, admitted: _AdmittedCall) -> Call:
-    """Store the call as held, with its approval request. Raises TooManyWaiting if no more requests may be pending."""
     assert admitted.rule is not None  # noqa: S101 (every held call has a rule)
     reserve_slot(request_owner(plan, admitted.prepared))
     held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule)

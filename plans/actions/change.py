@@ -69,7 +69,6 @@ class PlanChange(BaseModel):
 
 
 def is_open_to_change(plan: Plan) -> bool:
-    """Return whether the loaded plan may be changed."""
     return plan.kind != Plan.Kind.CALL and plan.can_modify and plan.status in OPEN
 
 
@@ -121,7 +120,6 @@ def _judgement_basis(plan: Plan) -> tuple[object, ...]:
 
 
 def _validated(plan: Plan, change: PlanChange) -> PlanDocument:
-    """Return the resulting plan. Raises Conflict and PlanProblems."""
     before = step_documents(plan, opened=True)
     _judge_state(plan, change, before)
     judged = _judged(plan, change, before)
@@ -295,8 +293,6 @@ def _error(path: str, code: str, message: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A validated change inside the transaction of its plan."""
-
     plan: Plan
     tx: PlanTransaction
     change: PlanChange
@@ -343,7 +339,6 @@ class _Change:
         return unstarted_steps(self.plan).filter(step_id__in=numbers)
 
     def _connect(self, documents: Sequence[StepDocument]) -> None:
-        """Replace the dependencies of the touched steps."""
         pks = dict(self.plan.steps.values_list("step_id", "pk"))
         StepDependency.objects.filter(step__in=[pks[step.step_id] for step in documents]).delete()
         StepDependency.objects.bulk_create(

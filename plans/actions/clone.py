@@ -48,8 +48,6 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _CloneOrigin:
-    """Origin of a clone: the request in words of the original plan."""
-
     request: str
 
     def become(self, plan: Plan) -> None:

@@ -71,7 +71,6 @@ class AtStake:
 
 
 def at_stake(plan: Plan) -> AtStake:
-    """Count the calls that cancelling the plan would cut short, in one query."""
     steps = Step.objects.filter(plan=plan, status=StepStatus.IN_PROGRESS)
     running = Count("pk", filter=Q(call__status=CallStatus.RUNNING))
     approved = Count("pk", filter=Q(call__approval__status=RequestStatus.APPROVED))

@@ -124,7 +124,6 @@ def arguments_to_edit(step: Step) -> dict[str, Any]:
 
 
 def _editable_arguments(step: Step) -> str:
-    """Return the stored arguments to edit: those of the last call, those given to the step, or its parameters."""
     return step.call.arguments if step.call else step.given_arguments or step.parameters
 
 

@@ -51,8 +51,6 @@ def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requ
 
 @dataclass(frozen=True, slots=True)
 class SettlementContext:
-    """One settlement inside its transaction."""
-
     tx: PlanTransaction
     step: ClaimedStep
     call: Call

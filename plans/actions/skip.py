@@ -127,7 +127,6 @@ def _skip_refusal(step: Step) -> str:
 
 
 def _end_call(call: Call, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    """End the call of a skipped step, and withdraw its approval request if one is open."""
     message = f"The step was skipped: {reason}"
     if hasattr(call, "approval") and call.approval.status in OPEN:
         lifecycle.withdraw_for_plan(call.approval, by=by.user, reason=message)

@@ -43,12 +43,10 @@ class UpcomingStep:
 
     @property
     def is_open(self) -> bool:
-        """True if its request can be decided now."""
         return self.request is not None and self.request.status == RequestStatus.PENDING
 
 
 def upcoming_steps(plan: Plan) -> list[UpcomingStep]:
-    """Return the unfinished steps of a plan, in order."""
     rows = plan.steps.filter(status__in=OPEN).select_related("call__approval").order_by("step_id")
     view = _UpcomingSteps(load_snapshot(plan.pk), list(rows))
     return [view.of(step) for step in view.steps]

@@ -62,7 +62,6 @@ class AgentSerializer(serializers.Serializer[Any]):
     may_use = serializers.BooleanField(help_text="True if your plans may use it.")
 
     def to_representation(self, instance: Agent) -> dict[str, Any]:
-        """Return the document, with times, runs and `may_use`."""
         time = serializers.DateTimeField().to_representation
         return agent_as_json(agent_document(instance)) | {
             "created_at": time(instance.created_at),
@@ -73,21 +72,16 @@ class AgentSerializer(serializers.Serializer[Any]):
 
 
 class AgentEndpoint(Endpoint):
-    """Base class of the agent endpoints."""
-
     def agent(self, name: str) -> Agent:
-        """Return an agent that the caller may see. Raises Http404."""
         try:
             return administration.agent_for(self.user, name)
         except Agent.DoesNotExist:
             raise Http404 from None
 
     def answer(self, agent: Agent, status: int = 200) -> Response:
-        """Return the response with an agent."""
         return Response(AgentSerializer(agent, context={"viewer": self.user}).data, status)
 
     def detail_response(self, name: str, status: int = 200) -> Response:
-        """Return the response with the agent's current state."""
         return self.answer(self.agent(name), status)
 
 

@@ -42,16 +42,12 @@ CALL_SERIALIZER = CallSerializer()
 
 
 class CallEndpoint(PlanEndpoint):
-    """Base class of the call endpoints."""
-
     def detail_response(self, public_id: str, status: int = 200) -> Response:
-        """Return the response with the call's current state. Raises Http404."""
         call = self.call(public_id)
         document, hidden = CALL_SERIALIZER.to_representation(call), hidden_call_parts(self.user, call)
         return Response(mask_call(document, hidden) if hidden else document, status)
 
     def call(self, public_id: str) -> Call:
-        """Return a call that the caller may see. Raises Http404."""
         try:
             return selectors.call_for(self.user, self.token, public_id)
         except Call.DoesNotExist:

@@ -82,10 +82,7 @@ class DraftSerializer(serializers.Serializer[Any]):
 
 
 class DraftEndpoint(CallEndpoint):
-    """Base class of the draft endpoints."""
-
     def draft(self, public_id: str) -> Call:
-        """Return a draft whose every part the caller may see. Raises Http404."""
         call = self.call(public_id)
         if call.tool_name != DRAFT_TOOL or hidden_call_parts(self.user, call) is not None:
             raise Http404
@@ -164,7 +161,6 @@ class DraftStart(DraftEndpoint):
     """Start of a draft."""
 
     def plan_response(self, plan_ref: str) -> Response:
-        """Return the response with the new plan."""
         return PlanEndpoint.detail_response(self, plan_ref, 201)
 
     required_scopes: ClassVar = {"POST": ["plans:write"]}

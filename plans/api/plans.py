@@ -78,8 +78,6 @@ def problems_response(problems: list[Problem], text: str) -> Response:
 
 
 class PlanEndpoint(Endpoint):
-    """Base class of the plan endpoints."""
-
     @property
     def requester(self) -> Requester:
         """The requester, with the session from the header. Raises ValidationError for a name over MAX_SESSION."""
@@ -90,7 +88,6 @@ class PlanEndpoint(Endpoint):
         return Requester(self.user, self.token, via="rest", session=session)
 
     def plan(self, public_id: str) -> Plan:
-        """Return a plan that the caller may see. Raises Http404."""
         try:
             return selectors.plan_for(self.user, self.token, public_id)
         except Plan.DoesNotExist:
@@ -105,7 +102,6 @@ class PlanEndpoint(Endpoint):
         return plan
 
     def detail_response(self, public_id: str, status: int = 200) -> Response:
-        """Return the response with the plan's current state."""
         plan = self.plan(public_id)
         serializer = PlanDetailSerializer(
             plan,
@@ -242,8 +238,6 @@ class PlanEvents(PlanEndpoint):
 
 
 class PlanAction(PlanEndpoint):
-    """Base class of the actions on a plan."""
-
     required_scopes: ClassVar = {"POST": ["plans:write"]}
 
 

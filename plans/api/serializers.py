@@ -110,7 +110,6 @@ class CallPreviewSerializer(serializers.Serializer[Rehearsal]):
 
     @extend_schema_field(serializers.ChoiceField(choices=PolicyRevision.Effect.values))
     def get_effect(self, rehearsal: Rehearsal) -> str:
-        """Return the effect: allow, hold or deny."""
         return {Allow: "allow", Hold: "hold", Deny: "deny"}[type(rehearsal.verdict)]
 
     def get_message(self, rehearsal: Rehearsal) -> str | None:
@@ -119,7 +118,6 @@ class CallPreviewSerializer(serializers.Serializer[Rehearsal]):
 
     @extend_schema_field(serializers.DictField(allow_null=True))
     def get_preview(self, rehearsal: Rehearsal) -> Any:
-        """Return the tool's preview."""
         return to_jsonable_python(rehearsal.preview)
 
 
@@ -191,7 +189,6 @@ class PlanRefusalSerializer(ProblemSerializer):
         )
     )
     def get_errors(self, refusal: Any) -> Any:
-        """Return the errors."""
         return refusal["errors"]
 
 
@@ -295,7 +292,6 @@ class StepSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(AgentRunSerializer(allow_null=True))
     def get_agent_run(self, step: Step) -> Any:
-        """Return the work of the step's agent, or None."""
         run = getattr(step, "agent_run", None) if step.agent else None
         return None if run is None else AgentRunSerializer(work_of_run(run, step)).data
 
@@ -363,13 +359,11 @@ class PlanSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(BudgetSerializer(allow_null=True))
     def get_budget(self, plan: Plan) -> dict[str, float | None] | None:
-        """Return the budget and its use, or None."""
         spent: dict[str, float | None] = {"calls_used": plan.calls_used, "seconds_used": plan.seconds_used}
         return {"calls": plan.budget_calls, "seconds": plan.budget_seconds, **spent} if plan.has_budget else None
 
     @extend_schema_field(CountsSerializer)
     def get_counts(self, plan: Plan) -> dict[str, int]:
-        """Return the counts of steps by status."""
         counts: dict[str, int] = self.context["counts"][plan.pk]
         return counts
 
@@ -401,7 +395,6 @@ class PlanDetailSerializer(PlanSerializer):
 
     @extend_schema_field(StepSerializer(many=True))
     def get_steps(self, plan: Plan) -> Any:
-        """Return the steps in order."""
         private: PrivatePlanParts = self.context["private"]
         return [private.mask_step(step) for step in StepSerializer(steps_of(plan), many=True).data]
 
@@ -493,7 +486,6 @@ class CallSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(serializers.ListField(child=serializers.DictField()))
     def get_content(self, call: Call) -> list[dict[str, Any]]:
-        """Return the content blocks with the addresses of their bytes."""
         return served_blocks(call)
 
     def get_step_id(self, call: Call) -> int | None:

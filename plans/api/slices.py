@@ -47,7 +47,6 @@ class SliceBody(StrictSerializer):
     comment = StrictTextField(required=False, allow_blank=True, default="")
 
     def validate_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Refuse duplicate requests."""
         ids = [item["id"] for item in items]
         if len(set(ids)) < len(ids):
             raise serializers.ValidationError("A request is listed twice.", code="duplicate")
@@ -90,7 +89,6 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
 
     @extend_schema_field(SliceItemSerializer(many=True))
     def get_results(self, plan_slice: slices.PlanSlice) -> Any:
-        """Return the requests as in lists."""
         viewer, order = self.context["viewer"], [request.pk for request in plan_slice.requests]
         rows = with_snooze(with_related(requests_for(viewer)), viewer).filter(pk__in=order)
         requests: list[ApprovalRequest] = sorted(rows, key=lambda row: order.index(row.pk))
@@ -99,7 +97,6 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
 
     @extend_schema_field(LeftOutSerializer(many=True))
     def get_left(self, plan_slice: slices.PlanSlice) -> list[dict[str, Any]]:
-        """Return the gated steps without a request."""
         private: PrivatePlanParts = self.context["private"]
         reasons = [(number, PRIVATE_NOTICE if number in private.steps else why) for number, why in plan_slice.left]
         return [{"step_id": number, "why": why} for number, why in reasons]

@@ -90,14 +90,11 @@ def check_plan(
 
 
 def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
-    """Return the problems with their line numbers in the JSON text."""
     lines = find_lines(text, {problem.path for problem in problems})
     return [replace(problem, line=lines[problem.path]) for problem in problems]
 
 
 class _PlanCheck:
-    """One run of the rules over a parsed plan, with the facts about the whole plan that the rules share."""
-
     def __init__(self, parsed_plan: ParsedPlan, tools: Tools, disabled: Set[str], agents: Agents) -> None:
         self.draft = parsed_plan
         self.tools = tools
@@ -118,7 +115,6 @@ class _PlanCheck:
 
     @cached_property
     def known_steps(self) -> str:
-        """The existing step numbers, as a suggestion."""
         numbers = sorted(self.by_id)
         names = [str(number) for number in numbers[:20]] + ["…"] * (len(numbers) > 20)
         return f"Known steps: {', '.join(names)}."

@@ -193,7 +193,6 @@ _DECODER = json.JSONDecoder()
 
 
 def _find(text: str, path: str) -> _TextSpan | None:
-    """Return the span of the value at a dotted path, or None."""
     at = _after_gap(text, 0)
     value, end = _DECODER.raw_decode(text, at)
     here, rest = _TextSpan(at, at, at, end, value), path
@@ -207,7 +206,6 @@ def _find(text: str, path: str) -> _TextSpan | None:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, _TextSpan]]:
-    """Yield the name or index and the span of each entry of the object or list that begins at `start`."""
     index, at = 0, _after_gap(text, start + 1)
     while text[at] not in "]}":
         begin = name_end = at

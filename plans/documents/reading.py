@@ -110,7 +110,6 @@ def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocumen
 
 
 def unknown_name_problem(problem: Problem, name: str, known: Iterable[str]) -> Problem:
-    """Return the problem of an unknown name with the most similar known names as its suggestion."""
     candidates = similar_names(name, known)
     return replace(problem, unknown_name=name, candidates=candidates, suggestion=suggestion_text(candidates))
 
@@ -121,7 +120,6 @@ def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def suggestion_text(candidates: Sequence[str]) -> str | None:
-    """Return a question that suggests these names, or None if there are none."""
     return f"Did you mean {' or '.join(candidates)}?" if candidates else None
 
 
