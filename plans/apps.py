@@ -21,12 +21,9 @@ QUESTION_TOOL = "plans.planner.ask_user"
 
 
 class PlansConfig(AppConfig):
-    """The plans application."""
-
     name = "plans"
 
     def ready(self) -> None:
-        """Register handlers with the transactions, the engine and the layers below."""
         _register_with_transactions()
         _register_with_engine()
         _register_with_lower_layers()
@@ -38,7 +35,6 @@ class PlansConfig(AppConfig):
 
 
 def _register_with_transactions() -> None:
-    """Turn facts into events, run their handlers, and wake feeds and waiting requests."""
     from plans.agents.loop import wake_agents
     from plans.engine.approval_effects import HANDLERS
     from plans.engine.reports import count_review
@@ -56,7 +52,6 @@ def _register_with_transactions() -> None:
 
 
 def _register_with_engine() -> None:
-    """Register the agent loop and the planner's result handlers."""
     from plans.agents import loop
     from plans.engine import extensions
     from plans.planner import outcomes
@@ -77,7 +72,6 @@ def _record_rights(sender: AppConfig, *, using: str, **kwargs: Any) -> None:
 
 
 def _register_with_lower_layers() -> None:
-    """Register the look-ups that lower layers make about plans, and the tools and tables of this layer."""
     from approvals.audit import rights
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.queue.grouping import register_plan_titles

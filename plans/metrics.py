@@ -68,29 +68,24 @@ def observe_step(level: str, outcome: str, *, seconds: float, waited: float | No
 
 
 def count_ended_call(status: str, level: str) -> None:
-    """Count a call that ran and has ended."""
     _call_counter(status, level)()
 
 
 def count_decision(verdict: str) -> None:
-    """Count a review."""
     _decisions.labels(verdict).inc()
 
 
 def count_lost_lease() -> None:
-    """Count a step whose lease expired."""
     _leases_lost.inc()
 
 
 @contextmanager
 def count_open_socket() -> Iterator[None]:
-    """Count a WebSocket while it is open."""
     with _sockets.track_inprogress():
         yield
 
 
 def set_thread_counts(*, busy: int, idle: int, aside: int, late: int) -> None:
-    """Set the number of the executor's threads in each state."""
     for state, count in (("busy", busy), ("idle", idle), ("aside", aside), ("late", late)):
         _threads.labels(state).set(count)
 
@@ -104,7 +99,6 @@ def serve(port: int) -> None:
 
 
 def mark_tick() -> None:
-    """Record that the ticker begins a round now."""
     _last_tick.set_to_current_time()
 
 

@@ -21,7 +21,6 @@ AGENT_TURN = "agent_turn"
 
 
 def new_plan_id() -> str:
-    """Return a new plan's public id."""
     return new_public_id("plan")
 
 
@@ -99,7 +98,6 @@ class Plan(models.Model):
 
     @property
     def has_budget(self) -> bool:
-        """True if the plan's calls or seconds are limited."""
         return self.budget_calls is not None or self.budget_seconds is not None
 
 
@@ -194,12 +192,10 @@ class Step(models.Model):
 
     @property
     def parameters_json(self) -> Any:
-        """The parameters as submitted."""
         return json.loads(without_macs(self.parameters))
 
     @property
     def output_path_json(self) -> list[str] | None:
-        """The output path; None when absent."""
         path: list[str] | None = json.loads(self.output_path) if self.output_path else None
         return path
 
@@ -373,7 +369,6 @@ class Event(models.Model):
 
     @property
     def data_json(self) -> dict[str, Any]:
-        """The data as JSON values."""
         data: dict[str, Any] = json.loads(self.data)
         return data
 

@@ -17,8 +17,6 @@ from django.db import models
 
 
 class PlanStatus(models.TextChoices):
-    """The status of a plan."""
-
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -27,8 +25,6 @@ class PlanStatus(models.TextChoices):
 
 
 class StepStatus(models.TextChoices):
-    """The status of a step."""
-
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -37,8 +33,6 @@ class StepStatus(models.TextChoices):
 
 
 class WaitingFor(models.TextChoices):
-    """The reason why a step in progress waits."""
-
     APPROVAL = "approval"
     INPUT = "input"
     CALLS = "calls"

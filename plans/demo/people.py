@@ -37,8 +37,6 @@ class DemoToken:
 
 @dataclass(frozen=True, slots=True)
 class DemoSignIn:
-    """A demo user with the new password."""
-
     person: Person
     password: str
 

@@ -100,8 +100,6 @@ def _rounds_with_other_digest(*, used: bool) -> Iterator[Round]:
 
 @dataclass(slots=True)
 class _Digests:
-    """Recomputes the digests of rounds, for each epoch of the installation."""
-
     origins: list[Origin] = field(default_factory=list)
     rules: dict[int, Rule] = field(default_factory=dict)
 
@@ -327,18 +325,15 @@ ENDED = """
 
 
 def grants_cover_their_calls() -> Iterator[Finding]:
-    """Yield calls that were both approved and granted, or that their grant does not cover."""
     yield from findings("The call was approved, but a grant was used for it too.", BOTH)
     yield from findings("The grant used for the call does not cover it.", OTHER_CALL)
 
 
 def grant_uses_are_counted() -> Iterator[Finding]:
-    """Yield grants whose uses differ from their counter or exceed their limit."""
     yield from findings("Its counter differs from its uses or exceeds its limit.", MISCOUNTED)
 
 
 def audit_log_has_grants() -> Iterator[Finding]:
-    """Yield grants and uses missing from the audit log, and entries without one."""
     yield from findings("The grant and its creation in the audit log do not match.", MADE)
     yield from findings("The use of the grant and its audit entry do not match.", GRANT_USE_CONTRADICTS_LOG)
     yield from findings("The end of the grant and its audit entry do not match.", ENDED)

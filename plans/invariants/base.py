@@ -74,8 +74,6 @@ _invariants: dict[str, Invariant] = {}
 
 
 def invariant(number: int, sentence: str, *, needs: Needs = needs_nothing) -> Callable[[Check], Check]:
-    """Register the decorated check as the invariant with this number."""
-
     def register(check: Check) -> Check:
         _invariants[f"I{number}"] = Invariant(f"I{number}", sentence, check, needs)
         return check
@@ -84,7 +82,6 @@ def invariant(number: int, sentence: str, *, needs: Needs = needs_nothing) -> Ca
 
 
 def known_invariants() -> list[Invariant]:
-    """Return all registered invariants, ordered by number."""
     return sorted(_invariants.values(), key=lambda each: int(each.id[1:]))
 
 
@@ -155,12 +152,10 @@ class Result:
 
     @property
     def is_checked(self) -> bool:
-        """True if no input was missing."""
         return not self.missing
 
     @property
     def holds(self) -> bool:
-        """True if there are no findings."""
         return not self.count
 
     def add(self, finding: Finding) -> None:

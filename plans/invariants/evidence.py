@@ -81,8 +81,6 @@ KEY_REUSED = "key_reused"
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """One line of the history: a client's action and its answer."""
-
     number: int
     kind: str
     action: str
@@ -118,7 +116,6 @@ class _ResourcesByKey:
 
 @invariant(14, "Everything acknowledged to a client exists, and nothing refused does.", needs=needs_history)
 def nothing_acknowledged_is_lost(check: CheckInput) -> Iterator[Finding]:
-    """Look up each answer, in batches."""
     resources, waiting = _ResourcesByKey(), list[HistoryLine]()
     for line in read_history(check.history) if check.history else ():
         if line.kind in ("ok", "fail"):

@@ -66,7 +66,6 @@ def nothing_leaks(check: CheckInput) -> Iterator[Finding]:
 
 
 def _in_captures(path: Path, texts: dict[str, str]) -> Iterator[Finding]:
-    """Search a file, or every file of a folder."""
     try:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
         for file in files:
@@ -98,7 +97,6 @@ def _found_in(path: Path, planted: dict[str, set[bytes]]) -> Sequence[str]:
 def _in_column(
     model: type[models.Model], column: "models.Field[object, object]", name: str, text: str
 ) -> Iterator[Finding]:
-    """Yield the rows whose column contains the text, plain or JSON-encoded."""
     as_text = Cast(column.name, models.TextField())
     label = f"{model._meta.db_table}.{column.column}"
     for form in sorted({text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}):

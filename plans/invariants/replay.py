@@ -164,7 +164,6 @@ def _allows(moves: StatusMoves, source: str, target: str) -> bool:
 
 @invariant(8, "Plans, steps and calls made allowed moves only, and their events lead to the stored state.")
 def events_replay_to_stored_state(check: CheckInput) -> Iterator[Finding]:
-    """Replay the events of each plan and compare the result with the rows of its steps and calls."""
     events, steps, calls = RowsByPlan(rows(EVENTS)), RowsByPlan(rows(STEPS)), RowsByPlan(rows(CALLS))
     for plan_pk, plan, status in rows(PLANS):
         replay = Replay()

@@ -21,7 +21,6 @@ TOO_MANY_STEPS = """
 
 @invariant(16, "No plan has more steps than allowed.")
 def plans_keep_their_limits(check: CheckInput) -> Iterator[Finding]:
-    """Count the steps of each plan."""
     yield from findings("The plan has more steps than allowed.", TOO_MANY_STEPS, MAX_STEPS)
 
 
@@ -33,7 +32,6 @@ CRASHED = """
 
 @invariant(17, "No call is attempted, and no step lost, more often than allowed.")
 def attempts_end(check: CheckInput) -> Iterator[Finding]:
-    """Compare counters with their limits."""
     yield from findings("The call was attempted too often.", ATTEMPTS, max(TRIES, CRASHES))
     yield from step_findings("The step lost its worker too often.", CRASHED, CRASHES)
 
@@ -54,7 +52,6 @@ EVENTS_FROM_THE_FUTURE = """
 
 @invariant(18, "Rows were written in the order of their numbers, and none is from the future.")
 def rows_are_in_order(check: CheckInput) -> Iterator[Finding]:
-    """Compare keys with numbers, and times with now."""
     soon = bind_datetime(check.now + timedelta(seconds=check.grace_seconds))
     yield from findings("An event was stored after one that follows it.", EVENTS_IN_ORDER)
     yield from findings("The entry was stored after one that follows it.", ENTRIES_IN_ORDER)

@@ -26,7 +26,6 @@ class ProgressDisplay:
         self._labels: dict[int, str] = {}
 
     def begin(self, overview: PlanOverview) -> None:
-        """Print the plan's goal and the address of its page."""
         self._write([as_plain_line(overview.plan.goal), plan_address(overview), ""])
 
     def show(self, overview: PlanOverview) -> None:
@@ -45,7 +44,6 @@ class ProgressDisplay:
                 self._write([f"{clock.now():%H:%M:%S}  {line}" for line in lines])
 
     def end(self, overview: PlanOverview) -> None:
-        """Print the final or current state: status, duration, counts of steps and errors."""
         label = ", ".join(word.label for word in overview.words)
         took = f" in {format_duration(overview.elapsed_ms)}" if overview.elapsed_ms is not None else ""
         self._write(["", self._styled(overview.words[0].hue, f"{label}{took}") + f": {overview.tally}."])

@@ -63,7 +63,6 @@ def apply_sent_commands(
 
 
 def _apply_command(key: SessionKey, requester: RequesterIds, command: Command) -> tuple[Document, str]:
-    """Change the session's list. Raises ToolValidationError if the command is refused."""
     row = key.current_list()
     if row is None:
         document, message = _list_after_command(None, command)
@@ -120,14 +119,12 @@ def _change_list(plan: Plan, tx: PlanTransaction, old_document: Document, docume
 
 
 def _list_after_command(old_document: Document | None, command: Command) -> tuple[Document, str]:
-    """Return the list after a command, with secrets redacted from its texts, and the message."""
     document, message = carry_out(old_document, command)
     steps = tuple(replace(step, title=redact_text(step.title)) for step in document.steps)
     return replace(document, objective=redact_text(document.objective), steps=steps), message
 
 
 def _set_up_list(requester: RequesterIds, document: Document, replaced_plan: Plan | None = None) -> None:
-    """Store a new list of the session, already in progress."""
     now = clock.now()
     plan = Plan(
         goal=document.objective, kind=Plan.Kind.SESSION, status=PlanStatus.IN_PROGRESS, author_id=requester.user_id,

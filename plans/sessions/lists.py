@@ -48,7 +48,6 @@ class SessionKey:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> "SessionKey":
-        """Return the session in which a plan was stored."""
         is_agent = plan.token is not None and plan.token.kind == ApiToken.Kind.AGENT
         return cls(plan.author_id, plan.token_id if is_agent else None, plan.session)
 

@@ -24,16 +24,12 @@ PAGE_SIZE = 50
 
 @dataclass(frozen=True, slots=True)
 class ListedStep:
-    """One step of a session's list."""
-
     step: Step
     word: Badge
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCall:
-    """One call made in a session."""
-
     call: Call
     word: Badge
 
@@ -52,7 +48,6 @@ class SessionOverview:
 
     @property
     def title(self) -> str:
-        """The name of the session; without one it is the default session of its owner."""
         return title_of(self.name)
 
     @property
@@ -61,7 +56,6 @@ class SessionOverview:
 
     @property
     def word(self) -> Badge | None:
-        """The status of the list; None without a list."""
         return status_badge(self.row.status) if self.row else None
 
     @property
@@ -93,7 +87,6 @@ class SessionRow:
 
     @property
     def title(self) -> str:
-        """The name of the session; without one it is the default session of its owner."""
         return title_of(self.name)
 
     @property
@@ -109,7 +102,6 @@ class SessionRow:
 
     @property
     def word(self) -> Badge | None:
-        """The status of its to-do list; None without a list."""
         return status_badge(self.todo_list.status) if self.todo_list else None
 
     @property
@@ -128,7 +120,6 @@ class SessionList:
 
 
 def title_of(name: str) -> str:
-    """Return the session's name for people."""
     return name or gettext("Default session")
 
 

@@ -98,7 +98,6 @@ def can_see_private_in_plan(viewer: User, plan: Plan) -> bool:
 
 
 def hidden_parts(viewer: User, plan: Plan) -> PrivatePlanParts:
-    """Return the parts of a plan that are hidden from the viewer."""
     return NOTHING_PRIVATE if can_see_private_in_plan(viewer, plan) else private_parts(plan)
 
 
@@ -127,7 +126,6 @@ class ValueFlow:
 
 
 def load_value_flow(plan_pk: int) -> ValueFlow:
-    """Return the value flow of a plan; two queries."""
     return _load_value_flows([plan_pk])[plan_pk]
 
 

@@ -56,7 +56,6 @@ def plan_titles(viewer: User, refs: Collection[str]) -> dict[str, str]:
 
 
 def plan_for(viewer: User, token: ApiToken | None, public_id: str) -> Plan:
-    """Return one plan. Raises Plan.DoesNotExist if there is none or the viewer may not see it."""
     return plans_for(viewer, token).get(public_id=public_id)
 
 
@@ -148,7 +147,6 @@ def steps_of(plan: Plan) -> list[Step]:
 
 
 def events_after(plan: Plan, seq: int, limit: int = 1000) -> list[Event]:
-    """Return the plan's events numbered above `seq`, oldest first."""
     return list(plan.events.filter(seq__gt=seq).order_by("seq")[:limit])
 
 

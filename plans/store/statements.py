@@ -58,7 +58,6 @@ class ClaimedStep:
 
     @classmethod
     def from_row(cls, step: Step) -> "ClaimedStep":
-        """Return the step as it is claimed in its row."""
         return cls(*[getattr(step, column) for column in STEP_COLUMNS])
 
 
@@ -392,7 +391,6 @@ def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
 
 
 def load_step(cursor: CursorWrapper, step_pk: int) -> ClaimedStep:
-    """Return the step, for changes under its current fencing token."""
     cursor.execute(f"SELECT {', '.join(STEP_COLUMNS)} FROM plans_step WHERE id = %s", [step_pk])
     return ClaimedStep(*cursor.fetchone())
 

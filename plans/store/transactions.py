@@ -245,7 +245,6 @@ def write_events(tx: PlanTransaction) -> int:
 
 
 def _write_on_sqlite(tx: PlanTransaction) -> int:
-    """Write the counter, then the rows. Raises Plan.DoesNotExist."""
     tx.cursor.execute(INCREMENT_SEQ, [len(tx.rows), tx.plan_pk])
     counted = tx.cursor.fetchone()
     if counted is None:
@@ -395,7 +394,6 @@ def _append_fact(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def handle_fact(tx: PlanTransaction, fact: Fact) -> None:
-    """Apply a fact to its plan with the registered handler, if there is one."""
     handler = _fact_handlers.get(fact.kind)
     if handler is not None:
         handler(tx, fact)

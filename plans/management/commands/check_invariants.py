@@ -90,13 +90,11 @@ class Command(BaseCommand):
             sys.exit(BROKEN)
 
     def _progress(self, invariant: Invariant) -> None:
-        """Show the current invariant on a terminal, overwriting one line."""
         if self.stderr.isatty():
             self.stderr.write(f"\r\033[Kchecking {invariant.id}…", ending="")
 
 
 def _details(result: Result) -> list[str]:
-    """Return the detail lines of an invariant: why it was not checked, or what breaks it."""
     if not result.is_checked:
         return [result.missing]
     lines = [f"{count:,}: {why}" for why, count in result.reasons.most_common()]

@@ -59,7 +59,6 @@ class Command(BaseCommand):
             )
 
     async def _work(self, executor: ExecutorPool) -> None:
-        """Execute plans and listen for hints until a signal."""
         stop_requested = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
