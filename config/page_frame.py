@@ -38,7 +38,6 @@ class PageFrame:
 
     @property
     def can_plan(self) -> bool:
-        """True if the user may request and submit plans."""
         return not self.roles.isdisjoint({OPERATOR, ADMINISTRATOR})
 
 
@@ -49,7 +48,6 @@ def frame_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def frame_for_user(user: User | AnonymousUser, queues: Queues | None = None) -> PageFrame:
-    """Return the frame's data for one user; `queues` are those of a page that shows counts of the queue itself."""
     now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
         return PageFrame(now=now)

@@ -28,7 +28,6 @@ class SignInForm(AuthenticationForm):
     retry_after: int | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Authenticate with the submitted username and password."""
         username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if username is None or not password or self.request is None:
             return self.cleaned_data
@@ -50,7 +49,6 @@ class SignInView(LoginView):
     form_class = SignInForm
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Display the form again, with status 429 after too many wrong passwords."""
         response = super().form_invalid(form)
         retry_after = getattr(form, "retry_after", None)
         if retry_after is not None:
@@ -59,7 +57,6 @@ class SignInView(LoginView):
 
     @property
     def redirect_authenticated_user(self) -> bool:  # type: ignore[override] # Django's is an attribute
-        """Return whether signed-in users are redirected."""
         return "again" not in self.request.GET
 
 
@@ -82,7 +79,6 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 @sign_in_required
 def home(request: PageRequest) -> HttpResponse:
-    """Redirect reviewers to the waiting requests, everyone else to the plans."""
     is_needed = has_role(request.user, REVIEWER, ADMINISTRATOR) and waiting_count(request.user)
     return redirect("approvals" if is_needed else "/plans/")
 

@@ -104,7 +104,6 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def _run_database_checks() -> dict[str, str]:
-    """Run all database checks, or only the first one if it fails, because the others depend on it."""
     answers: dict[str, str] = {}
     for name, check in DATABASE_CHECKS.items():
         try:
@@ -199,7 +198,6 @@ def _check_audit() -> str:
 
 @_check_of(DATABASE_CHECKS, "clock")
 def _check_clock() -> str:
-    """Return whether this machine's clock agrees with the database's, which Toolgate uses in any case."""
     apart = abs(clock.offset_seconds())
     return OK if apart < MAX_CLOCK_SKEW_SECONDS else f"{apart:.0f} s from the database's. Set this machine's clock."
 
@@ -213,7 +211,6 @@ def _check_tools() -> str:
 
 @_check_of(DATABASE_CHECKS, "cluster")
 def _check_cluster() -> str:
-    """Return whether any process executes plans."""
     return (
         OK
         if hints.has_executor() or heartbeats.live_executors()

@@ -54,7 +54,6 @@ def logging_config(style: str, level: str) -> dict[str, Any]:
 
 
 def formatter(style: str) -> logging.Formatter:
-    """Return the formatter of a style: `text` or `json`."""
     renderer = structlog.processors.JSONRenderer(default=str) if style == "json" else _render_line
     return structlog.stdlib.ProcessorFormatter(
         processors=[structlog.contextvars.merge_contextvars, _build_line, renderer],
@@ -62,7 +61,6 @@ def formatter(style: str) -> logging.Formatter:
 
 
 def _build_line(logger: Any, method: str, event: LogLine) -> LogLine:
-    """Build a line: time, level, logger, event, ids, fields, exception."""
     record: logging.LogRecord = event["_record"]
     line: LogLine = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

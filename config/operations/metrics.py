@@ -39,7 +39,6 @@ def observe_request(view: str, method: str, status: int, seconds: float) -> None
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return all metrics to clients that may read them, else 403."""
     if not can_read_metrics(request):
         reason = "Metrics can be read from this machine, or with the token in TOOLGATE_METRICS_TOKEN.\n"
         return HttpResponse(reason, status=403, content_type="text/plain; charset=utf-8")
@@ -59,7 +58,6 @@ def can_read_metrics(request: HttpRequest) -> bool:
 
 
 def metrics_registry() -> CollectorRegistry:
-    """Return the registry: of this process or of all that share a folder, and the database's gauges."""
     registry = CollectorRegistry(auto_describe=False)
     folder = os.environ.get(MULTIPROCESS_DIR_VARIABLE)
     if folder:

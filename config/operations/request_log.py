@@ -41,8 +41,6 @@ log = logging.getLogger("toolgate.http")
 
 
 class RequestLogMiddleware:
-    """Logs, measures and traces one request around all other middleware."""
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
 

@@ -33,8 +33,6 @@ REVOKING_ROUTES = frozenset({"api-token", "api-token-current"})
 
 
 class RestoredDatabaseMiddleware:
-    """Refuses unsafe methods once this process has detected a restored database."""
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
 

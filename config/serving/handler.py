@@ -31,8 +31,6 @@ PROBE_THREADS = 2
 
 
 class ThreadedHandler(ASGIHandler):
-    """Runs all middleware and the view as synchronous code in one thread from a pool."""
-
     def __init__(self) -> None:
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
@@ -63,7 +61,6 @@ class ThreadedHandler(ASGIHandler):
     async def _in_thread(
         self, function: Callable[..., ResultT], *arguments: Any, threads: ThreadPoolExecutor | None = None
     ) -> ResultT:
-        """Run a function in the next free thread, in a context of its own."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(threads or self._threads, copy_context().run, function, *arguments)
 

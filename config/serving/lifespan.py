@@ -48,7 +48,6 @@ class Lifespan:
 
     @asynccontextmanager
     async def _run_lifespan(self) -> AsyncIterator[None]:
-        """Synchronise the catalog, then run everything."""
         stop_with_supervisor()
         executes = await asyncio.to_thread(_prepare, executes=self._executes)
         tune_garbage_collector()

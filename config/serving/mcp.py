@@ -63,7 +63,6 @@ class McpServer:
             await serving
 
     async def _serve_when_needed(self) -> None:
-        """Start the server when a request needs it, until the process stops."""
         while True:
             await self._needed.wait()
             if not self._stop.is_set():
@@ -137,8 +136,6 @@ class McpRouter:
 
 
 class _Answer:
-    """Sends the answer to one request, with the request's id among its headers, and keeps its status."""
-
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self._request_id = request_id
@@ -148,7 +145,6 @@ class _Answer:
         self.kind = "mcp"
 
     def measure_as(self, kind: str) -> None:
-        """Name the kind of the request for metrics and the log."""
         self.kind = kind
 
     async def send(self, message: Message) -> None:
@@ -170,7 +166,6 @@ class _Answer:
 
 
 def _replay(body: BytesIO, receive: Receive) -> Receive:
-    """Return a `receive` that begins with the whole body."""
     first: list[Message] = [{"type": "http.request", "body": body.getvalue(), "more_body": False}]
 
     async def receive_again() -> Message:

@@ -21,7 +21,6 @@ OTHER_DIGEST_PATTERN = re.compile(rf"/static/[0-9a-f]{{{DIGEST_LENGTH}}}/")
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the names and contents of a folder's files, and of the packages' versions."""
     digest = sha256(" ".join(version(package) for package in PACKAGES).encode())
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         content = path.read_bytes()

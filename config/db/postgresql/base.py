@@ -99,8 +99,6 @@ def _pipeline_after(connection: psycopg.Connection, statements: Sequence[Deferre
 
 
 class DeferringMixin:
-    """Deferred execution for cursors."""
-
     def leave(self: Any, sql: str, params: Sequence[Any]) -> DjangoCursorWrapper:
         """Defer a statement to the next one, at the latest to COMMIT; return the cursor that will have its result.
 
@@ -130,8 +128,6 @@ class CursorDebugWrapper(DeferringMixin, base.CursorDebugWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """PostgreSQL with deferring cursors and transactions."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.unsent: list[DeferredStatement] = []

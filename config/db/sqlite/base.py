@@ -47,7 +47,6 @@ class CursorWrapper(DjangoCursorWrapper):
         return int(self.cursor.rowcount)
 
     def execute(self, sql: Any, params: Any = None) -> Any:
-        """Execute one statement. Raises as Django does."""
         if self.db.execute_wrappers or params is None or isinstance(params, Mapping):
             return super().execute(sql, params)
         self.db.validate_no_broken_transaction()
