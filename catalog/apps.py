@@ -10,8 +10,6 @@ from catalog.core import tracing
 
 
 class CatalogConfig(AppConfig):
-    """Configuration of the catalog application."""
-
     name = "catalog"
 
     def ready(self) -> None:

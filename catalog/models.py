@@ -28,7 +28,6 @@ def new_public_id(prefix: str) -> str:
 
 
 def new_call_id() -> str:
-    """Return a new call's public id."""
     return new_public_id("call")
 
 
@@ -36,8 +35,6 @@ LEVEL_CHOICES = [(level.value, level.value.title()) for level in SafetyLevel]
 
 
 class Category(models.Model):
-    """A label that groups tools for people and planners."""
-
     name = models.CharField(max_length=64, unique=True)
 
     class Meta:
@@ -318,7 +315,6 @@ class ApiToken(models.Model):
 
     @property
     def is_live(self) -> bool:
-        """True if the token is neither revoked nor expired."""
         return self.revoked_at is None and self.expires_at > clock.now()
 
 
@@ -376,12 +372,10 @@ class StoredArguments:
 
     @property
     def default_paths(self) -> list[str]:
-        """The dotted paths of arguments that hold defaults."""
         return dotted_paths(self.defaults)
 
     @property
     def omitted_paths(self) -> list[str]:
-        """The dotted paths of nulls that were left out."""
         omitted: list[str] = json.loads(self.omitted or "[]")
         return omitted
 
@@ -482,7 +476,6 @@ class Call(StoredArguments, models.Model):
 
     @property
     def replaced_by(self) -> "Call | None":
-        """The call that replaced this one, or None."""
         return self.replacements.first()
 
     @property
@@ -496,11 +489,9 @@ class Call(StoredArguments, models.Model):
         return bool(self.left_running_at and self.started_at and self.left_running_at < self.started_at)
 
     def error_response(self, message: str) -> dict[str, Any]:
-        """Return the standard response with this error."""
         return format_error_response(*self.response_parameters, message, tool_name=self.tool_name)
 
     def error_text(self, message: str) -> str:
-        """Return the standard response with this error as JSON text."""
         return json.dumps(self.error_response(message), ensure_ascii=False)
 
     @property
@@ -513,7 +504,6 @@ class Call(StoredArguments, models.Model):
 
     @property
     def public_status(self) -> str:
-        """The status in the API."""
         return PUBLIC_STATUS[self.status]
 
     @property
@@ -523,15 +513,12 @@ class Call(StoredArguments, models.Model):
 
     @property
     def duration_ms(self) -> int | None:
-        """Milliseconds between start and end; None until the call ends."""
         if self.started_at is None or self.finished_at is None:
             return None
         return round((self.finished_at - self.started_at).total_seconds() * 1000)
 
 
 class CallBlob(models.Model):
-    """The bytes of one content block of a call's result."""
-
     call = models.ForeignKey(Call, models.CASCADE, related_name="blobs", db_index=False)
     number = models.PositiveIntegerField(help_text="Index of the block in the call's content.")
     data = models.BinaryField()

@@ -15,8 +15,6 @@ from django.db import models
 
 
 class CallStatus(models.TextChoices):
-    """Status of one call."""
-
     CREATED = "created"
     HELD = "held"
     READY = "ready"

@@ -16,8 +16,6 @@ from catalog.tools import registry
 
 
 class InvokeOptions(TypedDict, total=False):
-    """Options of `invoke`."""
-
     session: Session | None
     deadline: Deadline | None
     gate: Gate

@@ -56,5 +56,4 @@ def record_answered(token_pk: int, client: str) -> None:
 
 
 def forget_waits(token_pk: int) -> None:
-    """Delete the learnt waits of all clients of a token."""
     LearntWait.objects.filter(token=token_pk).delete()

@@ -71,7 +71,6 @@ def user_for_token(token: ApiToken) -> User:
 
 
 def acting_token_of(user: User | AnonymousUser) -> ApiToken | None:
-    """Return the token through which the user acts, or None in a session."""
     token: ApiToken | None = getattr(user, "_toolgate_token", None)
     return token
 

@@ -157,7 +157,7 @@ def token_for(viewer: User, pk: int) -> ApiToken:
 
 @retry_on_deadlock
 def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> None:
-    """Change `name` and `hold_seconds` of a live token; `learnt_waits` deletes what was learnt about its clients.
+    """Change `name` and `hold_seconds` of a live token; `learnt_waits` deletes the waits learnt for its clients.
 
     Raises NotAllowed, ParameterError, and Conflict if the token has ended.
     """

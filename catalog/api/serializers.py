@@ -26,8 +26,6 @@ TOOL_STATUSES = ("ready", "drifted", "disabled", "removed")
 
 
 class ToolFilters(QuerySerializer):
-    """Filters of a list of tools."""
-
     q = serializers.CharField(required=False, allow_blank=True, max_length=200)
     category = serializers.ListField(child=serializers.CharField(max_length=64), required=False, max_length=50)
     safety_level = StrictChoiceField(choices=LEVELS, required=False)
@@ -36,8 +34,6 @@ class ToolFilters(QuerySerializer):
 
 
 class ToolQuery(ToolFilters, PageQuery):
-    """Filters and order of a list of tools."""
-
     enabled = serializers.BooleanField(required=False)
     sort = StrictChoiceField(choices=SORT_KEYS, default="name")
 
@@ -47,13 +43,10 @@ class VersionQuery(PageQuery):
 
 
 class ProviderQuery(QuerySerializer):
-    """The provider whose format to use."""
-
     provider = StrictChoiceField(choices=sorted(PROVIDERS), default="json")
     strict = serializers.BooleanField(default=False, help_text="OpenAI's strict mode, for the tools that support it.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse strict mode for providers other than OpenAI."""
         if attrs["strict"] and attrs["provider"] != "openai":
             raise serializers.ValidationError({"strict": ["Only the provider openai has a strict mode."]})
         return attrs

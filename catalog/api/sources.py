@@ -39,8 +39,6 @@ CHANGES = ("new", "changed", "same", "removed")
 
 
 class ChoicesField(serializers.ListField):
-    """A list of choices of operations."""
-
     child = StrictTextField(max_length=MAX_CHOSEN_LENGTH)
     max_length = MAX_CHOSEN
 
@@ -197,7 +195,6 @@ class SourceEndpoint(Endpoint):
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse everyone but administrators."""
         super().initial(request, *args, **kwargs)
         sources.check_administrator(self.user)
 
@@ -217,8 +214,6 @@ class SourceEndpoint(Endpoint):
 
 
 class SourceList(SourceEndpoint):
-    """The imported sources and the shipped sets."""
-
     @extend_schema("sources_list", parameters=[PageQuery], responses=page_schema(SourceSerializer))
     def get(self, request: Request) -> Response:
         """List the MCP servers and OpenAPI documents whose tools are in the catalog, and the sets that ship."""
@@ -240,8 +235,6 @@ class SourceList(SourceEndpoint):
 
 
 class SourcePreviewEndpoint(SourceEndpoint):
-    """A source that is not stored."""
-
     @extend_schema("sources_preview", request=SourceBody, responses=SourcePreviewSerializer)
     def post(self, request: Request) -> Response:
         """Show which tools a source would bring, with their levels. An upstream that fails is one of `problems`."""
@@ -249,8 +242,6 @@ class SourcePreviewEndpoint(SourceEndpoint):
 
 
 class SourceDetail(SourceEndpoint):
-    """One source."""
-
     @extend_schema("sources_read", responses=SourceSerializer)
     def get(self, request: Request, name: str) -> Response:
         """Show a source with its tools and its state."""
@@ -270,8 +261,6 @@ class SourceDetail(SourceEndpoint):
 
 
 class SourceAcceptance(SourceEndpoint):
-    """The acceptance of held changes."""
-
     @extend_schema("sources_accept", request=AcceptanceBody, responses=SourceSerializer)
     def post(self, request: Request, name: str) -> Response:
         """Accept held changes of several tools. 422 if one of them is held no more, or has changed again."""
@@ -281,8 +270,6 @@ class SourceAcceptance(SourceEndpoint):
 
 
 class SourceSync(SourceEndpoint):
-    """The synchronisation of a source."""
-
     @extend_schema("sources_sync", request=None, responses={200: SyncResultSerializer, **refusal_responses(502)})
     def post(self, request: Request, name: str) -> Response:
         """Read the upstream now and return what changed. 502 if it fails."""

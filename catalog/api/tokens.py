@@ -29,8 +29,6 @@ MOST_USERNAME = 150
 
 
 class TokenQuery(PageQuery):
-    """Filter of a list of tokens."""
-
     owner = serializers.CharField(required=False, max_length=MOST_USERNAME, help_text="A username.")
 
 
@@ -68,7 +66,6 @@ class TokenChangeBody(StrictSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse an empty change."""
         if not attrs:
             raise serializers.ValidationError("Name at least one field to change.")
         return attrs
@@ -105,28 +102,21 @@ class CreatedTokenSerializer(TokenSerializer):
 
 
 class TokenEndpoint(Endpoint):
-    """Base class of the token endpoints."""
-
     def token_or_404(self, pk: int) -> ApiToken:
-        """Return a token that the caller may see. Raises Http404."""
         try:
             return tokens.token_for(self.user, pk)
         except ApiToken.DoesNotExist:
             raise Http404 from None
 
     def detail_response(self, pk: int, status: int = 200) -> Response:
-        """Return the response with the token's current state."""
         return Response(TokenSerializer(self.token_or_404(pk)).data, status)
 
     def revoke(self, token: ApiToken) -> Response:
-        """Revoke a token and return the response."""
         tokens.revoke_token(token, by=self.user)
         return self.detail_response(token.pk)
 
 
 class TokenList(TokenEndpoint):
-    """The tokens."""
-
     @extend_schema("tokens_list", parameters=[TokenQuery], responses=page_schema(TokenSerializer))
     def get(self, request: Request) -> Response:
         """List your tokens, newest first. Administrators see all tokens, an agent's token only itself.
@@ -161,8 +151,6 @@ class TokenList(TokenEndpoint):
 
 
 class TokenDetail(TokenEndpoint):
-    """One token."""
-
     @extend_schema("tokens_read", responses=TokenSerializer)
     def get(self, request: Request, number: int) -> Response:
         """Show one token."""
@@ -182,8 +170,6 @@ class TokenDetail(TokenEndpoint):
 
 
 class CurrentToken(TokenEndpoint):
-    """The token of the request itself."""
-
     @property
     def current(self) -> ApiToken:
         """The token that the request came with. Raises Http404 for a session."""

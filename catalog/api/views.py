@@ -105,10 +105,7 @@ class HttpBody(HttpChangeBody):
 
 @extend_schema_field({"oneOf": [{"type": "string"}, {"type": "object", "additionalProperties": {}}]})
 class SpecificationField(serializers.JSONField):
-    """A specification in gram, or as JSON."""
-
     def to_internal_value(self, data: Any) -> Any:
-        """Return text or object; anything else is refused."""
         if not isinstance(data, str | dict):
             raise ValidationError("Send gram as text, or an object with name, description and schema.")
         return data
@@ -128,8 +125,6 @@ class ToolBody(StrictSerializer):
 
 
 class ToolList(Endpoint):
-    """The tools."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"], "POST": ["catalog:write"]}
 
     @extend_schema(
@@ -163,8 +158,6 @@ class ToolList(Endpoint):
 
 
 class ToolDetail(Endpoint):
-    """One tool."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_read", responses=ToolDetailSerializer)
@@ -174,8 +167,6 @@ class ToolDetail(Endpoint):
 
 
 class ToolVersions(Endpoint):
-    """The versions of one tool."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_versions", parameters=[VersionQuery], responses=page_schema(VersionSerializer))
@@ -189,8 +180,6 @@ class ToolVersions(Endpoint):
 
 
 class ToolSchema(Endpoint):
-    """One tool in a provider's format."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_RESPONSES)
@@ -201,8 +190,6 @@ class ToolSchema(Endpoint):
 
 
 class ToolSchemas(Endpoint):
-    """All callable tools in a provider's format."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_LIST_RESPONSES)
@@ -214,8 +201,6 @@ class ToolSchemas(Endpoint):
 
 
 class ToolValidate(Endpoint):
-    """Validation of arguments without a call."""
-
     required_scopes: ClassVar = {"POST": ["tools:read"]}
 
     @extend_schema("tools_validate", request=ValidateBody, responses=ValidSerializer)
@@ -282,15 +267,12 @@ class ToolChangeBody(StrictSerializer):
     http = HttpChangeBody(required=False, help_text="Of an HTTP tool defined by hand.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse an empty change."""
         if not set(attrs) - {"reason"}:
             raise serializers.ValidationError("Name at least one field to change.")
         return attrs
 
 
 class ToolChange(ToolDetail):
-    """One tool; PATCH changes it."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"], "PATCH": ["catalog:write"]}
 
     @extend_schema("tools_change", request=ToolChangeBody, responses=ToolDetailSerializer)
@@ -313,8 +295,6 @@ class ToolChange(ToolDetail):
 
 
 class ToolOutcomesEndpoint(Endpoint):
-    """Comparison of a tool's implementations."""
-
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_outcomes", responses=OutcomeSerializer(many=True))

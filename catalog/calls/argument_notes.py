@@ -41,7 +41,6 @@ class ArgumentNote:
 
     @property
     def has_value(self) -> bool:
-        """True if the note is about a default."""
         return self.kind in ("default", "refused", "server")
 
 

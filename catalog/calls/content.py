@@ -59,7 +59,6 @@ def served_blocks(call: Call) -> list[dict[str, Any]]:
 
 
 def has_bytes(block: Block) -> bool:
-    """Return whether the bytes of a stored block were kept."""
     return "bytes" in block and not block.get("cut")
 
 

@@ -50,7 +50,6 @@ _privacy_judges: list[PrivacyJudge] = []
 
 
 def register_privacy_judge(judge: PrivacyJudge) -> None:
-    """Register the function that returns the private parts of calls, by the calls' keys."""
     if judge not in _privacy_judges:
         _privacy_judges.append(judge)
 

@@ -91,7 +91,6 @@ def p95_ms(tool: Tool) -> float | None:
 
 
 def last_calls(tool: Tool, viewer: User) -> list[Call]:
-    """Return the tool's newest calls that the viewer may see, without arguments and results."""
     calls = Call.objects.filter(tool_name=tool.name)
     seen = calls if can_see_all(viewer) else calls.filter(requested_by=viewer)
     return list(seen.defer("arguments", "response", "message").order_by("-created_at", "-pk")[:LAST_CALLS_SHOWN])

@@ -45,15 +45,12 @@ class Keyring:
         self._mac_keys = [hashlib.sha256(b"toolgate secrets: mac\0" + key.encode()).digest() for key in keys]
 
     def mac(self, path: str, value: Any) -> str:
-        """Return the HMAC (hex) of this value at this path."""
         return _mac(self._mac_keys[0], path, value)
 
     def macs(self, path: str, value: Any) -> list[str]:
-        """Return the HMACs of this value at this path under each key, the current one first."""
         return [_mac(key, path, value) for key in self._mac_keys]
 
     def is_mac(self, mac: str, path: str, value: Any) -> bool:
-        """Return whether the HMAC is that of the value at the path, under any of the keys."""
         return any(hmac.compare_digest(mac, _mac(key, path, value)) for key in self._mac_keys)
 
     def fingerprint(self, text: str) -> str:
@@ -61,7 +58,6 @@ class Keyring:
         return hmac.new(self._mac_keys[0], b"text\0" + text.encode(), hashlib.sha256).hexdigest()
 
     def encrypt(self, text: str) -> str:
-        """Return the text as Fernet ciphertext under the first key."""
         return self._fernet.encrypt(text.encode()).decode()
 
     def decrypt(self, ciphertext: str) -> str:
@@ -74,7 +70,6 @@ def _mac(key: bytes, path: str, value: Any) -> str:
 
 
 def keyring() -> Keyring:
-    """Return the keys of this installation."""
     return _keyring(tuple(settings.TOOLGATE_SECRET_KEYS))
 
 
@@ -175,7 +170,6 @@ def variants_for_rotated_keys(text: str, secrets: Iterable[Secret]) -> list[str]
 
 
 def load_call_secrets(call: Call) -> list[Secret]:
-    """Return the secrets of a stored call that still exist."""
     if not holds_secret(call.arguments):
         return []
     kept, found = _StoredSecrets(find_macs(call.arguments), call.plan_ref), list[Secret]()
@@ -319,7 +313,6 @@ class _StoredSecrets:
 CALL_ENDING_FACTS = frozenset(
     {"call.refused", "call.responded", "approval.withdrawn", "approval.expired", "approval.revoked"}
 )
-"""The facts that end a held call permanently."""
 
 
 def delete_secrets_of_ended_call(sender: object, *, fact: Fact, **kwargs: object) -> None:
@@ -336,6 +329,5 @@ def delete_call_secrets(call: Call) -> None:
 
 
 def delete_secrets(scope: SecretScope) -> None:
-    """Delete the secrets of a step, or of an entire plan."""
     step = Q(step_ref=scope.step_ref) if scope.step_ref else Q()
     CallSecret.objects.filter(step, plan_ref=scope.plan_ref).delete()

@@ -43,7 +43,6 @@ def parse_json(text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_depth:
 
 
 def json_type_of(value: object) -> str:
-    """Return the type of a JSON value, as JSON Schema names it."""
     if value is None:
         return "null"
     types = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"))
@@ -74,7 +73,6 @@ _MAY_DIFFER = frozenset({float, dict, list})
 
 
 def _normalized_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return the items (by key or index) that canonical text changes, in their changed form."""
     changed = {}
     for key, each in items:
         if type(each) in _MAY_DIFFER and (read := normalize_numbers(each)) is not each:
@@ -114,7 +112,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def malformed_json(error: json.JSONDecodeError) -> MalformedJSON:
-    """Return what Python's parser found as an error in words that say what to write, with line and column."""
+    """Return the error of Python's parser in words that tell how to correct the text, with line and column."""
     said = next((words for start, words in _SYNTAX_ERRORS if error.msg.startswith(start)), "This is not JSON")
     if error.msg.startswith("Expecting value"):
         rest = error.doc[error.pos :]

@@ -52,7 +52,6 @@ def refresh() -> None:
 
 
 def is_stale() -> bool:
-    """Return whether the last measurement is old enough for another."""
     return _last_measurement is not None and _monotonic_seconds() - _last_measurement.counted >= REFRESH_SECONDS
 
 

@@ -26,8 +26,6 @@ PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """The bytes of the block at index `number`."""
-
     number: int
     data: bytes
 
@@ -86,24 +84,22 @@ def _with_binary(block: Block, convert: Any) -> dict[str, Any]:
 
 
 def is_media(block: Block) -> bool:
-    """Return whether the bytes of a block stand under `data`; otherwise in its resource's `blob`, if at all."""
+    """Return whether a block has its bytes under `data`; a resource has them under its `blob`, if at all."""
     return block.get("type") in ("image", "audio")
 
 
 def binary_of(block: Block) -> bytes | None:
-    """Return the bytes of a block in memory; None for one without."""
     resource = block.get("resource")
     data = block.get("data") if is_media(block) else resource.get("blob") if isinstance(resource, Mapping) else None
     return data if isinstance(data, bytes) else None
 
 
 def with_binary(block: Block, data: object) -> dict[str, Any]:
-    """Return a block that has binary data with other data."""
+    """Return a copy of a block that has binary data, with `data` in its place."""
     return {**block, "data": data} if is_media(block) else {**block, "resource": {**block["resource"], "blob": data}}
 
 
 def without_binary(block: Block) -> dict[str, Any]:
-    """Return a block that has binary data without it."""
     if is_media(block):
         return {name: each for name, each in block.items() if name != "data"}
     return {**block, "resource": {name: each for name, each in block["resource"].items() if name != "blob"}}
@@ -117,14 +113,13 @@ def text_of(block: Block) -> str | None:
 
 
 def media_type_of(block: Block) -> str:
-    """Return the media type that a block names; empty without one."""
     resource = block.get("resource")
     named = (resource if isinstance(resource, Mapping) else block).get("mimeType")
     return named if isinstance(named, str) else ""
 
 
 def described_block(block: Block) -> str:
-    """Return a line that stands for a block without text, such as `image/png, 300,000 bytes`."""
+    """Return a line that describes a block without text, such as `image/png, 300,000 bytes`."""
     data, size = binary_of(block), block.get("bytes")
     size = len(data) if data is not None else size
     kind = media_type_of(block) or str(block.get("type", "block"))
@@ -140,7 +135,6 @@ def text_of_content(blocks: Iterable[Block]) -> str:
 
 
 def holds_json(blocks: Iterable[Block], value: object) -> bool:
-    """Return whether a text block is the JSON text of the value."""
     for each in blocks:
         text = each.get("text")
         if each.get("type") == "text" and isinstance(text, str) and text.lstrip()[:1] in ("{", "["):
@@ -153,7 +147,7 @@ def holds_json(blocks: Iterable[Block], value: object) -> bool:
 
 
 def says(blocks: Sequence[Block], value: object) -> bool:
-    """Return whether blocks say a value: as JSON, as their texts or, without texts, as their description."""
+    """Return whether blocks express a value: as JSON, as their texts or, without texts, by their description."""
     if not isinstance(value, str):
         return holds_json(blocks, value)
     texts = [each for each in blocks if each.get("type") == "text"]

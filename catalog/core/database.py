@@ -18,7 +18,6 @@ def on_sqlite() -> bool:
 
 
 def bind_datetime(moment: datetime) -> Any:
-    """Return `moment` as a parameter for the database's driver."""
     return _as_sqlite_text(moment) if on_sqlite() else moment
 
 
@@ -77,7 +76,6 @@ def _read_snapshot_on_sqlite() -> Iterator[None]:
 
 @cache
 def _insert_statement(model: type[Model], computed: tuple[tuple[str, str], ...]) -> tuple[str, list["Field[Any, Any]"]]:
-    """Return the model's INSERT statement, with its computed columns, and the fields of its parameters."""
     expressions, quote = dict(computed), connection.ops.quote_name
     fields = [field for field in model._meta.concrete_fields if not isinstance(field, AutoField)]
     columns = ", ".join(quote(str(field.column)) for field in fields)

@@ -106,7 +106,7 @@ def _webhook_client() -> httpx2.Client:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return what went wrong with a request, without its address, such as "it did not answer in time"."""
+    """Return a description of a failed request without its address, such as "it did not answer in time"."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
@@ -173,7 +173,6 @@ def _check_addresses(host: str, port: int, found: Iterable[tuple[object, ...]]) 
 
 
 def is_allowed(host: str, port: int, address: Address) -> bool:
-    """Return whether requests may go to this address of a host."""
     inner = _embedded_addresses(address)
     if port in ALLOWED_PORTS and _is_public(address) and all(map(_is_public, inner)):
         return True
@@ -229,8 +228,6 @@ class _GuardedBackend(httpcore2.NetworkBackend):
 
 
 class _AsyncGuardedBackend(httpcore2.AsyncNetworkBackend):
-    """As `_GuardedBackend`, for an event loop."""
-
     def __init__(self) -> None:
         self._inner = httpcore2.AnyIOBackend()
 
@@ -242,7 +239,7 @@ class _AsyncGuardedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SocketOption] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """As there. Raises also httpcore2.ConnectTimeout; resolving the name counts."""
+        """As in `_GuardedBackend`; raises httpcore2.ConnectTimeout too, as the timeout includes resolving."""
         try:
             async with asyncio.timeout(timeout):
                 *earlier, last = map(str, await resolve_allowed_addresses_async(host, port))

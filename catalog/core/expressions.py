@@ -35,8 +35,6 @@ class ExpressionError(ValueError):
 
 
 class UnknownName(ExpressionError):
-    """The expression uses a name that is not defined."""
-
     def __init__(self, name: str) -> None:
         super().__init__(f"The name '{name}' is not defined. Write the value itself.")
         self.name = name
@@ -53,8 +51,6 @@ class CostExceeded(Exception):
 
 
 class Budget:
-    """The cost that an evaluation may still incur."""
-
     def __init__(self, left: int = MAX_COST) -> None:
         self.left = left
 
@@ -65,9 +61,9 @@ class Budget:
             raise CostExceeded
 
     def charge_value(self, value: object, times: int = 1) -> None:
-        """Take the cost of going through a value and everything in it, once for each place where it stands."""
+        """Take the cost of a value and everything in it, an object in several places once for each."""
         level = [value]
-        while level:  # by level, so that a large list that stands many times is counted before it is gone through
+        while level:  # by level, so that a large list in many places is counted before it is gone through
             self.charge(times * len(level))
             extra = 0
             deeper: list[object] = []

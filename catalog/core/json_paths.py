@@ -16,7 +16,6 @@ def dotted(path: Iterable[object]) -> str:
 
 
 def member_path(path: str, step: object) -> str:
-    """Return the dotted path of a member of the value at `path`."""
     return f"{path}.{step}" if path else str(step)
 
 
@@ -46,7 +45,6 @@ def follow(value: Any, path: Iterable[str | int]) -> Any:
 
 
 def value_at(value: Any, path: Iterable[str | int], default: Any = None) -> Any:
-    """Return the value at a path, or `default` if there is none."""
     try:
         return follow(value, path)
     except LookupError:
@@ -77,7 +75,7 @@ def without_paths(document: dict[str, Any], paths: Sequence[JSONPath]) -> dict[s
 
 
 def _without_branches(value: Any, tree: Mapping[str | int, Any]) -> Any:
-    """Return a copy of the containers that the tree leads through; None in the tree stands for a removed member."""
+    """Return a copy of the containers that the tree leads through; None in the tree marks a member to remove."""
     if isinstance(value, dict):
         kept = {name: each for name, each in value.items() if tree.get(name, tree) is not None}
         return kept | {name: _without_branches(kept[name], tree[name]) for name in tree.keys() & kept.keys()}

@@ -38,8 +38,8 @@ def read_lenient_json(text: str, *, keep_below: int = 0) -> Any:
     """Return the value of JSON text; the last of repeated keys counts. Raises MalformedJSON.
 
     Integers are exact. Numbers that JSON or Python cannot hold, such as NaN, 1e400 and integers of more than 4,300
-    digits, are read as their text. With `keep_below`, what is nested deeper than so many levels becomes its JSON text;
-    otherwise a value that is nested too deeply is refused.
+    digits, are read as their text. With `keep_below`, values nested deeper than that many levels become their
+    JSON text; otherwise a value that is nested too deeply is refused.
     """
     try:
         return _storable(_decoder.decode(text), keep_below or MAX_JSON_DEPTH, keeps=keep_below > 0)
@@ -110,7 +110,6 @@ def decode_text(data: bytes, charset: str = "", *, is_json: bool = False) -> str
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Return the beginning of a text that has at most `limit` bytes in UTF-8."""
     if len(text) * 4 <= limit:
         return text
     data = text.encode("utf-8", "replace")

@@ -19,7 +19,7 @@ POLL_SECONDS = 0.05
 
 
 class LockSpace(IntEnum):
-    """First half of a lock's number: what its key, hashed to the second half, names."""
+    """First half of a lock's number: the kind of object that is locked. The hash of its key is the second half."""
 
     CATALOG = 8_040
     TOOL = 8_041
@@ -33,7 +33,6 @@ class LockTimeout(Exception):
 
 
 def lock_until_commit(space: LockSpace, key: str) -> None:
-    """Wait for the lock and hold it until the transaction ends."""
     if not on_sqlite():
         _execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", space, key)
 

@@ -81,7 +81,6 @@ def parse_rate_limits(text: object, tool_name: str) -> tuple[RateLimit, ...]:
 
 
 def check_rate_limit_group(group: object, tool_name: str) -> None:
-    """Raise ToolDefinitionError unless this is a valid name of a rate limit group."""
     if not isinstance(group, str) or not GROUP_PATTERN.fullmatch(group):
         raise ToolDefinitionError(
             f"The rate_limit_key of {tool_name} must be 1 to 60 letters, digits, '_', '.' or '-', not {group!r}."

@@ -34,7 +34,6 @@ class RowReader(Generic[ModelT]):
             self._converters += [(place, convert, column) for convert in found]
 
     def read(self, values: Sequence[Any]) -> ModelT:
-        """Return the instance with these values of its columns."""
         row = list(values)
         for place, convert, column in self._converters:
             row[place] = convert(row[place], column, connection)

@@ -23,7 +23,6 @@ SPAN_KINDS = {"request": SpanKind.SERVER}
 SpanAttributes = Mapping[str, str | int]
 
 tracer: trace.Tracer | None = None
-"""The tracer, or None without a collector."""
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -74,7 +73,6 @@ def current_traceparent() -> str:
 
 
 def _traceparent_in(place: context.Context | None) -> str:
-    """Return the span of a context (None: the current one) as a traceparent; empty if it has none."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, place)
     return carrier.get("traceparent", "")
@@ -103,7 +101,6 @@ def span(name: str, ids: SpanAttributes, parent: str = "") -> AbstractContextMan
 
 
 def add_span_attributes(**ids: str | int) -> None:
-    """Add attributes to the current span, if spans are exported."""
     if tracer is not None:
         trace.get_current_span().set_attributes(_prefixed(ids))
 

@@ -81,7 +81,6 @@ def _validate_part(part: str, path: str) -> None:
 
 @contextmanager
 def open_root(root: Path) -> Iterator[int]:
-    """Open the root folder, creating it if it is missing."""
     root.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -200,7 +199,7 @@ Lines = list[str]
 
 @dataclass(slots=True)
 class _JournalEntry:
-    """The content of a path before this call, and the tokens of what the call may have left there."""
+    """The content of a path before this call, and the state tokens that the call may have left there."""
 
     before: bytes | None
     wrote: frozenset[str] = frozenset()
@@ -239,7 +238,6 @@ class Filesystem:
         return FileState(data, _state_token(data))
 
     def exists(self, path: str) -> bool:
-        """Return whether a readable file exists at this path."""
         return self.look(path).data is not None
 
     def state_token(self, path: str) -> str:

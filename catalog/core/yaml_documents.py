@@ -89,7 +89,6 @@ class _Composer:
         return value, height
 
     def _repeated(self, event: Any, depth: int) -> tuple[Any, int]:
-        """Return the value that an alias repeats, and its height."""
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
             raise _malformed(f"it has more than {MAX_ALIASES:,} aliases (*name)", event.start_mark)
@@ -190,7 +189,7 @@ _KNOWN_TAGS = frozenset({*_TYPES, "str", "seq", "map", "timestamp"})
 
 
 def _check_tag(event: Any) -> str:
-    """Return the name of a scalar's or container's tag; empty without one. Raise MalformedJSON for unknown tags."""
+    """Return the name of a scalar's or container's tag; empty without one. Raises MalformedJSON for unknown tags."""
     tag: str = event.tag or ""
     name = tag.removeprefix(_STANDARD_TAGS)
     if tag and (name == tag or name not in _KNOWN_TAGS):

@@ -104,7 +104,6 @@ class CheckedBinding(Binding):
         return cls(closed | dict(declared))
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
-        """Raise ParameterError unless the arguments fit the schema, then the model's own validators."""
         super().check(arguments, tool_name)
         if self._adapter is not None:
             build_params(self._adapter, arguments, names=self.input_schema["properties"])
@@ -261,7 +260,7 @@ def _mark_as_unset(value: Any, defaults: Iterable[JSONPath]) -> None:
 
 
 def _value_at(value: Any, path: Iterable[str | int]) -> Any:
-    """Return the value inside a built value for a path in its arguments; None if it cannot be told."""
+    """Return the part of a built value that belongs to a path in its arguments; None if it cannot be determined."""
     for step in path:
         if isinstance(value, BaseModel):
             value = getattr(value, _field_name(value, step), None)
@@ -291,7 +290,6 @@ def _field_name(model: BaseModel, name: object) -> str:
 
 
 def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) -> Binding:
-    """Return the binding for a handler's annotations or query types."""
     if query_types is not None:
         return QueryBinding(query_types)
     hints = resolved_hints(handler)
@@ -394,7 +392,6 @@ def output_type_and_schema(kind: Any) -> tuple[Any, Schema | None]:
 
 
 def parameter_names(function: Handler) -> frozenset[str]:
-    """Return the parameter names of a function, cached."""
     names = _parameter_names.get(function)
     if names is None:
         try:
@@ -453,7 +450,6 @@ def _matching_keywords(function: Handler, offered: Mapping[str, Any]) -> dict[st
 
 
 def _call_with_value(function: Handler, value: object, context: object) -> Any:
-    """Call a function with one value, passed as `params` or, if annotated, as its own first parameter."""
     names = parameter_names(function)
     beside = {"context": context} if "context" in names else {}
     if "params" in names:

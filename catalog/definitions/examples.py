@@ -12,7 +12,6 @@ from catalog.errors import MalformedJSON
 
 
 def serialize_examples(tool: Tool[Any, Any]) -> list[dict[str, Any]]:
-    """Return each example as an object with description, arguments and result."""
     return [
         {
             "description": each.description.strip(),
@@ -36,7 +35,6 @@ def _example_arguments(example: ToolExample[Any, Any], tool: Tool[Any, Any]) -> 
 
 
 def _to_storable_json(value: object) -> Any:
-    """Return a value as JSON that every database stores, or None if that is impossible."""
     try:
         plain = check_json(to_jsonable_python(value, by_alias=True, fallback=lambda odd: type(odd).__name__))
     except (MalformedJSON, ValueError):

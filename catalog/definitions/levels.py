@@ -32,7 +32,6 @@ class SafetyLevel(StrEnum):
 
 
 def parse_level(value: str) -> SafetyLevel:
-    """Return the level with this name. Raises ToolDefinitionError."""
     return parse_member(SafetyLevel, value, "safety level")
 
 
@@ -46,15 +45,12 @@ def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
 
 
 class Reversibility(StrEnum):
-    """Cost of undoing a call."""
-
     REVERSIBLE = "reversible"
     RESTORABLE = "restorable"
     IRREVERSIBLE = "irreversible"
 
 
 def default_reversibility(level: SafetyLevel) -> Reversibility:
-    """Return the reversibility of a tool whose author declares none."""
     return Reversibility.IRREVERSIBLE if level is SafetyLevel.DANGEROUS else Reversibility.REVERSIBLE
 
 

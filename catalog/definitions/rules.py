@@ -16,8 +16,6 @@ from catalog.schemas.resolver import subschemas
 
 
 class DeclaredTool(Protocol):
-    """The attributes of a tool that the rules read."""
-
     name: str
     description: str
     query_type_models: Mapping[str, Any] | None
@@ -49,7 +47,6 @@ BOOLEAN_OPTIONS = ("retry_safe", "requires_identifier", "returns_private_data", 
 
 
 def validate_name(name: object, rule: re.Pattern[str] = CATALOG_NAME) -> None:
-    """Raise ToolDefinitionError unless the name follows the rule of its way of declaring."""
     if not isinstance(name, str) or not rule.fullmatch(name):
         raise ToolDefinitionError(f"The tool name {name!r} must be {_NAME_RULES[rule]}.")
 
@@ -62,16 +59,12 @@ _NAME_RULES = {
 
 
 def validate_typed_tool(tool: DeclaredTool) -> None:
-    """Raise ToolDefinitionError unless a typed tool has a valid name and description.
-
-    A tool with query types may omit the description: contract A gives it none by default.
-    """
+    """Check name and description. A tool with query types may omit the latter: contract A gives it none by default."""
     validate_name(tool.name, TYPED_NAME)
     validate_description(tool.name, tool.description, least=0 if tool.query_type_models is not None else 1)
 
 
 def validate_description(name: str, text: object, *, least: int = 1, most: int | None = MAX_TOOL_DESCRIPTION) -> None:
-    """Raise ToolDefinitionError unless the description is text with `least` to `most` characters."""
     length = len(text.strip()) if isinstance(text, str) else -1
     if not least <= length <= (length if most is None else most):
         found = f"{length} characters" if length >= 0 else repr(text)
@@ -128,7 +121,6 @@ def validate_option_names(given: Iterable[str], known: Iterable[str], how: str) 
 
 
 def _validate_rejection_text(tool: DeclaredTool) -> None:
-    """Raise ToolDefinitionError if the rejection text names anything but required parameters."""
     try:
         named = {name for _, name, _, _ in Formatter().parse(tool.when_rejected) if name is not None}
     except (TypeError, ValueError):
@@ -147,7 +139,6 @@ def _validate_identifier(tool: DeclaredTool) -> None:
 
 
 def validate_examples(tool: DeclaredTool, result_type: Any) -> None:
-    """Raise ToolDefinitionError unless every example matches the tool's parameter and result types."""
     for example in tool.examples:
         text = getattr(example, "description", example)
         if text is example or not isinstance(text, str) or not 1 <= len(text.strip()) <= MAX_TOOL_DESCRIPTION:

@@ -159,7 +159,6 @@ class Tool(Generic[ParamsT, ResultT]):
                 self._take(binding, *(handler_output(self.handler) if self.result_type_known else (UNTYPED, None)))
 
     def _take(self, binding: Binding, result_type: Any, output_schema: dict[str, Any] | None) -> None:
-        """Set the binding and result type, and validate everything that depends on them."""
         self.binding, self._result_type, self.output_schema = binding, result_type, output_schema
         if self.rate_limit_key is not None or self.rate_limit is not None:
             check_rate_limit_group(self.rate_group, self.name)
@@ -235,7 +234,6 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @cached_property
     def secret_locations(self) -> SecretLocations | None:
-        """Return the secret locations in the arguments, or None."""
         places = SecretLocations(self.input_schema, self.secret)
         return places if places.any else None
 
@@ -369,12 +367,10 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def format_success_response(self) -> Callable[..., dict[str, Any]]:
-        """Return the function that makes the standard response of a successful call."""
         return partial(format_success_response, tool_name=self.name)
 
     @property
     def format_error_response(self) -> Callable[..., dict[str, Any]]:
-        """Return the function that makes the standard response of a failed call."""
         return partial(format_error_response, tool_name=self.name)
 
 
@@ -384,6 +380,5 @@ def _property_names(schema: dict[str, Any]) -> set[str]:
 
 @cache
 def source_digest(module: str) -> str:
-    """Return the SHA-256 of a loaded module's source; of its name if it has no source."""
     source = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(source).read_bytes() if source else module.encode()).hexdigest()

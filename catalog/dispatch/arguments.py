@@ -100,7 +100,7 @@ def prepare_arguments(
 
 
 def _read_json(arguments: object) -> dict[str, Any]:
-    """Return the arguments as JSON within the limits, with numbers as canonical text reads."""
+    """Return the arguments as JSON within the limits, with numbers in their canonical form."""
     if not isinstance(arguments, dict):
         raise_for_problems([ArgumentProblem("", "type", "The arguments must be a JSON object.")])
     try:
@@ -140,7 +140,7 @@ def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
 
 
 def _without_refused(paths: tuple[JSONPath, ...], refusal: ParameterError) -> tuple[JSONPath, ...]:
-    """Return the paths that no error of the refusal is about; none if it is about something else."""
+    """Return the paths without those that the refusal is about; none if it is about something else."""
     errors = [f"{each['path']}." for each in (refusal.details or {}).get("errors", ())]
     refused = {
         path

@@ -112,7 +112,6 @@ class CallFacts:
 
     @property
     def requesters(self) -> frozenset[int]:
-        """The keys of all people who shaped the arguments."""
         others = self.find_requesters() if self.find_requesters is not None else ()
         return frozenset(others) if self.requested_by is None else frozenset({self.requested_by, *others})
 
@@ -129,8 +128,8 @@ class CallOutcome:
     `retry_after` is the number of seconds to wait before the next attempt.
     `returned` is the handler's return value, `rendering` the text of its own `render()`; None if there is none.
     `late` is the outcome of a handler that returned after its deadline: evidence only. With `left_running` the handler
-    could not be stopped and has not returned. `content` holds the result's blocks with their bytes, `warnings` what was
-    wrong with an upstream's answer.
+    could not be stopped and has not returned. `content` holds the result's blocks with their bytes, `warnings` the
+    defects of an upstream's answer.
     """
 
     success: bool
@@ -157,7 +156,6 @@ class CallOutcome:
 def dispatch(
     tool: Tool[Any, Any], arguments: object, *, gate: Gate, context: ToolContext, facts: CallFacts
 ) -> CallOutcome | Hold:
-    """Process one call until it has an outcome or is held."""
     try:
         checked = prepare_arguments(tool, arguments)
     except ToolError as error:
@@ -180,8 +178,8 @@ def run_call(
 ) -> CallOutcome:
     """Run one prepared call and close its resources. A failure undoes its changes and never raises.
 
-    `may_undo` is called right before: by then another process may have run the call, or a person settled it. The
-    arguments' secrets are redacted in everything that the outcome holds.
+    `may_undo` is called right before undoing: by then another process may have run the call, or a person settled it.
+    The arguments' secrets are redacted in everything that the outcome holds.
     """
     outcome = _run_unscrubbed(tool, arguments, context, may_undo)
     return _scrub_outcome(outcome, Scrubber(secrets)) if secrets else outcome
@@ -331,7 +329,6 @@ def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[],
 
 
 def _outcome_from_return(tool: Tool[Any, Any], returned: object) -> CallOutcome:
-    """Convert a handler's return value to an outcome. Raises UnserializableResult."""
     result = tool.reads(returned)
     message = serialize_message(tool.name, result.message)
     if isinstance(result, UpstreamResult):
@@ -418,7 +415,6 @@ def _additional_fields(value: object) -> dict[str, Any]:
 
 
 def _outcome_from_exception(tool: Tool[Any, Any], error: BaseException) -> CallOutcome:
-    """Convert an exception of a call to an outcome: kind, text for the model, text for a person."""
     kind = error.kind if isinstance(error, ToolgateError) else "unknown_error"
     logger.info("tool_error tool=%s kind=%s error=%s", tool.name, kind, type(error).__name__)
     try:

@@ -39,7 +39,6 @@ _background_loop = _BackgroundLoop()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of asynchronous handlers in this process, started if necessary."""
     return _background_loop.running()
 
 

@@ -14,8 +14,6 @@ AMBIGUOUS_TYPES = (set, frozenset, bytes, bytearray, memoryview)
 
 
 class UnserializableResult(ToolError):
-    """A result that cannot be stored."""
-
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
@@ -87,7 +85,6 @@ def _without_bytes(value: Any) -> Any:
 
 
 def serialize_message(name: str, message: object) -> str:
-    """Return a result's message in a form that can be stored. Raises UnserializableResult."""
     if not isinstance(message, str):
         kind = type(message).__name__
         raise UnserializableResult(f"Tool '{name}' returned a {kind} as its message, not text.", "result_not_json")
@@ -109,7 +106,6 @@ def storable_text(text: str) -> str:
 
 
 def storable_error_text(text: str) -> str:
-    """Return an error text in storable form, truncated."""
     return format_for_model(storable_text(text))
 
 

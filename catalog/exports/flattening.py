@@ -60,7 +60,6 @@ def collect_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, An
 
 
 def resolve_with_siblings(schema: Schema, definitions: Mapping[str, Any]) -> Schema:
-    """Return a schema with its reference resolved and merged with its sibling keywords."""
     for _ in range(_MAX_REFERENCE_HOPS):
         if "$ref" not in schema:
             break

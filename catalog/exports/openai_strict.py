@@ -42,13 +42,10 @@ def to_strict_schema(schema: Mapping[str, Any]) -> Schema:
 
 
 class _StrictConverter:
-    """Converts the parts of one schema."""
-
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
 
     def form(self, schema: object, path: str) -> Schema:
-        """Return the strict form of one subschema. Raises NotStrict."""
         if not isinstance(schema, dict):
             raise NotStrict(f"{_quoted_path(path)} accepts anything or nothing")
         schema = self._simple(schema, path)

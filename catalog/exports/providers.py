@@ -23,8 +23,6 @@ _ANTHROPIC_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class ExportWarning:
-    """A difference between a tool and its export."""
-
     tool: str
     code: str
     message: str
@@ -32,13 +30,10 @@ class ExportWarning:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of an export, and the warnings it collects."""
-
     strictly: bool = False
     notes: list[ExportWarning] = field(default_factory=list)
 
     def note(self, version: ToolVersion, code: str, message: str) -> None:
-        """Add a warning about a tool's export."""
         self.notes.append(ExportWarning(version.tool.name, code, message))
 
 
@@ -49,7 +44,6 @@ class NotExpressible(Exception):
 def export_tool(
     provider: str, versions: Iterable[ToolVersion], *, strictly: bool = False
 ) -> tuple[list[Any], list[ExportWarning]]:
-    """Return the tools that the provider can express, and the warnings."""
     documents: list[Any] = []
     wish = ExportOptions(strictly)
     for version in versions:
@@ -112,7 +106,6 @@ def for_anthropic(version: ToolVersion, options: ExportOptions) -> Schema:
 
 
 def for_mcp(version: ToolVersion, _: ExportOptions) -> Schema:
-    """Return a tool as in an MCP server's list, with annotations from its level and reversibility."""
     declared = version.tool.definition or {}
     return mcp_form(version.tool.name, version, title=declared.get("title", ""), hints=declared.get("hints", {}))
 
@@ -177,7 +170,6 @@ def for_gram(version: ToolVersion, _: ExportOptions) -> str:
 
 
 def for_json(version: ToolVersion) -> Schema:
-    """Return a tool's entire contract in Toolgate's own format."""
     return {
         "name": version.tool.name,
         "version": version.number,
@@ -206,7 +198,6 @@ PROVIDERS = tuple(_EXPORTERS)
 
 
 def export_for_page(provider: str, version: ToolVersion) -> tuple[Schema | str, list[str]]:
-    """Return a provider's format of a tool for display: the format or the reason there is none, and the warnings."""
     documents, notes = export_tool(provider, [version])
     messages = [note.message for note in notes]
     return (documents[0], messages) if documents else (messages[-1], [])

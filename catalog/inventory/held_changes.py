@@ -97,7 +97,7 @@ def _check_acceptance(by: User, reason: str) -> None:
 
 
 def _accept(tool_rows: Iterable[Tool], *, by: User, reason: str) -> None:
-    """Take up what is held of each tool, inside the lock of the catalog."""
+    """Take up the held change of each tool. Call it inside `catalog_write_lock`."""
     facts: list[signals.Fact] = []
     for tool_row in tool_rows:
         facts += take_up_definition(tool_row, Definition.from_json(tool_row.held_definition or {}))

@@ -131,12 +131,10 @@ def update_http_tool(
 
 
 def is_defined_by_hand(tool_row: Tool) -> bool:
-    """Return whether a tool is an HTTP tool that `update_http_tool` can change."""
     return tool_row.source.kind == Source.Kind.HTTP and tool_row.definition is not None
 
 
 def definition_digest(tool_row: Tool) -> str:
-    """Return the SHA-256 of the stored definition of a tool."""
     return digest(canonical_text(tool_row.definition))
 
 
@@ -220,7 +218,7 @@ def _check_name(name: object, kept_name: str) -> None:
 
 
 def _object_schema(schema: object) -> dict[str, Any]:
-    """Return the schema of the arguments, which takes no others unless it says so. Raises ParameterError."""
+    """Return the schema of the arguments, closed to others unless it allows them itself. Raises ParameterError."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         message = "Give the arguments as `schema`, the JSON Schema of an object, or as `typeSignature`."
         raise field_error("specification.schema", "invalid", message)

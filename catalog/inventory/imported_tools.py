@@ -49,7 +49,7 @@ def names_for(source: Source, definitions: Sequence[Definition], tool_rows: Mapp
 
 
 def level_facts(tool_row: Tool) -> dict[str, Any]:
-    """Return the properties of a tool that facts contain which may explain a lower level."""
+    """Return the properties of a tool for a fact that may explain a lower level."""
     return {
         **version_facts(tool_row),
         "level": tool_row.current_version.safety_level if tool_row.current_version else None,
@@ -57,7 +57,7 @@ def level_facts(tool_row: Tool) -> dict[str, Any]:
 
 
 def is_same_offer(known_definition: Definition, offered_definition: Definition) -> bool:
-    """Return whether the upstream says the same as before; level and timeout follow from the source's settings."""
+    """Return whether the upstream offers the same as before; level and timeout follow from the source's settings."""
     return _offer(known_definition) == _offer(offered_definition)
 
 
@@ -74,7 +74,7 @@ def offer_digest(definition: Definition) -> str:
 
 
 def override_beside(tool_row: Tool, definition: Definition) -> str:
-    """Return the override of the level that stays when a definition is taken up.
+    """Return the override of the level that stays in force when a definition is taken up.
 
     An upstream that becomes more dangerous overrules a lower level that an administrator set before.
     """
@@ -87,7 +87,7 @@ def override_beside(tool_row: Tool, definition: Definition) -> str:
 def take_up_definition(tool_row: Tool, definition: Definition) -> list[signals.Fact]:
     """Make a definition the one that is called and shown, and publish its version.
 
-    Return what the audit log keeps of a level that an administrator set and that does not stand any more.
+    Return the facts to record about an administrator's level that is no longer in force.
     """
     reached = settings_of(tool_row.source)
     before, override = tool_row.declared_level, tool_row.level_override

@@ -53,8 +53,6 @@ class InvalidOverride(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class OverrideChange:
-    """One changed setting, as stored in the audit log."""
-
     kind: str
     before: Any
     after: Any
@@ -138,7 +136,6 @@ def _set_categories(tool_row: Tool, names: Sequence[str] | None, reason: str) ->
 
 
 def _set_enabled(tool_row: Tool, enabled: bool, reason: str) -> list[OverrideChange]:  # noqa: FBT001 - a setter takes its value
-    """Enable or disable the tool."""
     before, tool_row.enabled = tool_row.enabled, enabled
     return _change_if_different("tool.enabled" if enabled else "tool.disabled", before, enabled)
 

@@ -18,7 +18,6 @@ from catalog.tools.registry import STEP_TOOLS
 
 
 def tool_or_404(name: str) -> Tool:
-    """Return the tool of this name. Raises Http404."""
     try:
         return get_tool_row(name)
     except Tool.DoesNotExist:
@@ -63,8 +62,6 @@ def tool_condition(*, q: str = "", max_level: str = "", **facets: Any) -> Q:
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """Counts of the calls of a tool, or of one implementation, by outcome."""
-
     calls: int
     completed: int
     failed: int
@@ -115,7 +112,6 @@ def _recent_call_count(**terms: object) -> Coalesce:
 
 
 def category_names() -> list[str]:
-    """Return the names of the categories that contain tools."""
     used = Tool.categories.through.objects.filter(category=OuterRef("pk"), tool__registered=True)
     return list(Category.objects.filter(Exists(used)).values_list("name", flat=True))
 
@@ -128,7 +124,6 @@ def offering_sources() -> list[Source]:
 
 
 def sort_column(sort: str) -> str:
-    """Return the column of a sort, with its direction."""
     return sort.replace(sort.lstrip("-"), SORT_COLUMNS[sort.lstrip("-")])
 
 
@@ -151,7 +146,6 @@ def get_current_version(tool: Tool) -> ToolVersion:
 
 
 def call_counts(tool: Tool) -> CallCounts:
-    """Return the counts of the tool's calls by outcome."""
     calls = Call.objects.filter(tool_name=tool.name)
     counted = calls.aggregate(
         calls=Count("*"),

@@ -122,7 +122,6 @@ def missing_tool_error(name: str) -> ToolError:
 
 
 def callable_tools() -> Mapping[str, CallableTool]:
-    """Return all callable tools by name."""
     view = _snapshot
     if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
         view = _refresh()
@@ -142,7 +141,6 @@ def drop_snapshot() -> None:
 
 
 def _refresh() -> _Snapshot:
-    """Return a fresh snapshot; one thread reads while the others use the old one."""
     global _snapshot  # as above
     old = _snapshot
     if not _refresh_lock.acquire(blocking=old is _EMPTY_SNAPSHOT):

@@ -18,7 +18,7 @@ from catalog.sources.settings import settings_of
 class OfferedTool:
     """A tool as a preview shows it; `change` is `new`, `changed`, `same` or `removed`.
 
-    `digest` identifies what the upstream says of it, whatever the source's settings are.
+    `digest` identifies the upstream's offer of the tool, independently of the source's settings.
     """
 
     name: str
@@ -32,8 +32,6 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class SourcePreview:
-    """The tools that a source would bring, and its problems; nothing is stored."""
-
     tools: tuple[OfferedTool, ...]
     problems: tuple[str, ...]
 
@@ -41,7 +39,7 @@ class SourcePreview:
 def preview_source(
     values: Mapping[str, Any], *, by: User, any_command: bool = False, is_new: bool = False
 ) -> SourcePreview:
-    """Return what a source would bring; an upstream that fails is a problem of the preview.
+    """Return the tools that a source would bring; an upstream that fails is a problem of the preview.
 
     A stored source of this name is previewed with these changes, unless the source `is_new`.
     Stored headers and environment are used only with the stored address: a preview leaves no entry in the audit log.

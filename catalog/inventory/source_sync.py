@@ -62,7 +62,7 @@ READ_WITH = (*ADDRESS, "only", "api_origin", "secrets", "timeout", "trusted", "e
 
 
 def read_upstream(source: Source, *, once: bool = False) -> Listing:
-    """Return what an upstream offers now; with `once`, over a connection of its own.
+    """Read the tools that an upstream offers now; with `once`, over a connection of its own.
 
     Raises SourceProblem, UpstreamUnavailable and UpstreamError.
     """
@@ -192,7 +192,7 @@ def request_sync(source_pk: int) -> None:
 
 
 def record_unreachable(source_pk: int, reason: str) -> None:
-    """Let a source say why a call could not reach its upstream: a failing source is connected to again."""
+    """Store the reason why a call could not reach a source's upstream; a failing source is connected to again."""
     try:
         Source.objects.filter(pk=source_pk, enabled=True, error="").update(error=reason[:1000])
     finally:
@@ -280,7 +280,7 @@ def judged_definitions(listing: Listing, settings: UpstreamSettings) -> tuple[li
 def _sync_tool(
     source: Source, name: str, definition: Definition, tool_row: Tool | None, result: SyncResult
 ) -> Iterator[signals.Fact]:
-    """Write one tool that the upstream offers; yield what the audit log keeps of it."""
+    """Write one tool that the upstream offers; yield the facts to record about it."""
     if tool_row is None:
         tool_row = _add_tool(source, name, definition, result)
         result.added.append(name)
@@ -320,7 +320,7 @@ def _sync_tool(
 
 
 def _add_tool(source: Source, name: str, definition: Definition, result: SyncResult) -> Tool:
-    """Add a tool with what was chosen for it; a lower level without a reason, or for another tool, is not taken."""
+    """Add a tool with its chosen settings, except a lower level without a reason or for another definition."""
     setting = source.tool_settings.get(definition.upstream, {})
     level = setting.get("safety_level") or definition.safety_level
     if SafetyLevel(level).rank < SafetyLevel(definition.safety_level).rank:

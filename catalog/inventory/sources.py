@@ -46,7 +46,6 @@ IMPORTED = Q(kind__in=(Source.Kind.MCP, Source.Kind.OPENAPI))
 
 
 def imported_sources() -> QuerySet[Source]:
-    """Return the sources that were imported, by name."""
     return Source.objects.filter(IMPORTED).order_by("name")
 
 
@@ -77,7 +76,6 @@ def create_source(
 
 
 def is_name_taken(name: str) -> bool:
-    """Return whether a source or a loaded Python module has this name."""
     return Source.objects.filter(name=name).exists() or name in loaded_modules()
 
 
@@ -144,7 +142,6 @@ def end_source(source: Source, *, by: User) -> None:
 
 
 def _next_sync(source: Source, *, is_claimed: bool) -> datetime | None:
-    """Return the time at which a source that was just written is due."""
     if not source.enabled:
         return None
     return claimed_until(source) if is_claimed else clock.now()
@@ -224,7 +221,7 @@ def _facts(source: Source) -> dict[str, Any]:
 
 
 def _apply_tool_settings(source: Source, *, by: User, only: Mapping[str, Any] | None) -> None:
-    """Set levels and switches of existing tools as a change of the source asks for. Raises ParameterError."""
+    """Set the levels and switches of existing tools that a change of the source contains. Raises ParameterError."""
     rows = rows_by_upstream(source) if only else {}
     for upstream, setting in (only or {}).items():
         row = rows.get(upstream)

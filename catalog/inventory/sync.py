@@ -34,8 +34,6 @@ MAX_SOURCE_NAME = 128
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """Names of the tools changed by one synchronisation."""
-
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -44,16 +42,13 @@ class SyncResult:
     """Sentences about what an upstream offers and could not be imported."""
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return the four lists of names."""
         return {name: names for name, names in asdict(self).items() if name != "problems"}
 
     def merged(self, other_result: "SyncResult") -> "SyncResult":
-        """Return the changes of both."""
         mine, others = asdict(self), asdict(other_result)
         return SyncResult(**{name: [*mine[name], *others[name]] for name in mine})
 
     def count(self) -> int:
-        """Return how many names there are."""
         return sum(map(len, self.as_dict().values()))
 
     def lines(self) -> list[str]:
@@ -135,12 +130,10 @@ def _enable_named_sets() -> Iterator[Fact]:
 
 
 def is_shipped_set(name: str) -> bool:
-    """Return whether a source of this name is one of the sets of tools that ship with Toolgate."""
     return name.rpartition(".")[0] == SHIPPED_PACKAGE
 
 
 def _sync_tool(tool: LoadedTool, tool_row: Tool | None, result: SyncResult) -> Iterator[Fact]:
-    """Synchronise one tool; yield the facts to record about it."""
     if tool_row is None:
         result.added.append(tool.name)
         tool_row = Tool.objects.create(name=tool.name, source=_get_or_create_source(tool))
@@ -212,7 +205,6 @@ def _sync_implementations(tool_row: Tool, tool: LoadedTool) -> bool:
 
 
 def _sync_categories(tool_row: Tool, tool: LoadedTool) -> bool:
-    """Put the tool into its categories; return whether they changed."""
     wanted = set(tool.categories if tool_row.categories_override is None else tool_row.categories_override)
     if {category.name for category in tool_row.categories.all()} == wanted:
         return False
@@ -221,7 +213,6 @@ def _sync_categories(tool_row: Tool, tool: LoadedTool) -> bool:
 
 
 def _sync_declaration(tool_row: Tool, tool: LoadedTool) -> bool:
-    """Store the author's declaration; return whether it changed."""
     level = _level_override(tool_row, tool.safety_level)
     declared = {
         "declared_description": tool.description,
@@ -264,5 +255,4 @@ def level_change_fact(tool_row: Tool, before: str) -> Fact:
 
 
 def _sync_version(tool_row: Tool, tool: LoadedTool) -> bool:
-    """Set the current version; return whether it changed."""
     return publish_version(tool_row, version_columns(with_overrides(tool, tool_row)))

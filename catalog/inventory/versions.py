@@ -37,7 +37,6 @@ def bump_revision() -> None:
 
 
 def with_overrides(tool: "LoadedTool[Any, Any]", tool_row: Tool) -> "LoadedTool[Any, Any]":
-    """Return the loaded tool with the administrators' overrides applied."""
     override = tool_row.description_override if tool.accepts_overrides else ""
     categories = tool.categories if tool_row.categories_override is None else tuple(tool_row.categories_override)
     return tool.with_changes(
@@ -48,7 +47,6 @@ def with_overrides(tool: "LoadedTool[Any, Any]", tool_row: Tool) -> "LoadedTool[
 
 
 def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
-    """Return the columns of a loaded tool's version."""
     return {
         **{name: value for name, value in tool.contract().items() if name in FINGERPRINT_COLUMNS},
         "query_types": list(tool.query_types or ()),
@@ -84,7 +82,6 @@ def effective_columns(tool_row: Tool) -> dict[str, Any]:
 
 
 def columns_fingerprint(name: str, columns: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the contract in these columns."""
     return digest(canonical_text({"name": name} | {column: columns[column] for column in FINGERPRINT_COLUMNS}))
 
 
@@ -115,7 +112,6 @@ def drift_fact(tool_row: Tool) -> signals.Fact | None:
 
 
 def version_facts(tool_row: Tool) -> dict[str, Any]:
-    """Return the properties of a tool that facts about it contain."""
     version = tool_row.current_version
     return {
         "tool": tool_row.name,

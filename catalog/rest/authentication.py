@@ -45,7 +45,6 @@ class BearerAuthentication(BaseAuthentication):
         return user_for_token(token), token
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the challenge of a 401."""
         return "Bearer"
 
 
@@ -61,19 +60,14 @@ class SignedInAuthentication(SessionAuthentication):
 
 
 class SignedInScheme(SessionScheme):  # type: ignore[no-untyped-call]
-    """Session authentication in the OpenAPI document."""
-
     target_class = "catalog.rest.authentication.SignedInAuthentication"
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Bearer tokens in the OpenAPI document."""
-
     target_class = "catalog.rest.authentication.BearerAuthentication"
     name = "bearer"
 
     def get_security_definition(self, auto_schema: "AutoSchema") -> dict[str, str]:
-        """Return the security scheme."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "tg_…"}
 
 

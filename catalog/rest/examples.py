@@ -88,7 +88,6 @@ def _component(schema: Mapping[str, Any]) -> str:
 
 
 def _set_examples(content: dict[str, Any], examples: Named) -> None:
-    """Set the examples of a media type, unless it has some."""
     if examples:
         content.setdefault(
             "examples",

@@ -34,7 +34,6 @@ _keys_to_release: set[int] = set()
 
 @contextmanager
 def using_idempotency_key(key: IdempotencyKey) -> Iterator[None]:
-    """Run the block on this thread under a key."""
     before = getattr(_active_key, "key", None)
     _active_key.key = key.pk
     try:

@@ -30,7 +30,6 @@ class PageCursor:
     pk: int
 
     def text(self) -> str:
-        """Return the cursor as text for a URL."""
         return base64.urlsafe_b64encode(canonical_text([self.back, self.value, self.pk]).encode()).decode()
 
     @classmethod
@@ -49,8 +48,6 @@ class PageCursor:
 
 @dataclass(frozen=True, slots=True)
 class PageParameters:
-    """Size and start of the requested page."""
-
     size: int = 50
     cursor: PageCursor | None = None
 

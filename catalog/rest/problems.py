@@ -40,7 +40,6 @@ class ProblemDetails:
     policy: Mapping[str, str] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document."""
         phrase = HTTPStatus(self.status).phrase
         return {
             "type": f"urn:toolgate:{self.code or phrase.lower().replace(' ', '_')}",
@@ -52,7 +51,6 @@ class ProblemDetails:
         }
 
     def response(self) -> Response:
-        """Return the DRF response."""
         return Response(self.as_json(), self.status, headers=self.headers, content_type=MEDIA_TYPE)
 
 
@@ -83,7 +81,6 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 def refusal_responses(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
-    """Return the error responses with these statuses for the OpenAPI document."""
     return {
         (status, MEDIA_TYPE): OpenApiResponse(ProblemSerializer, description=HTTPStatus(status).phrase)
         for status in statuses
@@ -152,7 +149,6 @@ def first_error_detail(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flatten_errors(detail: object, path: str = "") -> Iterator[dict[str, str]]:
-    """Yield path, code and message of each of DRF's nested details."""
     if isinstance(detail, Mapping):
         for key, inner in detail.items():
             yield from _flatten_errors(inner, path if key == "non_field_errors" else f"{path}.{key}".lstrip("."))
@@ -258,7 +254,6 @@ class ProblemDetailsMiddleware(MiddlewareMixin):
         return None
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Replace an HTML error page by a problem document."""
         is_page = response.get("Content-Type", "").startswith("text/html")
         if response.status_code < 400 or not request.path_info.startswith(API_PREFIX) or not is_page:
             return response
@@ -269,5 +264,4 @@ class ProblemDetailsMiddleware(MiddlewareMixin):
 
 
 def problem_response(problem: ProblemDetails) -> JsonResponse:
-    """Return the response of a middleware."""
     return JsonResponse(problem.as_json(), status=problem.status, content_type=MEDIA_TYPE, headers=problem.headers)

@@ -33,7 +33,6 @@ class StrictTextField(serializers.CharField):
         return super().run_validation(data)
 
     def to_internal_value(self, data: object) -> str:
-        """Return the text. Raises ValidationError for any other type."""
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -46,35 +45,25 @@ class OptionalTextField(StrictTextField):
         super().__init__(required=False, allow_blank=True, allow_null=True, default="", **options)
 
     def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
-        """Treat null as an empty text."""
         return (True, "") if data is None else super().validate_empty_values(data)
 
 
 class StrictIntegerField(serializers.IntegerField):
-    """An integer; texts, floats and booleans are refused."""
-
     def to_internal_value(self, data: object) -> int:
-        """Return the integer. Raises ValidationError for any other type."""
         if type(data) is not int:
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class StrictFloatField(serializers.FloatField):
-    """A number of seconds."""
-
     def to_internal_value(self, data: object) -> float:
-        """Return the number. Raises ValidationError for any other type."""
         if isinstance(data, bool) or not isinstance(data, int | float):
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class StrictBooleanField(serializers.BooleanField):
-    """True or false; texts and numbers are refused."""
-
     def to_internal_value(self, data: object) -> bool:
-        """Return the boolean. Raises ValidationError for any other type."""
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
@@ -96,13 +85,10 @@ class BlankAsNullField(serializers.CharField):
         super().__init__(allow_null=True, **options)
 
     def to_representation(self, value: str) -> str | None:  # type: ignore[override] # DRF's is never null
-        """Return the text, or None."""
         return value or None
 
 
 class JsonObjectField(serializers.DictField):
-    """A JSON object with any members."""
-
     def to_internal_value(self, data: object) -> dict[Any, Any]:
         """Return the object unchanged; its schema is checked by the caller."""
         if not isinstance(data, dict):
@@ -114,7 +100,6 @@ class StrictSerializer(serializers.Serializer[Any]):
     """A request body; unknown fields are errors."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the validated body. Raises ValidationError naming each unknown field."""
         if isinstance(data, Mapping):
             known = {name for name, field in self.fields.items() if not field.read_only}
             unknown = sorted(str(name) for name in set(data) - known)
@@ -129,7 +114,6 @@ class QuerySerializer(StrictSerializer):
     """A query string; values are converted by the fields, and repeated keys become lists."""
 
     def read(self, query: QueryDict) -> dict[str, Any]:
-        """Return the validated query. Raises ValidationError."""
         lists = {name for name, field in self.fields.items() if isinstance(field, serializers.ListField)}
         self.initial_data = {name: values if name in lists else values[-1] for name, values in query.lists() if values}
         self.is_valid(raise_exception=True)
@@ -138,8 +122,6 @@ class QuerySerializer(StrictSerializer):
 
 
 class PageQuery(QuerySerializer):
-    """Cursor and size of a page."""
-
     cursor = serializers.CharField(required=False, max_length=1000)
     page_size = serializers.IntegerField(default=50, min_value=1, max_value=200)
 
@@ -152,10 +134,7 @@ class StrictJSONParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the document.
-
-        Raises MalformedJSON, and TooLarge: before reading, if Content-Length is too large.
-        """
+        """Raises MalformedJSON, and TooLarge: before reading, if Content-Length is too large."""
         meta = parser_context["request"].META if parser_context else {}
         announced = int(meta.get("CONTENT_LENGTH") or 0)
         if announced > MAX_JSON_BYTES:
@@ -164,10 +143,7 @@ class StrictJSONParser(BaseParser):
 
 
 class MomentField(serializers.DateTimeField):
-    """A time in ISO 8601."""
-
     def to_internal_value(self, value: object) -> Any:
-        """Return the text. Raises ValidationError for any other type."""
         if not isinstance(value, str):
             self.fail("invalid", format="2026-11-21T22:00:00Z")
         return super().to_internal_value(value)

@@ -23,14 +23,12 @@ class AlwaysJSON(BaseContentNegotiation):
     """Content negotiation that always selects JSON, so that an error never becomes 406."""
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
-        """Return the parser for the body's media type, or None."""
         media_type = request.content_type.partition(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == media_type), None)
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Return the first renderer."""
         first = next(iter(renderers))
         return first, str(first.media_type)
 
@@ -65,22 +63,18 @@ class Endpoint(APIView):
 
     @property
     def token(self) -> ApiToken | None:
-        """The request's token, or None for a session."""
         auth = self.request.auth
         return auth if isinstance(auth, ApiToken) else None
 
     def body(self, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
-        """Return the validated body. Raises ValidationError."""
         serializer = serializer_class(data=self.request.data)
         serializer.is_valid(raise_exception=True)
         checked: dict[str, Any] = serializer.validated_data
         return checked
 
     def query(self, serializer_class: type[QuerySerializer]) -> dict[str, Any]:
-        """Return the validated query. Raises ValidationError."""
         return serializer_class().read(self.request.query_params)
 
     def page_query(self, query_class: type[PageQuery]) -> tuple[dict[str, Any], PageParameters]:
-        """Return the validated query of a list and the requested page. Raises ValidationError."""
         query = self.query(query_class)
         return query, PageParameters(size=query.pop("page_size"), cursor=PageCursor.read(query.pop("cursor", "")))

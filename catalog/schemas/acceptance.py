@@ -112,7 +112,6 @@ class ComplexityBound:
         )
 
     def allows(self, value: object) -> bool:
-        """Return whether the value can be validated quickly."""
         if self.harmless:
             return True
         size = document_size(value)
@@ -122,7 +121,6 @@ class ComplexityBound:
         return self._fits(value, MAX_EVALUATIONS)
 
     def explains(self, value: object) -> bool:
-        """Return whether all errors of the value can be explained quickly."""
         size = document_size(value)
         return _cost_at_depth(self._evaluations, size.depth) * size.values <= MAX_EXPLAINED_EVALUATIONS or self._fits(
             value, MAX_EXPLAINED_EVALUATIONS
@@ -314,7 +312,6 @@ def compile_unbounded(schema: Schema) -> jsonschema_rs.Draft202012Validator:
 
 
 def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Compile a schema without fetching and backtracking. Raises SchemaProblem."""
     try:
         return jsonschema_rs.Draft202012Validator(
             dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions()

@@ -91,7 +91,7 @@ class SchemaDefaults:
         return [first.arguments, *(self.fill(arguments, choice).arguments for choice in range(1, first.choices))]
 
     def missing(self, arguments: dict[str, Any]) -> MissingArguments:
-        """Return what valid arguments leave out, for display. Raises ParameterError like `fill`."""
+        """Return the members that valid arguments leave out, for display. Raises ParameterError like `fill`."""
         named = index_references(self._schema) if self._named is None else self._named
         filler = _Filler(named, self._validators)
         filled = filler.fill([self._schema], arguments, (), MAX_DEFAULTS_DEPTH)
@@ -178,7 +178,7 @@ class _Filler:
                 )
 
     def _default(self, declared: list[object]) -> Any:
-        """Return a copy of the first default, as its canonical text reads; _MISSING if there is none."""
+        """Return a copy of the first default in canonical form; _MISSING if there is none."""
         for schema in (*declared, *schemas_in_place(declared, self._named, ("allOf",))):
             if isinstance(schema, dict) and "default" in schema:
                 self._bytes += json_size(schema["default"])
@@ -214,7 +214,7 @@ class _Filler:
         return list(found.values())
 
     def _conditional(self, schema: Schema, value: Any) -> Iterator[object]:
-        """Yield the schemas that apply because of what the value is or has."""
+        """Yield the schemas whose conditions the value meets."""
         if "if" in schema and not schema.keys().isdisjoint(("then", "else")):
             self._visits += json_size(value) // BYTES_PER_VISIT
             self._check_visits()
@@ -293,7 +293,6 @@ def paths_from_store(text: str | None) -> tuple[JSONPath, ...]:
 
 
 def dotted_paths(text: str | None) -> list[str]:
-    """Return the stored paths of the defaults of a call, dotted."""
     return [dotted(path) for path in paths_from_store(text)]
 
 

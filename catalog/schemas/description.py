@@ -65,7 +65,6 @@ class ParameterTable:
 
     @property
     def top_count(self) -> int:
-        """The number of parameters, without nested ones."""
         return sum(row.depth == 0 for row in self.rows)
 
     @property
@@ -74,7 +73,6 @@ class ParameterTable:
 
 
 def parameter_tables(input_schema: SchemaMapping, query_types: Collection[str] = ()) -> list[ParameterTable]:
-    """Return one table, or one for each query type."""
     root = input_schema
     if not query_types:
         return [_table("", root, root)]
@@ -195,7 +193,6 @@ def _all_limit_labels(schema: SchemaMapping, root: SchemaMapping) -> Iterator[st
 
 
 def _limit_label(words: str, limit: Any) -> str:
-    """Return one limit in words, with the singular for one."""
     label = words.format(_format_number(limit, grouped_from=0 if words.endswith("s") else MIN_GROUPED_NUMBER))
     return label.removesuffix("s") if limit == 1 and words.endswith("s") else label
 
@@ -261,7 +258,6 @@ def skeleton(schema: object, root: SchemaMapping | None = None, depth: int = 0) 
 
 
 def accepts_text(schema: object) -> bool:
-    """Return whether a value of this schema may be a string."""
     root: SchemaMapping = schema if isinstance(schema, Mapping) else {}
     plain = expand_schema(schema, root)
     return any(

@@ -129,7 +129,6 @@ class _Normalizer:
         ]
 
     def _required(self, schema: object) -> frozenset[str]:
-        """Return the members that every valid value has."""
         if not isinstance(schema, dict):
             return frozenset()
         if id(schema) not in self._names_required:

@@ -30,7 +30,6 @@ def subschemas(schema: object) -> Iterator[tuple[str, Schema]]:
 
 
 def child_schemas(schema: Schema, *keywords: str) -> Iterator[object]:
-    """Yield the schemas directly below these keywords."""
     for keyword in keywords:
         yield from (child for _, child in _children_of_keyword(schema, keyword))
 
@@ -128,7 +127,6 @@ class FieldType:
 
 
 def field_type_of(schema: object, root: SchemaMapping) -> FieldType:
-    """Return the type of a part of a schema."""
     plain = expand_schema(schema, root)
     options = _options(plain)
     if options:
@@ -255,7 +253,6 @@ def nearest_variant(variants: Sequence[SchemaMapping], value: object, root: Sche
 
 
 def _closeness(field_type: FieldType, value: object, root: SchemaMapping) -> int:
-    """Return how well a value matches, 0 for not at all: by type, then by names and constants of its members."""
     if field_type.nullable and value is None:
         return 1
     if field_type.kind == "choice":

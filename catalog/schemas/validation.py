@@ -147,7 +147,6 @@ class Validator:
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Validator:
-    """Return the validator of a schema, compiled once per process. Raises SchemaProblem."""
     try:
         text = canonical_text(schema)
     except MalformedJSON as problem:

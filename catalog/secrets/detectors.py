@@ -59,7 +59,6 @@ def _secret_pattern(name: str, hint: str, pattern: str, judge: Callable[[str], b
 
 
 def _token_pattern(name: str, hint: str, pattern: str) -> SecretPattern:
-    """Return the shape of a token delimited by other characters."""
     return _secret_pattern(name, hint, f"{_TOKEN_START}{pattern}{_TOKEN_END}")
 
 
@@ -146,8 +145,6 @@ may_hold_secret = _hint_matcher("|".join(f"(?:{shape.hint})" for shape in SECRET
 
 @dataclass(frozen=True, slots=True)
 class SecretMatch:
-    """Location and kind of a secret in a text."""
-
     start: int
     end: int
     kind: str

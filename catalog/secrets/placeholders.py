@@ -30,11 +30,9 @@ class SecretLocations:
         self.any = bool(self._names) or any(is_marked_secret(each) for _, each in subschemas(schema))
 
     def for_property(self, schemas: Schemas, name: str) -> Schemas:
-        """Return the schemas that apply to the member `name` of an object to which `schemas` apply."""
         return self._applying(_schemas_for_property(schemas, name))
 
     def for_item(self, schemas: Schemas, index: int) -> Schemas:
-        """Return the schemas that apply to an item of a list to which `schemas` apply."""
         return self._applying(_schemas_for_item(schemas, index))
 
     def is_secret(self, schemas: Schemas, name: str | None) -> bool:
@@ -46,7 +44,6 @@ class SecretLocations:
 
 
 def is_marked_secret(schema: Schema) -> bool:
-    """Return whether a schema marks its own location as secret."""
     return bool(schema.get("writeOnly") is True or schema.get("x-secret") or schema.get("format") == "password")
 
 
@@ -101,8 +98,6 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class RedactedArguments:
-    """Arguments with secrets redacted: the canonical text to store, and the secrets."""
-
     text: str
     secrets: tuple[Secret, ...] = ()
 
@@ -132,8 +127,6 @@ def find_argument_secrets(locations: SecretLocations | None, arguments: Any) -> 
 
 
 class _Redactor:
-    """One redaction: the secrets found, by path and value, with unique names."""
-
     def __init__(self, locations: SecretLocations | None, mac: MacFunction, *, is_plan: bool) -> None:
         self._places = locations
         self._mac = mac
@@ -142,7 +135,6 @@ class _Redactor:
         self.found: dict[str, Secret] = {}
 
     def cut(self, value: Any, path: str, name: str | None, schemas: Schemas) -> Any:
-        """Return the value with its secrets redacted."""
         if value is None or value == "" or isinstance(value, bool):
             return value
         if self._places is not None and self._places.is_secret(schemas, name):
@@ -179,7 +171,6 @@ class _Redactor:
         return "".join([*pieces, text[end:]])
 
     def _keep(self, path: str, name: str, value: Any) -> str:
-        """Record a secret; return its placeholder for stored text."""
         mac = self._mac(path, value)
         if mac not in self.found:
             base = free = _UNSAFE_NAME_CHARACTERS.sub("_", name)[-MAX_SECRET_NAME:] or "secret"
@@ -226,7 +217,6 @@ def holds_secret(text: str) -> bool:
 
 
 def find_macs(text: str) -> set[str]:
-    """Return the HMACs of all secrets redacted in stored JSON text."""
     return {mac for name, mac in re.findall(r'\$secret\\*": ?\\*"([\w.-]{1,80})#([0-9a-f]{64})', text)}
 
 

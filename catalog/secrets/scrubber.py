@@ -23,8 +23,6 @@ BINARY_CHARSETS = ("utf-8", "utf-16-le")
 
 
 class Scrubber:
-    """Replaces the values of some secrets by their placeholders."""
-
     def __init__(self, secrets: Iterable[Secret]) -> None:
         self._whole: dict[tuple[type, Any], str] = {}
         self._names: dict[str, str] = {}
@@ -84,7 +82,6 @@ class Scrubber:
 
 
 def scrubber_for(secrets: Sequence[Secret]) -> Scrubber | None:
-    """Return a scrubber for these secrets, or None if there are none."""
     return Scrubber(secrets) if secrets else None
 
 

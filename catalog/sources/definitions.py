@@ -60,13 +60,11 @@ class Definition:
     hints: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the definition as stored."""
         stored = {**asdict(self), "categories": list(self.categories)}
         return {name: value for name, value in stored.items() if name not in ADDED_FIELDS or value}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Definition":
-        """Return a stored definition."""
         return cls(**{**stored, "categories": tuple(stored["categories"])})
 
     @property
@@ -78,8 +76,6 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The tools an upstream offers, and a sentence for each that cannot be imported."""
-
     definitions: tuple[Definition, ...]
     problems: tuple[str, ...] = field(default=())
 

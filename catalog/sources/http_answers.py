@@ -42,7 +42,6 @@ class Body:
 
     @property
     def media_type(self) -> str:
-        """The media type in lower case, without parameters."""
         return without_parameters(self.content_type)
 
     @property
@@ -64,7 +63,6 @@ class Body:
 
     @property
     def text(self) -> str:
-        """The body as text."""
         named = CHARSET.search(self.content_type)
         return decode_text(self.data, named[1] if named else "", is_json=is_json(self.content_type))
 
@@ -96,12 +94,11 @@ async def read_body(response: httpx2.Response, ends: float) -> Body:
 
 
 def response_text(response: httpx2.Response) -> str:
-    """Return the body of an answer that was read as text, in its own character set."""
+    """Return the body of an answer that was read completely, decoded from its own character set."""
     return Body(response.content, response.headers.get("Content-Type", ""), len(response.content)).text
 
 
 def answer_of(body: Body, url: str) -> UpstreamResult[Any]:
-    """Return the body of a successful answer to a request of `url` as a result."""
     if not body.data or not body.is_text:
         kept = len(body.data) if len(body.data) <= MAX_RESULT else 0  # of longer binary data nothing is stored
         warnings = [_cut_warning(body, kept)] if body.interrupted or kept < len(body.data) else []
@@ -142,11 +139,9 @@ def _cut_warning(body: Body, kept: int) -> ResultWarning:
 
 
 def without_parameters(media_type: str) -> str:
-    """Return a media type in lower case, without its parameters."""
     return media_type.partition(";")[0].strip().lower()
 
 
 def is_json(media_type: str) -> bool:
-    """Return whether a media type, with or without parameters, is one of JSON."""
     plain = without_parameters(media_type)
     return plain == "application/json" or plain == "text/json" or plain.endswith("+json")

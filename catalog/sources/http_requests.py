@@ -49,7 +49,7 @@ class Operation:
     argument that is the whole body; without it the body is an object of `body_fields`, and with `body_optional` no body
     if there is none of them. `secrets` is the ciphertext of headers that belong to this tool alone.
 
-    `styles` says how the values of parameters are sent that are not sent as described at `prepare`: arrays joined by a
+    `styles` has the parameters that are not sent as described at `prepare`, and how they are sent: arrays joined by a
     `comma`, `space` or `pipe`; the members of an object as pairs of their own (`form`) or as `name[member]`
     (`deepObject`); everything as `json`.
     """
@@ -67,7 +67,6 @@ class Operation:
     body_optional: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the operation as stored in a definition."""
         stored = asdict(self)
         for name, usual in (("media_type", JSON), ("styles", {}), ("body_optional", False)):
             if stored[name] == usual:
@@ -76,11 +75,9 @@ class Operation:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Operation":
-        """Return a stored operation."""
         return cls(**stored)
 
     def own_headers(self) -> dict[str, str]:
-        """Return the decrypted headers of this tool alone."""
         return dict(json.loads(keyring().decrypt(self.secrets))) if self.secrets else {}
 
 
@@ -100,7 +97,6 @@ class PreparedRequest:
         return _with_query(self.url, [f"{_quoted(name)}={_quoted(value)}" for name, value in self.secret_query.items()])
 
     def shown(self) -> str:
-        """Return the request as text for reviewers."""
         lines = [f"{self.method} {_with_query(self.url, [f'{_quoted(name)}={MASK}' for name in self.secret_query])}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         lines += [f"{name}: {MASK}" for name in self.secret_headers]
@@ -173,7 +169,6 @@ SEPARATORS = {"comma": ",", "space": "%20", "pipe": "%7C"}
 
 
 def _with_query(url: str, pairs: Sequence[str]) -> str:
-    """Return a URL with further pairs in its query."""
     return url + ("&" if "?" in url else "?") + "&".join(pairs) if pairs else url
 
 
@@ -217,7 +212,6 @@ def _query_pairs(
 
 
 def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return the body and its content type; both empty without a body."""
     if not operation.body:
         return b"", ""
     if operation.body_argument:
@@ -244,7 +238,7 @@ def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, st
 
 
 def preview(request: PreparedRequest) -> Preview:
-    """Return what reviewers see: the exact request, with secret headers masked."""
+    """Return the exact request for reviewers, with secret headers masked."""
     parts = urlsplit(request.url)
     return Preview(f"{request.method} {parts.netloc}{parts.path}", "text", after=request.shown())
 

@@ -133,8 +133,6 @@ async def _settled(
 
 
 def _http_handlers(definition: Definition, operation: Operation, settings: UpstreamSettings) -> tuple[Handler, Handler]:
-    """Return the handler and the preview hook of an HTTP tool."""
-
     scrubber = scrubber_of(settings, operation.own_headers())
 
     async def call(arguments: dict[str, Any]) -> ToolResult[Any]:
@@ -151,14 +149,14 @@ def _http_handlers(definition: Definition, operation: Operation, settings: Upstr
 
 
 def reference_of(definition: Definition, settings: UpstreamSettings) -> str:
-    """Return what names the implementation: source and upstream name, in at most 255 visible characters."""
+    """Return the reference of the implementation: source and upstream name, in at most 255 visible characters."""
     plain = "".join(letter if "!" <= letter <= "~" else "_" for letter in definition.upstream)
     text = f"{definition.kind}:{settings.name}/{plain}"
     return text if len(text) <= 255 else f"{text[:240]}#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def implementation_digest(definition: Definition, settings: UpstreamSettings) -> str:
-    """Return the SHA-256 of where a call goes and how it is made; an approval binds it."""
+    """Return the SHA-256 of the target and the form of a call, to which its approval is bound."""
     return digest(canonical_text([settings.digest, definition.digest]))
 
 

@@ -163,7 +163,6 @@ class Connection:
             await asyncio.wait([session.owner for session in self._sessions], timeout=CLOSING_SECONDS)
 
     def _drop(self, session: Session) -> None:
-        """Use another session from now on."""
         if self._session is session:
             self._session = None
         session.retire()
@@ -390,9 +389,9 @@ class Connection:
 
 
 def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
-    """Return what a server offers, from any thread but that of the loop. Raises UpstreamUnavailable, SourceProblem.
+    """Return the tools that a server offers. Raises UpstreamUnavailable and SourceProblem.
 
-    `once` uses a connection of its own and leaves that of calls alone.
+    Call it in any thread but that of the loop. `once` uses a connection of its own and leaves that of calls alone.
     """
 
     async def read() -> OfferedTools:
@@ -409,7 +408,6 @@ def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
 
 
 def run_on_loop(work: Any, seconds: float) -> Any:
-    """Run a coroutine on the event loop of asynchronous handlers and return its result."""
     future = asyncio.run_coroutine_threadsafe(work, background_loop())
     try:
         return future.result(seconds)

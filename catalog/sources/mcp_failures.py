@@ -37,8 +37,6 @@ class Fault(StrEnum):
 
 
 class Effect(StrEnum):
-    """The effect that a failed call may have had."""
-
     NONE = "none"
     """The upstream did not run it, or says itself what became of it: the call fails."""
     UNKNOWN = "unknown"
@@ -149,11 +147,10 @@ class Failure:
 
     @property
     def meaning(self) -> Meaning:
-        """The consequences of the failure."""
         return MEANINGS[self.fault]
 
     def sentence(self, source: str, request: str) -> str:
-        """Return what happened to a request, such as "the call"."""
+        """Return a sentence about the failure of a request; `request` names it, as in "the call"."""
         said = visible_text(self.words)[:MAX_WORDS]
         wait = f" Try again in {self.retry_after} seconds." if self.retry_after is not None else ""
         return self.meaning.sentence.format(
@@ -175,7 +172,6 @@ class RequestFailed(Exception):
 
 
 def call_error(failure: Failure, source: str, *, is_repeatable: bool) -> ToolgateError:
-    """Return the error of a call that failed in this way."""
     message, meaning = failure.sentence(source, "the call"), failure.meaning
     if failure.fault is Fault.NOT_SENT:
         return UpstreamUnavailable(message)

@@ -70,7 +70,7 @@ def _cut_value(text: str, warnings: list[ResultWarning]) -> str:
 
 
 def _block(given: Any) -> dict[str, Any]:
-    """Return a content block with its binary data as bytes; what is no block becomes a text block of its JSON."""
+    """Return a content block with its binary data as bytes; anything else becomes a text block of its JSON."""
     if isinstance(given, dict) and isinstance(given.get("type"), str):
         block = decode_block(given)
         data = binary_of(block)

@@ -27,7 +27,6 @@ class Link:
 
     @property
     def offers_tasks(self) -> bool:
-        """True if the upstream's tools can be called as tasks."""
         tasks = self.client.server_capabilities.tasks
         return bool(tasks and tasks.requests and tasks.requests.tools and tasks.requests.tools.call)
 
@@ -61,7 +60,6 @@ class Link:
 
     @property
     def is_modern(self) -> bool:
-        """True if the connection has protocol version 2026-07-28 or later."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415 - loaded with the SDK
 
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -84,7 +82,6 @@ class Session:
 
     @property
     def has_ended(self) -> bool:
-        """True if the upstream has ended the connection."""
         return self.ready.done() and (self.ready.exception() is not None or bool(self.link.channel.has_ended))
 
     @contextmanager
@@ -113,7 +110,7 @@ class Session:
 
 @dataclass(slots=True)
 class Handshake:
-    """Why an upstream could not be connected to: the HTTP status and the last JSON-RPC error that it answered."""
+    """The upstream's answers to an attempt to connect: the HTTP status and the last JSON-RPC error."""
 
     http_status: int = 0
     refusal: Any = None

@@ -98,7 +98,7 @@ def _read_tool(entry: object) -> Any:
 
 
 def offered_digest(tool: Any) -> str:
-    """Return the SHA-256 of all that a server says of a tool."""
+    """Return the SHA-256 of a server's entire entry for a tool."""
     offered = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
     return digest(canonical_text(offered))
 

@@ -75,8 +75,6 @@ class Channel:
 
 
 class _ClassifiedStream:
-    """The messages of an upstream; see Channel."""
-
     def __init__(self, channel: Channel, inner: Any) -> None:
         self._channel = channel
         self._inner = inner
@@ -87,7 +85,6 @@ class _ClassifiedStream:
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
         try:
             item: SessionMessage | Exception = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
@@ -117,7 +114,6 @@ class _ClassifiedStream:
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """Close the stream."""
         await self._inner.aclose()
 
     async def __aenter__(self) -> Self:
@@ -135,7 +131,6 @@ class PacedTransport(AsyncGuardedTransport):
     _next_stream = 0.0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, a GET after a pause if needed. Raises as AsyncGuardedTransport."""
         if request.method == "GET":
             await asyncio.sleep(self._next_stream - time.monotonic())
             self._next_stream = time.monotonic() + STREAM_SECONDS
@@ -212,7 +207,7 @@ class HttpTransport(StreamableHTTPTransport):
         return None
 
     def _status_failure(self, response: httpx2.Response, message: JSONRPCMessage | None, body: bytes) -> Failure:
-        """Return what a status other than 2xx, and the message in its body, say."""
+        """Return the failure for a status other than 2xx and the message in its body, if any."""
         status = response.status_code
         words = _words_of_error(message.error) if isinstance(message, JSONRPCError) else _plain_words(response, body)
         if self.session_id is not None and status in LOST_SESSION_STATUSES:
@@ -319,7 +314,6 @@ def read_message(text: str | bytes) -> JSONRPCMessage | None:
 
 
 def _words_of_error(error: ErrorData) -> str:
-    """Return the words of an error that an upstream sent: its message, and what its data adds."""
     data = words_of(error.data) if isinstance(error.data, dict) else error.data
     extra = data if isinstance(data, str) and data not in error.message else ""
     words = " ".join(each for each in (error.message.strip(), extra.strip()) if each)

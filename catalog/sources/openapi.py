@@ -111,7 +111,6 @@ def list_operations(source: str, text: str, settings: ImportSettings | None = No
 
 
 def _problem(method: str, path: str, reason: str, outcome: str = "cannot be imported") -> str:
-    """Return a sentence about an operation; both path and reason may quote the document."""
     return visible_text(f"{method} {path[:120]} {outcome}: {reason[:MAX_REASON]}")
 
 

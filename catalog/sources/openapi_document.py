@@ -151,7 +151,6 @@ def servers_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def addresses_of(servers: Iterable[Any], url: str) -> set[str]:
-    """Return the addresses of servers, without those that are invalid."""
     found = set()
     for each in servers:
         if isinstance(each, dict):

@@ -182,7 +182,6 @@ class OperationReader:
         return style
 
     def _query_style(self, written: str, schema: Schema, kinds: set[str], *, explode: bool) -> tuple[str, set[str]]:
-        """Return the style of a query parameter, and the types of values that it cannot send."""
         is_exploded_form = written == "form" and explode
         if "object" in kinds and (is_exploded_form or written == "deepObject"):
             nested = any(self.schemas.kinds(each) & {"array", "object"} for each in self.schemas.members(schema))
@@ -234,7 +233,7 @@ class OperationReader:
         return {**encoding, "body_fields": names, "body_optional": not is_required}
 
     def _laid_out_fields(self, schema: Any, *, is_required: bool) -> dict[str, Any]:
-        """Return the fields of a body that can stand beside the parameters; empty if that would lose a rule of it.
+        """Return the fields of a body that can stand beside the parameters; empty if one of its rules would be lost.
 
         An optional body that requires fields is one argument: without any field it may be missing, with one it needs
         the others.
@@ -275,7 +274,7 @@ def _path_template(path: str, arguments: Mapping[str, str]) -> str:
 
 
 def _json_media_type(accepted: str) -> str:
-    """Return what JSON is sent as where this media type or range is accepted; empty if JSON is not."""
+    """Return the media type for JSON that this media type or range accepts; empty if it accepts no JSON."""
     if without_parameters(accepted) in JSON_RANGES:
         return JSON
     return accepted.strip() if is_json(accepted) and accepted.isascii() and accepted.isprintable() else ""

@@ -60,7 +60,6 @@ class DocumentSchemas:
         return self._texts[text]
 
     def is_read_only(self, schema: Any) -> bool:
-        """Return whether a property with this schema is read-only, itself or by what it refers to."""
         seen: set[int] = set()
         waiting = [schema]
         while waiting:
@@ -116,7 +115,7 @@ class OperationSchemas:
     names: dict[str, str] = field(default_factory=dict)
 
     def schema(self, name: str, schema: Any) -> Schema:
-        """Return the schema that a property or definition of this name has; what it refers to goes to `definitions`.
+        """Return the schema of the property or definition of this name; adds those it refers to to `definitions`.
 
         Raises LeftOut, before it is copied, if it exceeds the room that is left.
         """
@@ -147,7 +146,6 @@ class OperationSchemas:
         return kinds
 
     def members(self, schema: Schema) -> list[Schema]:
-        """Return the schemas of the members that an object with this schema may have."""
         found: list[Any] = []
         for part in self._in_place(schema):
             properties = part.get("properties")
@@ -205,7 +203,6 @@ def _definition_name(reference: str) -> str:
 
 
 def local_reference(name: str) -> str:
-    """Return the reference to a definition of a tool's schema."""
     return f"#/$defs/{name}"
 
 

@@ -25,7 +25,6 @@ class Selection:
 
     @classmethod
     def from_json(cls, only: Mapping[str, Sequence[str]]) -> Self:
-        """Return the selection of a source's `only`."""
         return cls(frozenset(only.get("tags", ())), tuple(only.get("paths", ())), frozenset(only.get("operations", ())))
 
     def choices_for(self, names: Iterable[str], path: str, tags: Iterable[object]) -> set[tuple[str, str]]:
@@ -35,7 +34,6 @@ class Selection:
         return found | {("paths", each) for each in self.paths if f"{path}/".startswith(f"{each.rstrip('/')}/")}
 
     def choices(self) -> Iterator[tuple[str, str]]:
-        """Yield all choices as kind and value."""
         yield from (("tags", each) for each in sorted(self.tags))
         yield from (("paths", each) for each in self.paths)
         yield from (("operations", each) for each in sorted(self.operations))

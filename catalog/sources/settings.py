@@ -75,13 +75,12 @@ class UpstreamSettings:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of what identifies the upstream: address, command, names of the secrets."""
+        """Return the SHA-256 of the upstream's identity: address, command, names of the secrets."""
         names = [sorted(self.headers), sorted(self.env), *([sorted(self.query)] if self.query else [])]
         return digest(canonical_text([self.kind, self.url, list(self.command), *names]))
 
 
 def settings_of(source: Source) -> UpstreamSettings:
-    """Return the settings of a stored source."""
     secrets = read_secrets(source)
     return UpstreamSettings(
         pk=source.pk,
@@ -106,7 +105,7 @@ def origin_of(url: str) -> str:
 
 
 def scrubber_of(settings: UpstreamSettings, headers: Mapping[str, str] | None = None) -> Scrubber:
-    """Return what masks the credentials of an upstream in its texts; `headers` are further ones of a single tool.
+    """Return the scrubber of an upstream's credentials; `headers` are further ones of a single tool.
 
     A header's credential is also searched for without its scheme, such as `Bearer`. Paths that exist are no
     credentials: a program that is given a folder names it in its results.
@@ -135,20 +134,17 @@ def scrubbed_errors(scrubber: Scrubber) -> Iterator[None]:
 
 
 def read_secrets(source: Source) -> dict[str, dict[str, str]]:
-    """Return the decrypted SECRETS of a source."""
     stored = json.loads(keyring().decrypt(source.secrets)) if source.secrets else {}
     return {name: stored.get(name, {}) for name in SECRETS}
 
 
 def encrypt_secrets(secrets: Mapping[str, Mapping[str, str]]) -> str:
-    """Return SECRETS as ciphertext; empty if there are none."""
     return (
         keyring().encrypt(json.dumps({name: dict(secrets[name]) for name in SECRETS})) if any(secrets.values()) else ""
     )
 
 
 def masked(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the names with masks instead of values."""
     return dict.fromkeys(values, MASK)
 
 

@@ -176,7 +176,6 @@ async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> d
 
 
 def outcome_to_dict(outcome: pipeline.CallOutcome) -> dict[str, Any]:
-    """Return an outcome as contract C's result dict."""
     user_message = outcome.fields.get("user_message")
     if outcome.success:
         return {"success": True, "data": outcome.value, "error": None, "user_message": user_message}
@@ -244,7 +243,6 @@ def _as_dict(context: object) -> dict[str, Any]:
 
 
 def _log_event(event: str, name: str, context: object, **facts: object) -> None:
-    """Log an event with the tool's name and its trace: never arguments, results or messages."""
     trace = context.get("trace_id") if isinstance(context, Mapping) else None
     details = "".join(f" {key}={value}" for key, value in facts.items())
     logger.info("%s tool=%s trace_id=%.80r%s", event, name, trace, details)

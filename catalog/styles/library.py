@@ -128,7 +128,6 @@ def _validate_arguments(name: object, description: object, schema: object, invok
 
 
 def _differences(specified: object, found: object, path: str = "") -> Iterator[str]:
-    """Yield the differences of two JSON values in words; equal ones yield nothing."""
     if isinstance(specified, dict) and isinstance(found, dict):
         for key in sorted(specified.keys() | found.keys()):
             inner = f"{path}.{key}" if path else key

@@ -35,14 +35,12 @@ def icon(name: str, classes: str = "") -> str:
 
 @register.simple_tag
 def safety(level: str) -> str:
-    """Render the badge of a safety level."""
     word = labels.safety_badge(level)
     return format_html('<span class="level {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag
 def reversibility(value: str) -> str:
-    """Render the reversibility of a call as icon and label."""
     word = labels.reversibility_badge(value)
     return format_html('<span class="risk {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
@@ -96,7 +94,6 @@ def avatar(name: str, kind: str = "person") -> str:
 
 @register.filter
 def initials(name: str) -> str:
-    """Return the initials of a name, two letters."""
     return labels.name_initials(name)
 
 
@@ -132,25 +129,21 @@ def _time(moment: datetime, text: str, mark: str, hue: str = "") -> str:
 
 @register.filter
 def duration_ms(milliseconds: float | None) -> str:
-    """Return a duration in milliseconds in words."""
     return "" if milliseconds is None else labels.format_duration(milliseconds)
 
 
 @register.filter
 def bytes_size(count: int | None) -> str:
-    """Return a number of bytes in words."""
     return "" if count is None else labels.format_byte_size(count)
 
 
 @register.filter
 def is_ahead(moment: datetime | None) -> bool:
-    """Return whether a moment is in the future."""
     return moment is not None and moment > clock.now()
 
 
 @register.filter
 def person_name(user: Any) -> str:
-    """Return a person's display name; empty for None."""
     return user_display_name(user) if user is not None else ""
 
 
@@ -187,7 +180,6 @@ def _render_part(part: InspectedPart) -> str:
 
 @register.filter
 def in_words(text: object) -> str:
-    """Return a tool's text with placeholders of secrets in words, to be passed on to `revealed`."""
     return placeholders.describe_placeholders(str(text))
 
 
@@ -206,7 +198,6 @@ def locked(text: object) -> str:
 
 @register.filter
 def hidden_count(text: object) -> int:
-    """Return the number of hidden characters in a text, or in the text of a JSON value."""
     return count_hidden(text if isinstance(text, str) else pretty_json(text))
 
 
@@ -226,7 +217,6 @@ def coloured_json(value: Any) -> str:
 
 @register.filter
 def document_text(document: Any) -> str:
-    """Render an export: text with hidden characters revealed, JSON in colours."""
     return revealed(document) if isinstance(document, str) else coloured_json(document)
 
 
@@ -244,7 +234,6 @@ def concat(text: str, more: object) -> str:
 
 @register.filter
 def grouped(number: int) -> str:
-    """Return a count with thousands separators: 10,020."""
     return f"{number:,}"
 
 
@@ -261,7 +250,6 @@ _TOKENS = re.compile(
 
 @register.filter
 def spark(usage: Usage) -> str:
-    """Return the path of a line through the calls of each day."""
     return spark_path(usage)
 
 
@@ -286,13 +274,12 @@ def marked(row: DiffRow | None) -> str:
 
 @register.filter
 def in_textarea(text: object) -> str:
-    """Return a text to stand right after the start tag of a textarea, where HTML drops one newline."""
+    """Return a text for a textarea: right after its start tag HTML drops one newline."""
     return f"\n{text}"
 
 
 @register.filter
 def skipped_lines(row: DiffRow) -> str:
-    """Return the text of a row that stands for lines which are not drawn."""
     if row.kind == "gap":
         return f"{row.skipped} unchanged lines"
     return format_html(
@@ -316,7 +303,7 @@ NO_NUMBER = format_html("{}", "")
 
 @register.simple_tag
 def diff_rows(rows: Sequence[DiffRow], address: str = "") -> str:
-    """Render the rows of a diff; a cut offers to load its lines from `address`. In Python, for there are many."""
+    """Render the rows of a diff; a cut offers to load its lines from `address`. No template, because rows are many."""
     return format_html_join("", "{}", ((_diff_row(row, address),) for row in rows))
 
 

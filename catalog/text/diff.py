@@ -32,8 +32,6 @@ _NO_NEWLINE_MARK = "\n"
 
 # Named tuples, for there are thousands of them: they are made in a quarter of the time of frozen dataclasses.
 class Segment(NamedTuple):
-    """Part of a line: changed or not."""
-
     text: str
     changed: bool = False
 
@@ -57,8 +55,6 @@ class DiffRow(NamedTuple):
 
 @dataclass(frozen=True)
 class TextDiff:
-    """A complete diff with its counts."""
-
     rows: tuple[DiffRow, ...]
     added: int
     removed: int
@@ -119,7 +115,6 @@ def rows_from(rows: Sequence[DiffRow], start: int) -> list[DiffRow]:
 
 
 def unshown_lines(rows: Sequence[DiffRow]) -> int:
-    """Return the number of lines that `truncate_rows` leaves out."""
     half = MAX_DIFF_ROWS // 2
     return sum(row.skipped or 1 for row in rows[half:-half]) if len(rows) > MAX_DIFF_ROWS else 0
 
@@ -216,7 +211,6 @@ class _BoundedMatcher(SequenceMatcher[str]):
         super().__init__(None, old, new, autojunk)
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """Return the longest match, or an empty one if looking for it would cost more than is left."""
         places: Mapping[str, Sequence[int]] = self.b2j  # type: ignore[attr-defined]
         if self._left >= 0:
             self._left -= sum(1 + len(places.get(item, ())) for item in self._old[alo:ahi])
@@ -283,7 +277,6 @@ class Hunk:
 
     @property
     def text(self) -> str:
-        """The lines of the hunk as in a unified diff."""
         lines = [self.header]
         for row in self.rows:
             lines.append(_LINE_PREFIXES[row.kind] + "".join(segment.text for segment in row.segments))
@@ -304,7 +297,6 @@ class HunkedDiff:
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:
-        """The hunks from one text to the other, from the top."""
         numbered = zip(self._numbers, self._compared.rows, strict=True)
         groups = (
             (number, [rows for _, rows in group]) for number, group in groupby(numbered, key=lambda each: each[0])

@@ -84,7 +84,6 @@ def split_hidden(text: str) -> list[VisibilityRun]:
 
 
 def count_hidden(text: str) -> int:
-    """Return the number of characters that `split_hidden` would spell out."""
     return len(hidden_places(text))
 
 
@@ -222,7 +221,6 @@ class EncodedRun:
 
 
 def encoded_runs(text: str, limit: int = 5) -> list[EncodedRun]:
-    """Return the first unreadable runs of a text."""
     found = (_classify_by_form(match[0]) for match in _RUN.finditer(text))
     return [each for each in found if each and (each.decoded or each.length >= MIN_ENCODED_RUN)][:limit]
 

@@ -131,7 +131,6 @@ def define_tool(
 
 
 def _takes_one_dict(handler: Handler) -> bool:
-    """Return whether a handler accepts one positional argument, and `context` if it has that parameter."""
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):

@@ -268,7 +268,6 @@ def broken_modules() -> dict[str, str]:
 
 
 def _load_module(name: str, load: Callable[[], object]) -> None:
-    """Register all tools of a module, or none."""
     tools, codes = _TOOLS.copy(), {tool: added.copy() for tool, added in _IMPLEMENTATIONS.items()}
     try:
         _register_from(load())

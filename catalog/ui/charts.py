@@ -24,7 +24,6 @@ class UsageBar:
 
 
 def spark_path(usage: Usage) -> str:
-    """Return the path of a line through the calls of each day."""
     counts = [day.calls for day in usage.days]
     step, unit = SPARK_WIDTH / max(1, len(counts) - 1), (SPARK_HEIGHT - 2 * MIN_BAR_HEIGHT) / max(1, *counts)
     points = (

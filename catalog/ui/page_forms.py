@@ -29,8 +29,6 @@ DEFAULT_ROWS = "10"
 
 
 class PageFormRenderer(TemplatesSetting):
-    """Renders `field.as_field_group` with the project's own template."""
-
     field_template_name = "_form_field.html"
 
 
@@ -38,7 +36,7 @@ class PageBoundField(BoundField):
     """A field of a page; one with an error takes the focus when the page is opened."""
 
     def build_widget_attrs(self, attrs: dict[str, Any], widget: forms.Widget | None = None) -> dict[str, Any]:
-        """Return the attributes of the widget. Of several elements with `autofocus`, browsers use the first."""
+        """Set `autofocus` on a field with an error: of several such elements, browsers use the first."""
         built = super().build_widget_attrs(attrs, widget)
         return built | {"autofocus": True} if "aria-invalid" in built else built
 
@@ -52,8 +50,6 @@ class MultilineField(forms.CharField):
 
 
 class PageForm(forms.Form):
-    """A form of a page."""
-
     bound_field_class = PageBoundField
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,14 +63,13 @@ class PageForm(forms.Form):
 
     @contextmanager
     def refusals_shown(self) -> Iterator[None]:
-        """Show at the fields what a service refuses in the body: invalid values, and conflicts."""
+        """Show the errors that a service raises in the body at the form's fields: invalid values, and conflicts."""
         try:
             yield
         except (ParameterError, Conflict) as error:
             self.add_problems(error)
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show what a service refused, at its field where it names one."""
         details = error.details if isinstance(error, ToolError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
             name = str(each["path"]).partition(".")[0]
@@ -87,7 +82,6 @@ def render_form(request: HttpRequest, template: str, form: PageForm, **shown: An
 
 
 def stripped_lines(text: str) -> list[str]:
-    """Return the lines of a text that are not blank."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -101,7 +95,6 @@ class PairsField(forms.CharField):
         self.separator = separator
 
     def clean(self, value: Any) -> Any:
-        """Return the pairs. Raises ValidationError."""
         pairs = [line.partition(self.separator) for line in stripped_lines(super().clean(value))]
         if not all(mark for _name, mark, _value in pairs):
             example = "name: value" if self.separator == ":" else f"name{self.separator}value"

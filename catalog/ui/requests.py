@@ -28,8 +28,6 @@ NOT_TYPED_FIELDS = frozenset(
 
 
 class PageRequest(HttpRequest):
-    """A request of a signed-in user."""
-
     user: User
     htmx: HtmxDetails
 

@@ -56,7 +56,7 @@ class ShownBlock:
 
 @dataclass(frozen=True, slots=True)
 class ShownResult:
-    """A result: at most one of `scalar`, `text`, `table` and `items` shows the value, `blocks` what came with it."""
+    """A result: at most one of `scalar`, `text`, `table` and `items` shows the value, `blocks` other content."""
 
     message: str
     raw: ShownText
@@ -75,7 +75,6 @@ class ShownResult:
 
     @property
     def is_empty(self) -> bool:
-        """True for a success with neither a value nor a block."""
         value = self.scalar or self.text or self.path or self.table or self.fields or self.items
         return self.has_value and not value and not self.blocks
 
@@ -131,7 +130,6 @@ def shown_result(call: Call) -> ShownResult:
 
 
 def _shown_value(value: Any) -> dict[str, Any]:
-    """Return the members of a ShownResult that show a value."""
     if isinstance(value, str):
         return {"text": _cut(value, TEXT_SHOWN)}
     if isinstance(value, bool | int | float):

@@ -20,12 +20,10 @@ class ToastButton:
 
 
 def announce(request: HttpRequest, text: str, button: ToastButton | None = None) -> None:
-    """Show a message of success on the next page."""
     messages.success(request, text, extra_tags=PREFIX + json.dumps(asdict(button)) if button else "")
 
 
 def toast_button(extra_tags: str | None) -> ToastButton | None:
-    """Return the button of a message from its tags; None if it has none."""
     if not extra_tags or not extra_tags.startswith(PREFIX):
         return None
     return ToastButton(**json.loads(extra_tags.removeprefix(PREFIX)))

@@ -61,12 +61,10 @@ class VersionChange:
 
     @property
     def before(self) -> str | None:
-        """The old contract as text, or None."""
         return None if self.old is None else _as_text(self.old)
 
     @property
     def after(self) -> str:
-        """The new contract as text."""
         return _as_text(self.new)
 
 

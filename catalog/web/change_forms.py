@@ -50,7 +50,6 @@ class ChangeForm(PageForm):
             self.fields.clear()
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the tool's current setting."""
         return {}
 
     def overrides(self) -> dict[str, Any]:
@@ -64,24 +63,19 @@ class ChangeForm(PageForm):
         return next(iter([*self.non_field_errors(), *hidden]), "")
 
     def save(self, by: User) -> list[OverrideChange]:
-        """Change the tool and return the changed settings. Raises ToolgateError."""
         values = self.overrides()
         return apply_overrides(self.tool.name, values, by=by, reason=values.pop("reason", ""))
 
 
 class AcceptForm(ChangeForm):
-    """Acceptance of the held change that the page showed."""
-
     what = "version"
     held = forms.CharField(max_length=64, widget=forms.HiddenInput)
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_REASON)
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the digest of the held change."""
         return {"held": held_digest(self.tool)}
 
     def save(self, by: User) -> list[OverrideChange]:
-        """Accept the change. Raises ToolgateError."""
         tool, data = self.tool, self.cleaned_data
         accept_changes(tool.source, {tool.name: data["held"]}, by=by, reason=data["reason"])
         before, after = tool.current_version, tool.held_version
@@ -89,8 +83,6 @@ class AcceptForm(ChangeForm):
 
 
 class LevelForm(ChangeForm):
-    """The safety level, with the reason for lowering it."""
-
     what = "level"
     safety_level = forms.ChoiceField(label=gettext_lazy("Safety level"))
     reason = forms.CharField(
@@ -109,13 +101,10 @@ class LevelForm(ChangeForm):
         self.fields["safety_level"].choices = list(choices.items())  # type: ignore[attr-defined]
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the current level."""
         return {"safety_level": self.tool.current_version and self.tool.current_version.safety_level}
 
 
 class DescriptionForm(ChangeForm):
-    """The description for models."""
-
     what = "description"
     resets_by = "authors"
     description_override = forms.CharField(
@@ -125,17 +114,13 @@ class DescriptionForm(ChangeForm):
     )
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the current description."""
         return {"description_override": self.tool.current_version and self.tool.current_version.description}
 
     def overrides(self) -> dict[str, Any]:
-        """Return the description; empty restores the author's."""
         return {"description_override": self.cleaned_data.get("description_override", "").replace("\r\n", "\n")}
 
 
 class CategoriesForm(ChangeForm):
-    """The categories, separated by commas."""
-
     what = "categories"
     resets_by = "authors"
     categories = forms.CharField(
@@ -143,34 +128,26 @@ class CategoriesForm(ChangeForm):
     )
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the current categories."""
         return {"categories": ", ".join(category.name for category in self.tool.categories.all())}
 
     def overrides(self) -> dict[str, Any]:
-        """Return the categories; None restores the author's."""
         if self.resets:
             return {"categories": None}
         return {"categories": sorted({name.strip() for name in self.cleaned_data["categories"].split(",")} - {""})}
 
 
 class EnabledForm(ChangeForm):
-    """The switch of the tool."""
-
     what = "enabled"
     enabled = forms.ChoiceField(choices=[("yes", "yes"), ("no", "no")], widget=forms.HiddenInput)
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the state that the button sets."""
         return {"enabled": "no" if self.tool.enabled else "yes"}
 
     def overrides(self) -> dict[str, Any]:
-        """Return the new state."""
         return {"enabled": self.cleaned_data["enabled"] == "yes"}
 
 
 class GrantsForm(ChangeForm):
-    """The limits of grants."""
-
     what = "grantable"
     resets_by = "none"
     max_hours = forms.IntegerField(
@@ -179,7 +156,6 @@ class GrantsForm(ChangeForm):
     max_uses = forms.IntegerField(label=gettext_lazy("Maximum uses of a grant"), min_value=1, max_value=MAX_GRANT_USES)
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the current limits, or the default ones."""
         limits = self.tool.grant_limits
         return {
             "max_hours": limits.max_hours if limits else DEFAULT_GRANT_HOURS,
@@ -187,7 +163,6 @@ class GrantsForm(ChangeForm):
         }
 
     def overrides(self) -> dict[str, Any]:
-        """Return the limits; None restores the level's."""
         return {"grantable": None if self.resets else dict(self.cleaned_data)}
 
 
@@ -212,13 +187,11 @@ class ImplementationsForm(ChangeForm):
             self.fields[f"enabled-{each.pk}"] = forms.BooleanField(required=False, initial=each.enabled)
 
     def clean(self) -> None:
-        """Refuse implementations that the tool does not have."""
         sent = {name for name in self.data if name.startswith("weight-")}
         if not sent <= self.fields.keys():
             raise forms.ValidationError(_("An implementation no longer exists. Reload the page."))
 
     def overrides(self) -> dict[str, Any]:
-        """Return the weight and the switch of each implementation."""
         data = self.cleaned_data
         values = [{"id": pk, "weight": data[f"weight-{pk}"], "enabled": data[f"enabled-{pk}"]} for pk in self.numbers]
         return {"implementations": values}
@@ -239,7 +212,6 @@ FORMS: Mapping[str, type[ChangeForm]] = {
 
 
 def change_forms(tool: Tool, bound_form: ChangeForm | None = None) -> dict[str, ChangeForm]:
-    """Return the forms of a tool's page by name, with `bound_form` in its place."""
     return {what: bound_form if bound_form and bound_form.what == what else form(tool) for what, form in FORMS.items()}
 
 
@@ -259,7 +231,6 @@ def implementation_rows(stats: Sequence[ImplementationStats], form: ChangeForm |
 
 
 def describe_changes(override_changes: list[OverrideChange]) -> str:
-    """Return a sentence about the changes."""
     if not override_changes:
         return _("Nothing changed.")
     labels = (

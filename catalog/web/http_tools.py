@@ -64,7 +64,6 @@ class HttpToolFields(PageForm):
     timeout = forms.IntegerField(label=gettext_lazy("Timeout in seconds"), min_value=1, max_value=300, initial=30)
 
     def values(self) -> dict[str, Any]:
-        """Return the fields as `update_http_tool` takes them."""
         http = {name: self.cleaned_data[name] for name in ("method", "url", "headers", "timeout")}
         parameters, described = self.cleaned_data["parameters"], self.cleaned_data["description"]
         key = "typeSignature" if isinstance(parameters, str) else "schema"
@@ -89,7 +88,7 @@ class HttpToolFields(PageForm):
         return value if isinstance(value, dict) else {}
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show what the service refused; the fields have names of their own there."""
+        """Show the error of the service, which has its own names for the fields."""
         if isinstance(error, ParameterError):
             for each in error.details.get("errors", ()):
                 path = str(each["path"]).removeprefix("http.").removeprefix("specification.")
@@ -98,8 +97,6 @@ class HttpToolFields(PageForm):
 
 
 class HttpToolChangeForm(HttpToolFields):
-    """A change of an HTTP tool, bound to the definition that the page showed."""
-
     shown = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, tool: Tool, *args: Any, **options: Any) -> None:
@@ -113,8 +110,6 @@ class HttpToolChangeForm(HttpToolFields):
 
 
 class HttpToolForm(HttpToolFields):
-    """A new tool whose calls are HTTP requests."""
-
     name = forms.CharField(
         label=gettext_lazy("Name"), max_length=64, help_text=gettext_lazy("snake_case, such as read_order.")
     )
@@ -129,7 +124,6 @@ class HttpToolForm(HttpToolFields):
     field_order = ("name", "description", "method", "url", "parameters", "safety_level", "categories", "headers")
 
     def values(self) -> dict[str, Any]:
-        """Return the fields as `create_http_tool` takes them."""
         data = self.cleaned_data
         return {**super().values(), "safety_level": data["safety_level"], "categories": data["categories"]}
 
@@ -140,7 +134,6 @@ class HttpToolForm(HttpToolFields):
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_required
 def new_http_tool(request: PageRequest) -> HttpResponse:
-    """Show the form of a new HTTP tool; a POST creates it."""
     form = HttpToolForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         with form.refusals_shown():

@@ -73,21 +73,17 @@ class NewSourceForm(SourceFields):
         return [(self[name], " ".join(TYPES_OF_FIELDS.get(name, ()))) for name in names]
 
     def clean(self) -> None:
-        """Take up the chosen type, and ignore fields of other types."""
         kind = self.cleaned_data.get("kind")
         self.source_type = SourceType(kind) if kind else None
         super().clean()
 
     def values(self) -> dict[str, Any]:
-        """Return the fields as `sources.create_source` takes them."""
         data = self.cleaned_data
         return {**super().values(), "name": data["name"], "kind": SourceType(data["kind"]).kind.value}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """A tool of a preview with the level that was chosen for it, and whether it will be enabled."""
-
     tool: OfferedTool
     level: str
     enabled: bool
@@ -102,7 +98,6 @@ class ToolChoice:
 
     @property
     def is_lower(self) -> bool:
-        """True if the level is lower than the one that follows from the source."""
         return _rank(self.level) < _rank(self.tool.safety_level)
 
     @property
@@ -139,7 +134,6 @@ class ChoicesForm(PageForm):
         self.is_final = sent.get("do") == "add"
 
     def clean(self) -> None:
-        """Check a final form."""
         if not self.is_final:
             return
         if self.cleaned_data.get("previewed") != self.digest:
@@ -157,13 +151,12 @@ class ChoicesForm(PageForm):
         return [each for each in self.choices if each.enabled and each.level == SafetyLevel.CAUTIOUS]
 
     def settings(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of the tools for which something was chosen."""
         reason = {"reason": self.cleaned_data["reason"]}
         return {each.tool.upstream: {**each.settings, **reason} for each in self.choices if each.settings}
 
 
 def _choices(tools: Iterable[OfferedTool], sent: QueryDict) -> Iterator[ToolChoice]:
-    """Yield each tool with what was chosen for it beside an earlier preview.
+    """Yield each tool with the choices that were made beside an earlier preview.
 
     A lower level is kept only for the very tool that it was chosen for, not for another one of the same name.
     """

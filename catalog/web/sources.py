@@ -192,18 +192,15 @@ class SourceFields(PageForm):
         }
 
     def values(self) -> dict[str, Any]:
-        """Return the fields of a valid form as `sources.create_source` and `update_source` take them."""
         names = ("url", "command", "base_url", "only", "headers", "query", "env", "timeout", "trusted")
         values = {name: self.cleaned_data[name] for name in names if name in self.cleaned_data}
         document = self.kept.text if self.kept else ""
         return values if document == self.stored else {**values, "document": document}
 
     def clean_command(self) -> list[str]:
-        """Return the program and its arguments."""
         return stripped_lines(self.cleaned_data["command"])
 
     def clean_only(self) -> dict[str, list[str]]:
-        """Return the choice of operations."""
         try:
             return parse_only(stripped_lines(self.cleaned_data["only"]))
         except ParameterError as error:
@@ -279,7 +276,6 @@ class AcceptanceForm(PageForm):
         self.fields["held"].choices = [(choice, choice) for choice in map(_held_choice, held_tools)]  # type: ignore[attr-defined]
 
     def problems(self) -> list[str]:
-        """Return the errors that belong to no field of the page."""
         return [*self.errors.get("held", ()), *self.non_field_errors()]
 
     def changes(self) -> dict[str, str]:
@@ -294,7 +290,6 @@ def _held_choice(tool: Tool) -> str:
 @require_safe
 @administrator_required
 def source_list(request: PageRequest) -> HttpResponse:
-    """Show all sources with their state, and the sets that ship with what their tools do."""
     found = sources.switchable_sources().defer("document", "secrets", "tool_settings")
     found = found.prefetch_related(Prefetch("tools", Tool.objects.select_related("current_version")))
     texts = shipped_modules()
@@ -324,7 +319,7 @@ def badge_of(source: Source) -> Badge:
 
 
 def synchronise(request: PageRequest, source: Source) -> None:
-    """Synchronise a source and say what came of it."""
+    """Synchronise a source and show the result as a message on the next page."""
     try:
         changes = source_sync.sync_source(source)
     except (SourceProblem, UpstreamUnavailable) as error:
@@ -358,7 +353,6 @@ def source_detail(request: PageRequest, name: str) -> HttpResponse:
 @require_POST
 @administrator_required
 def change_source(request: PageRequest, name: str) -> HttpResponse:
-    """Change the settings of a source, or switch it on or off."""
     source = _source_or_404(name)
     if "enabled" in request.POST or not source.is_imported:
         source = sources.update_source(source, {"enabled": request.POST.get("enabled") == "yes"}, by=request.user)
@@ -379,7 +373,6 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
 @require_POST
 @administrator_required
 def sync_source(request: PageRequest, name: str) -> HttpResponse:
-    """Read the upstream now."""
     synchronise(request, _imported_or_404(name))
     return redirect("source", name)
 
@@ -387,7 +380,6 @@ def sync_source(request: PageRequest, name: str) -> HttpResponse:
 @require_POST
 @administrator_required
 def accept_changes(request: PageRequest, name: str) -> HttpResponse:
-    """Accept the held changes of a source that the page showed."""
     source = _imported_or_404(name)
     form = AcceptanceForm(list(source.tools.exclude(held_version=None).order_by("name")), request.POST)
     if form.is_valid():

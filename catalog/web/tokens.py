@@ -69,8 +69,6 @@ STANDINGS: Mapping[str, Badge] = {
 
 
 class TokenSettingsForm(PageForm):
-    """The editable fields of a token."""
-
     name = forms.CharField(
         label=_("Name"),
         max_length=MAX_TOKEN_NAME,
@@ -116,8 +114,6 @@ class NewTokenForm(TokenSettingsForm):
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One token for display."""
-
     token: ApiToken
 
     @property
@@ -126,7 +122,6 @@ class TokenRow:
 
     @property
     def standing(self) -> Badge:
-        """The state of the token: active, about to expire, expired or revoked."""
         token, now = self.token, clock.now()
         if token.revoked_at is not None:
             return STANDINGS["revoked"]
@@ -146,14 +141,12 @@ class TokenRow:
 
     @property
     def learnt_waits(self) -> Sequence[LearntWait]:
-        """The learnt waits of its MCP clients."""
         return list(self.token.learnt_waits.all())
 
 
 @require_safe
 @sign_in_required
 def own_tokens(request: PageRequest) -> HttpResponse:
-    """Display a person's own tokens."""
     return _token_list(request, everyone=False)
 
 
@@ -190,7 +183,6 @@ def _token_list(request: PageRequest, *, everyone: bool) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new_token(request: PageRequest) -> HttpResponse:
-    """Display the form of a new token; a POST creates it and displays its text once."""
     form = NewTokenForm(request.user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         with form.refusals_shown():
@@ -236,7 +228,6 @@ def token_detail(request: PageRequest, number: int) -> HttpResponse:
 @require_POST
 @sign_in_required
 def change_token(request: PageRequest, number: int) -> HttpResponse:
-    """Change the name and the hold time of a token."""
     token, form = _token_or_404(request, number), TokenSettingsForm(request.POST)
     if not form.is_valid():
         return _render_detail(request, token, form, status=422)
@@ -254,7 +245,6 @@ def change_token(request: PageRequest, number: int) -> HttpResponse:
 @require_POST
 @sign_in_required
 def reset_waits(request: PageRequest, number: int) -> HttpResponse:
-    """Delete the learnt waits of a token's clients."""
     tokens.change_token(_token_or_404(request, number), {"learnt_waits": []}, by=request.user)
     messages.success(request, gettext("Learnt waits reset. The token's clients get the default waits again."))
     return redirect("token", number)

@@ -60,48 +60,38 @@ class FacetOption:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """One property to filter by, with its choices."""
-
     legend: str
     options: Sequence[FacetOption]
 
     @property
     def first(self) -> Sequence[FacetOption]:
-        """The choices displayed at once."""
         return self.options[:OPTIONS_SHOWN]
 
     @property
     def more(self) -> Sequence[FacetOption]:
-        """The choices that can be expanded."""
         return self.options[OPTIONS_SHOWN:]
 
     @property
     def is_open(self) -> bool:
-        """True if one of the expandable choices is selected."""
         return any(option.chosen for option in self.more)
 
 
 @dataclass(frozen=True, slots=True)
 class FacetCounts:
-    """The number of tools, of matches, and of tools for each choice."""
-
     total: int
     found: int
     facets: Sequence[Facet]
 
     @property
     def chosen(self) -> Iterator[FacetOption]:
-        """The selected choices."""
         return (option for facet in self.facets for option in facet.options if option.chosen)
 
     def of(self, name: str, value: str) -> int:
-        """Return the number of tools that a choice would show."""
         options = (option for facet in self.facets for option in facet.options)
         return next((option.count for option in options if (option.name, option.value) == (name, value)), 0)
 
 
 def facet_condition(chosen: FacetSelection) -> Q:
-    """Return the condition of the selection: any choice of each facet."""
     facets: dict[str, Any] = {**chosen, "enabled": [value == "true" for value in chosen["enabled"]]}
     return tool_condition(**facets)
 
@@ -160,22 +150,18 @@ class ToolListQuery:
 
     @property
     def chosen(self) -> FacetSelection:
-        """The selected choices of each facet."""
         return {name: getattr(self, name) for name in LEGENDS}
 
     @property
     def searched(self) -> Q:
-        """The condition of the search words."""
         return matching_words(self.q) if self.q else Q()
 
     @property
     def is_narrowed(self) -> bool:
-        """True if any facet has a selection."""
         return any(self.chosen.values())
 
     @property
     def url(self) -> str:
-        """The address of this list, without default parameters."""
         parts = [("q", self.q)] if self.q else []
         parts += [(name, value) for name, values in self.chosen.items() for value in values]
         parts += [("sort", self.order)] if self.order else []
@@ -205,8 +191,6 @@ def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
 
 @dataclass(frozen=True, slots=True)
 class ToolRow:
-    """One tool of the list."""
-
     tool: Tool
     usage: Usage
     parameters: int
@@ -214,8 +198,6 @@ class ToolRow:
 
 @dataclass(frozen=True, slots=True)
 class ToolListPage:
-    """Data of the tool list page."""
-
     query: ToolListQuery
     page: "Page[Tool]"
     rows: Sequence[ToolRow]
@@ -230,7 +212,6 @@ class ToolListPage:
 
     @property
     def disabled(self) -> int:
-        """The number of disabled tools that would match."""
         return self.counts.of("enabled", "false") if self.query.enabled == ("true",) else 0
 
 

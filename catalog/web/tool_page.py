@@ -28,7 +28,6 @@ PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "g
 def tool_page_context(
     tool: Tool, viewer: User, query: Mapping[str, str], refused_form: ChangeForm | None = None
 ) -> dict[str, Any]:
-    """Return the template context of a tool's page; `refused_form` is a form with errors."""
     usage = usage_by_tool([tool.name])[tool.name]
     version = tool.current_version
     if version is None:
@@ -65,7 +64,6 @@ def tool_page_context(
 
 
 def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the template context of a tool's versions, newest first, each with the one before it."""
     before = parse_number(query.get("before", ""), most_digits=7)
     rows = tool_versions(tool).order_by("-number")
     if before is not None:

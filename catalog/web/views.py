@@ -19,7 +19,6 @@ from catalog.web.tool_page import tool_page_context, versions_page_context
 
 @sign_in_required
 def tools(request: PageRequest) -> HttpResponse:
-    """Display the matching tools."""
     listed = tool_list(request.GET)
     shown = {"section": "tools", "listed": listed, "query": listed.query}
     if not is_fragment_request(request, "results"):
@@ -30,7 +29,6 @@ def tools(request: PageRequest) -> HttpResponse:
 
 @sign_in_required
 def tool_detail(request: PageRequest, name: str) -> HttpResponse:
-    """Display one tool: its contract, its schema for each provider, its usage."""
     shown = tool_page_context(tool_or_404(name), request.user, request.GET.dict())
     return render(request, "catalog/tool.html", {"section": "tools"} | shown)
 
@@ -38,7 +36,6 @@ def tool_detail(request: PageRequest, name: str) -> HttpResponse:
 @require_POST
 @sign_in_required
 def change_tool(request: PageRequest, name: str) -> HttpResponse:
-    """Change a tool's settings and redirect to it; on errors, display them at their fields."""
     row = tool_or_404(name)
     if not can_override(request.user):
         raise PermissionDenied(_("Only an administrator may change tools."))
@@ -64,6 +61,5 @@ def change_tool(request: PageRequest, name: str) -> HttpResponse:
 
 @sign_in_required
 def versions(request: PageRequest, name: str) -> HttpResponse:
-    """Display the versions of a tool, each with its changes."""
     shown = versions_page_context(tool_or_404(name), request.GET.dict())
     return render(request, "catalog/versions.html", {"section": "tools"} | shown)

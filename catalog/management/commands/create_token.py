@@ -12,12 +12,9 @@ from catalog.models import ApiToken
 
 
 class Command(BaseCommand):
-    """Create a token and print it."""
-
     help = "Create a bearer token for a user and print it, once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the user, kind and scopes; optionally a name, a lifetime and the longest wait of an MCP call."""
         parser.add_argument("--user", required=True, metavar="U", help="username of the owner")
         parser.add_argument("--kind", required=True, choices=ApiToken.Kind.values)
         parser.add_argument("--scopes", required=True, metavar="a,b", help=f"of {', '.join(SCOPES)}")
@@ -37,7 +34,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Create the token; print its text and nothing else."""
         user = User.objects.filter(username=options["user"], is_active=True).first()
         if user is None:
             raise CommandError(f"No active user '{options['user']}'.")

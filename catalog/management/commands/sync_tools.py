@@ -14,8 +14,6 @@ from catalog.tools.registry import broken_modules
 
 
 class Command(BaseCommand):
-    """Write the registered tools, and those of sources, into the catalog."""
-
     help = "Write the tools of Python modules and of sources into the catalog and print the changes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

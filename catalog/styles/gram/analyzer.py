@@ -51,7 +51,6 @@ class RecordProperties:
                 raise syntax_error(key.place, f"Unknown property {quote_text(key.text)}{hint}", *known)
 
     def get(self, name: str) -> RecordValue | None:
-        """Return the value as written, or None if absent."""
         return self._values.get(name)
 
     def text(self, name: str) -> str:
@@ -64,7 +63,6 @@ class RecordProperties:
         return value.content
 
     def flag(self, name: str) -> bool | None:
-        """Return true or false, or None if absent."""
         value = self._values.get(name)
         if value is not None and not isinstance(value.content, bool):
             raise syntax_error(value.place, f"{name} must be true or false.", "true", "false")
@@ -72,8 +70,6 @@ class RecordProperties:
 
 
 class _Analyzer:
-    """Analyzes one signature, counting its types."""
-
     def __init__(self) -> None:
         self._count = 0
 
@@ -115,7 +111,6 @@ class _Analyzer:
         return self.inner(self.type(item.labels[0]), properties)
 
     def inner(self, type_: Type, properties: RecordProperties) -> Type:
-        """Add the fields and element type from the properties to a type."""
         fields, element = properties.get("fields"), properties.get("elementType")
         if fields is not None:
             _check_property_applies(fields, "fields", type_, "Object", type_.fields)
@@ -177,7 +172,6 @@ class _Analyzer:
 
 
 def _parameter(name: str, type_: Type, properties: RecordProperties) -> Parameter:
-    """Return a parameter; a `Maybe` type or a default makes it optional."""
     optional, default = properties.flag("optional"), properties.get("default")
     if type_.nullable and optional is False:
         raise syntax_error(properties.place, "Maybe contradicts optional:false.")
@@ -265,7 +259,6 @@ def _value_as_type(value: RecordValue) -> TypeSyntax:
 
 
 def _parse_nested_type(text: str, location: SourceLocation) -> TypeSyntax:
-    """Parse a type from a text; errors inside are reported at the text's location."""
     try:
         return _relocate(parse_type(text), location)
     except TypeSignatureError as error:

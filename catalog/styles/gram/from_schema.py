@@ -155,7 +155,6 @@ def _format_paths(paths: list[str]) -> str:
 
 
 def _single_line(text: str) -> str:
-    """Return a name on one line, for a comment."""
     return value_text(text[:MAX_COMMENT_NAME])[1:-1]
 
 
@@ -176,8 +175,6 @@ MAX_LINE_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """The parts of a tool that an export needs."""
-
     name: str
     description: str
     input_schema: Mapping[str, Any]
@@ -222,8 +219,6 @@ def schema_to_signature(
 
 
 class _Conversion:
-    """Converts the parts of one schema to types, and counts them."""
-
     def __init__(self, root: Mapping[str, Any], log: OmissionLog, *, with_texts: bool) -> None:
         self._reduced = SchemaReducer(root, log).reduced
         self._notes = log

@@ -25,8 +25,6 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class NameSyntax:
-    """A name: an identifier, a key, or the name of a field."""
-
     place: SourceLocation
     text: str
 

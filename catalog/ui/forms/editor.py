@@ -44,7 +44,6 @@ class ArgumentsEditor:
 
     @property
     def wrong(self) -> int:
-        """The number of displayed problems."""
         return len(self.problems) + (sum(len(each.problems) for each in self.form.every()) if self.form else 0)
 
     def read(self, sent: QueryDict) -> None:
@@ -53,7 +52,6 @@ class ArgumentsEditor:
         self.fields, self.text = FormFields.read(sent), sent.get("json", "{}").replace("\r\n", "\n")
 
     def fill(self, arguments: Mapping[str, Any]) -> None:
-        """Fill the form with these arguments."""
         self.fields = value_to_form(self.schema, placeholders_as_text(arguments))
         self.text = json.dumps(in_schema_order(arguments, self.schema), indent=2, ensure_ascii=False)
 
@@ -67,7 +65,6 @@ class ArgumentsEditor:
                 node.is_default = node.path in self.default_paths
 
     def render_or_show_json(self) -> None:
-        """Render the form, or JSON if the form would be too large to submit."""
         try:
             self.draw()
         except ParameterError as error:

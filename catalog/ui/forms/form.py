@@ -32,8 +32,6 @@ INPUT_MODES = {"email": "email", "uri": "url", "number": "decimal", "integer": "
 
 @dataclass(frozen=True, slots=True)
 class FormChoice:
-    """One entry of a choice, or one variant of a union."""
-
     value: str
     label: str
     chosen: bool = False
@@ -85,13 +83,11 @@ class FormNode:
 
     @property
     def input_mode(self) -> str:
-        """The keyboard that a phone displays."""
         kind = self.shape.schema.get("format") or self.shape.schema.get("type")
         return INPUT_MODES.get(kind, "text") if isinstance(kind, str) else "text"
 
     @property
     def is_secret(self) -> bool:
-        """True if the input is masked."""
         schema = self.shape.schema
         return bool(schema.get("writeOnly") or schema.get("x-secret") or schema.get("format") == "password")
 
@@ -103,7 +99,6 @@ class FormNode:
 
     @property
     def takes_more(self) -> bool:
-        """True if rows may be added."""
         schema = self.shape.schema
         if self.kind == "list":
             opens = self.open or not schema.get("prefixItems")
@@ -114,7 +109,6 @@ class FormNode:
 
     @property
     def described_by(self) -> str:
-        """The id of the element that describes it, or an empty text."""
         return f"{self.id}-d" if self.problems or self.description or self.limits else ""
 
     @property
@@ -134,7 +128,6 @@ class FormNode:
                 return
 
     def every(self) -> Iterator["FormNode"]:
-        """Yield this node and all nodes inside."""
         yield self
         for child in self.children:
             yield from child.every()
@@ -158,7 +151,6 @@ class _FormBuilder:
         self.known = fields.places()
 
     def build(self, node: FormNode, depth: int = 0) -> FormNode:
-        """Complete one node and its children."""
         self.count += 1
         if self.count > MAX_RENDERED_FIELDS:
             raise ParameterError(_("There are too many parameters for a form. Use JSON."))
@@ -279,7 +271,6 @@ class _FormReader:
         self.problems: list[ArgumentProblem] = []
 
     def read(self, node: FormNode) -> Any:
-        """Return the value of one node, or OMITTED."""
         if node.is_null:
             return None
         if node.kind == "json":
@@ -348,7 +339,6 @@ def _text(node: FormNode) -> Any:
 
 
 def value_to_form(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
-    """Return the fields whose form represents this object."""
     writer = _FormWriter(schema)
     writer.put(field_type_of(schema, schema), value, "")
     return writer.fields

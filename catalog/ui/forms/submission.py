@@ -29,8 +29,6 @@ def member_step(member: str) -> str:
 
 
 class FormFields:
-    """The fields of one form by word and path."""
-
     def __init__(self, fields: Mapping[str, str] | None = None) -> None:
         self._fields = dict(fields or {})
 
@@ -50,11 +48,9 @@ class FormFields:
         return cls(fields)
 
     def text(self, word: str, name: str) -> str | None:
-        """Return one field, or None if it was not sent."""
         return self._fields.get(f"{word}:{name}")
 
     def put(self, word: str, name: str, text: str) -> None:
-        """Set one field."""
         self._fields[f"{word}:{name}"] = text
 
     def size(self, name: str) -> int:
@@ -103,7 +99,6 @@ class FormFields:
         return fields
 
     def with_previous_variants(self) -> "FormFields":
-        """Return these fields with the previously chosen variants."""
         old = {f"pick:{name}": self._fields[f"was:{name}"] for word, name in self._paths() if word == "was"}
         return FormFields(self._fields | old)
 
@@ -114,7 +109,6 @@ class FormFields:
 
 
 def is_field_path(text: str) -> bool:
-    """Return whether a text is a path in a form."""
     return len(text) <= MAX_FIELD_NAME and text.count(".") < MAX_PATH_STEPS and PATH_PATTERN.fullmatch(text) is not None
 
 
