@@ -52,11 +52,13 @@ def picture_type(data: bytes) -> str:
 
 def decode_block(block: Block) -> dict[str, Any]:
     """Return a block as received, with its base64 text as bytes; text that is not base64 is kept."""
-    return _with_binary(block, _decoded)
-
-
-def encode_block(block: Block) -> dict[str, Any]:
-    return _with_binary(block, lambda data: base64.b64encode(data).decode() if isinstance(data, bytes) else data)
+    changed = dict(block)
+    if is_media(block):
+        if "data" in block:
+            changed["data"] = _decoded(block["data"])
+    elif isinstance(block.get("resource"), Mapping) and "blob" in block["resource"]:
+        changed["resource"] = {**block["resource"], "blob": _decoded(block["resource"]["blob"])}
+    return changed
 
 
 def _decoded(text: Any) -> Any:
@@ -71,16 +73,6 @@ def _decoded(text: Any) -> Any:
 
 
 _USUAL_FORM = str.maketrans("-_", "+/", "\r\n")
-
-
-def _with_binary(block: Block, convert: Any) -> dict[str, Any]:
-    changed = dict(block)
-    if is_media(block):
-        if "data" in block:
-            changed["data"] = convert(block["data"])
-    elif isinstance(block.get("resource"), Mapping) and "blob" in block["resource"]:
-        changed["resource"] = {**block["resource"], "blob": convert(block["resource"]["blob"])}
-    return changed
 
 
 def is_media(block: Block) -> bool:

@@ -135,10 +135,6 @@ def _row_differences(old_row: ParameterRow, new_row: ParameterRow) -> Iterator[s
         yield text if new_row.description else _("no longer described")
 
 
-def _limits_suffix(limits: tuple[str, ...]) -> str:
-    return "".join(f", {limit}" for limit in limits)
-
-
 def held_change(tool: Tool) -> VersionChange | None:
     held = tool.held_version
     if held is None:
