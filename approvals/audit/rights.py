@@ -249,7 +249,6 @@ def _chunks(table: RightsTable) -> Iterator[list[_Row]]:
 
 
 def _rows(table: RightsTable, condition: str, parameters: Sequence[Any]) -> Iterator[_Row]:
-    """Yield the primary key and the columns of each row that meets the condition."""
     columns = {table.key, *(part.of for part in table.parts), *_columns(table.model, table.columns, table.left_out)}
     return _read(table.model, "id", sorted(columns), condition, parameters)
 

@@ -8,8 +8,6 @@ from django.db.models import Q
 
 
 class NotificationChoice(models.Model):
-    """Notification preferences of one user: mail, other addresses, quiet hours."""
-
     person = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="notification_choice")
     by_mail = models.BooleanField(default=True)
     addresses = models.JSONField(default=list, help_text="Webhooks and chat addresses of this person.")

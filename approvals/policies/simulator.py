@@ -66,7 +66,6 @@ class Simulation:
 
     @property
     def effect(self) -> str:
-        """The verdict as an effect of policies: allow, hold or deny."""
         return effect_of(self.verdict)
 
     @property

@@ -83,7 +83,6 @@ class Queues:
 
     @cached_property
     def waiting(self) -> int:
-        """Number of open requests."""
         return self.counts.waiting if "counts" in self.__dict__ else waiting_count(self._viewer)
 
     @property

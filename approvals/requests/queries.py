@@ -145,7 +145,6 @@ def counted_approvals(round_: Round) -> list[Review]:
 
 
 def status_sentence(request: ApprovalRequest) -> str:
-    """Return the status of a request as a sentence with reviewer, verdict and time."""
     call = request.call
     if request.status in _WITHDRAWN_SENTENCES and call.message and call.finished_at:
         return f"{_WITHDRAWN_SENTENCES[request.status]} {format_time_ago(call.finished_at)}. {call.message}"

@@ -342,7 +342,6 @@ _previewers: list[Previewer] = []
 
 
 def register_previewer(previewer: Previewer) -> None:
-    """Register the function that computes previews of stored calls."""
     _previewers[:] = [previewer]
 
 

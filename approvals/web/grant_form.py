@@ -199,7 +199,6 @@ class GrantForm(PageForm):
             return None
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show the problems of a service at their fields and rows."""
         details = error.details if isinstance(error, ParameterError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
             path = str(each["path"]).split(".")

@@ -45,7 +45,6 @@ class GrantLine:
 
     @property
     def scope(self) -> str:
-        """Plan, session or requester whose calls are covered."""
         return _(SCOPE_PHRASES[self.grant.scope]) % {"name": self.grant.scope_ref}
 
     @property

@@ -72,7 +72,6 @@ class PreferencesForm(PageForm):
 
 
 def _mail_hint(page: PreferencesPage) -> str:
-    """Return why no mail can reach the user, and what to do."""
     hints = [
         _("Your account has no mail address. An administrator can add one.")
         if page.sends_mail

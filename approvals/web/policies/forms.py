@@ -330,7 +330,6 @@ class PolicyForm(WarningForm):
         return document if data["order"] is None else document | {"order": data["order"]}
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show the problems of a service at their fields and rows."""
         details = error.details if isinstance(error, ParameterError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
             path = str(each["path"]).removeprefix("match.").split(".")

@@ -160,7 +160,6 @@ class DecisionError:
 
     @classmethod
     def from_error(cls, error: ToolgateError, form: DecisionForm | None = None) -> "DecisionError":
-        """Return the failure for an exception."""
         kinds: dict[int, Literal["taken", "forbidden", "field"]] = {409: "taken", 403: "forbidden", 422: "field"}
         details = getattr(error, "details", None) or {}
         name = str(details.get("field") or "").partition(".")[0]
@@ -228,7 +227,6 @@ class DecisionResult:
 
     @classmethod
     def refused(cls, error: ToolgateError, form: DecisionForm | None = None) -> "DecisionResult":
-        """Return the result of a submission that ended in an exception."""
         return cls(setback=DecisionError.from_error(error, form), status=http_status_for(error))
 
 

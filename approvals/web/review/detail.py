@@ -189,7 +189,6 @@ class RequestDetail:
 
     @cached_property
     def duplicates(self) -> list[ApprovalRequest]:
-        """Other open requests for an identical call."""
         return duplicates_of(self.viewer, self.request)
 
     @cached_property

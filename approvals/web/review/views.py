@@ -163,7 +163,6 @@ def request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
 
 
 def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
-    """Return the context of a request's page, with the list from which the form was sent."""
     return _inbox_context(inbox_for(request.user, InboxQuery(_list_view(request), public_id, "")))
 
 
