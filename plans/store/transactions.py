@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial, wraps
+from functools import wraps
 from time import monotonic, sleep
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -215,7 +215,16 @@ def _collect_events(plan_pk: int, plan_ref: str, locked: LockedPlan) -> Iterator
                 act(tx)
         record_done(plan_ref)
         for listener in _listeners:
-            transaction.on_commit(partial(listener, plan_ref, last), robust=True)
+            transaction.on_commit(_notification(listener, plan_ref, last), robust=True)
+
+
+def _notification(listener: Listener, plan_ref: str, last_seq: int) -> Callable[[], None]:
+    """A function, because Django reads the __qualname__ of a robust hook that fails, and a partial has none."""
+
+    def notify() -> None:
+        listener(plan_ref, last_seq)
+
+    return notify
 
 
 def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str, **data: Any) -> None:

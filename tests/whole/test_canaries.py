@@ -207,7 +207,7 @@ def test_refusals_and_errors_hold_nothing(keepers, nest, ada, monkeypatch):
     def fail(tool, arguments, **kwargs):
         raise RuntimeError(json.dumps(dict(arguments)))
 
-    monkeypatch.setattr(calls, "prepare_call", fail)
+    monkeypatch.setattr(calls, "prepare_for_plan", fail)
     answer = Rest(ada).post("calls/", {"tool": "jot", "arguments": {"value": given}})
     assert answer.status_code == 500
     nest.keep("500", answer.content)

@@ -87,7 +87,7 @@ def test_executor_claims_nothing_more(world, stage, monkeypatch):
     monkeypatch.setattr(restore_guard, "_cached_fault", "")
     pool = ExecutorPool(threads=1)
     ticker, entries = Ticker(pool), AuditEntry.objects.count()
-    monkeypatch.setattr(ticker, "_work", lambda: pytest.fail("worked"))
+    monkeypatch.setattr(ticker, "_wake", lambda: pytest.fail("worked"))
     ticker.tick()
     assert pool._stopping.is_set() and str(world.lost_seq) in restore_guard.cached_fault()
     assert AuditEntry.objects.count() == entries

@@ -11,8 +11,7 @@ from django.db import OperationalError, connection, transaction
 
 from approvals.audit import log
 from approvals.models import AuditEntry
-from approvals.requests import deadlines, lifecycle
-from approvals.reviews import decisions
+from approvals.requests import deadlines, held_calls, lifecycle
 from catalog.core import clock
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
@@ -63,7 +62,7 @@ def lose_once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[s
     [
         *((statements, name) for name in ("claim_next", "insert_step_call", "end_step", "write_memory")),
         *((statements, name) for name in ("release_step", "renew_lease", "start_call", "insert_call")),
-        *((finishing, "settle_plan"), (log, "append_entry"), (decisions, "_settle")),
+        *((finishing, "settle_plan"), (log, "append_entry"), (held_calls, "release_call")),
     ],
 )
 def test_every_step_is_taken_once(stage, ada, rosa, monkeypatch, point):
