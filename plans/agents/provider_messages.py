@@ -164,7 +164,6 @@ def message_text(message: Message) -> str:
 def library_messages(
     instructions: str, messages: Sequence[Message], images: Images | None = None
 ) -> "list[ModelMessage]":
-    """Return the conversation as messages of the model library, with these images."""
     from pydantic_ai.messages import (  # noqa: PLC0415 (it costs seconds to load)
         BinaryContent,
         ModelRequest,

@@ -33,8 +33,6 @@ FOR_PEOPLE = (WaitingFor.APPROVAL, WaitingFor.OUTCOME)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One plan of the demo: document, owner, expected state, and whether its agent submits it."""
-
     document: str
     username: str
     rests: PlanStatus

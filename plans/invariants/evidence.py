@@ -217,7 +217,7 @@ def needs_effects(check: CheckInput) -> str:
     needs=needs_effects,
 )
 def effects_match(check: CheckInput) -> Iterator[Finding]:
-    """Compare the file with the calls, and the calls of the tools in the file with the file."""
+    """Compare each effect with its call, and find completed calls of the same tools without one."""
     effects = read_effects(check.effects) if check.effects else {}
     calls = sorted(effects)
     tools: set[str] = set()

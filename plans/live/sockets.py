@@ -49,8 +49,6 @@ class SocketRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SocketUser:
-    """The user of a socket, their token, and whether they may see everyone's objects."""
-
     user: User
     token: ApiToken | None
     sees_all: bool

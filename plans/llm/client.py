@@ -121,8 +121,6 @@ class ModelPrompt:
 
 @dataclass(slots=True)
 class ModelUseRecord:
-    """The record of one request: the answer so far, or the error."""
-
     prompt: ModelPrompt
     answer: Answer
     error: str = ""

@@ -145,5 +145,4 @@ class ListChanges:
 
 
 def current_digests(callers: list[Caller]) -> dict[int, str]:
-    """Return the digests of the lists that valid tokens are offered, by token."""
     return {pk: offered_list_digest(caller) for pk, caller in live_callers(callers).items()}

@@ -100,7 +100,7 @@ def json_block(value: object) -> types.TextContent:
 
 
 def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool = False) -> types.CallToolResult:
-    """Return a result with a message and structured content as text; unless it is an error, also as such."""
+    """Return a result with message and value as text; the value is also structured content unless it is an error."""
     blocks: list[Any] = [text_block(message)] if message else []
     if structured is None:
         return types.CallToolResult(content=blocks, is_error=is_error)
