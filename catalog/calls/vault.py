@@ -316,7 +316,7 @@ CALL_ENDING_FACTS = frozenset(
 
 
 def delete_secrets_of_ended_call(sender: object, *, fact: Fact, **kwargs: object) -> None:
-    """Delete the secrets of a held call that was rejected, answered, withdrawn or expired, not requested again."""
+    """Delete the secrets of a call that was refused, answered, withdrawn or settled, unless it is requested again."""
     settled = fact.kind == "call.settled" and fact.data.get("verdict") == "happened"
     if fact.call is not None and (fact.kind in CALL_ENDING_FACTS or settled) and not fact.data.get("asks_again"):
         delete_call_secrets(fact.call)

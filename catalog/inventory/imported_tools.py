@@ -113,7 +113,7 @@ def _write_implementation(tool_row: Tool, reference: str, digest: str) -> None:
 
 
 def refresh_implementations(source: Source) -> None:
-    """Write the digests of a source's tools again: they cover where calls go."""
+    """Write the digests of a source's tools again: they cover the address to which calls go."""
     reached = settings_of(source)
     for tool_row in source.tools.filter(definition__isnull=False):
         tool = build_tool(tool_row.name, Definition.from_json(tool_row.definition or {}), reached)

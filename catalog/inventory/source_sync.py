@@ -172,7 +172,7 @@ def _unchanged(source: Source) -> Iterator[bool]:
 
 
 def _finish_sync(source: Source, error: str = "") -> None:
-    """Store the outcome. A request that came after `source` was read stays, so that it is read again."""
+    """Store the outcome. A synchronisation that was requested after `source` was read stays due."""
     is_same_request = When(sync_requested_at=source.sync_requested_at, then=None)
     Source.objects.filter(pk=source.pk).update(
         error=error,

@@ -82,7 +82,7 @@ def is_name_taken(name: str) -> bool:
 def update_source(
     source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
 ) -> Source:
-    """Change a source; masks among headers and environment keep what is stored. Of a shipped set, only `enabled`.
+    """Change a source, or `enabled` of a shipped set. Masked headers and variables keep their stored values.
 
     Levels that follow from `trusted` apply at once, since an administrator changed it. Raises as `create_source`.
     """

@@ -321,7 +321,7 @@ def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def _with_integer_bounds(schema: Any) -> Any:
-    """Return a schema whose integers are within ±MAX_SAFE_INTEGER: larger floats are whole numbers, but stay floats."""
+    """Return a schema of integers within ±MAX_SAFE_INTEGER: larger floats would count as integers, but stay floats."""
     if not isinstance(schema, dict):
         return schema
     bounded = map_subschemas(schema, _with_integer_bounds)

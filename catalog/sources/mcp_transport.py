@@ -223,7 +223,7 @@ class HttpTransport(StreamableHTTPTransport):
         )
 
     async def _handle_sse_response(self, response: httpx2.Response, ctx: RequestContext) -> None:
-        """Read events until one answers the request; resume the stream if it ends before and has identifiers."""
+        """Read events until one answers the request; resume the stream if it ends before that and has event ids."""
         request: Any = ctx.session_message.message  # a request: a notification has no answer
         last_id: str | None = None
         pause: int | None = None

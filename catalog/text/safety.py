@@ -53,7 +53,7 @@ _DRAWN = re.compile(
 
 
 def hidden_places(text: str) -> list[int]:
-    """Return the places of the hidden characters of a text. Those that draw an emoji or shape a letter are none."""
+    """Return the indexes of the hidden characters of a text; parts of an emoji and joiners of letters do not count."""
     found = [match.start() for match in _SUSPECT_CHARACTER.finditer(text) if is_hidden(match[0])]
     if not found:
         return []

@@ -40,7 +40,7 @@ SAFETY_CHOICES = {
     "cautious": _("Cautious: runs without asking"),
     "dangerous": _("Dangerous: waits for a reviewer"),
 }
-"""Levels with what becomes of a call unless a policy decides otherwise, for the one who chooses a level."""
+"""Levels, each with its effect on a call unless a policy decides otherwise, for people who choose a level."""
 REVERSIBILITY_BADGES = {
     "reversible": Badge(_("Reversible"), "undoable", ""),
     "restorable": Badge(_("Restorable"), "undoable", "medium"),

@@ -120,7 +120,7 @@ class CursorWrapper(DeferringMixin, DjangoCursorWrapper):
 
 
 class CursorDebugWrapper(DeferringMixin, base.CursorDebugWrapper):
-    """The same with logging of statements."""
+    """`CursorWrapper` with logging of statements."""
 
     def _leave(self, sql: str, params: Sequence[Any], *_: object) -> DeferredStatement:
         with self.debug_sql(sql, params):
