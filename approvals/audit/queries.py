@@ -19,7 +19,7 @@ from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import AuditEntry
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.canonical_json import format_utc
-from catalog.text.safety import split_hidden
+from catalog.text.deceptive_text import split_hidden
 
 SEARCHED_COLUMNS = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 from approvals.models import Delivery
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
-from catalog.text.safety import split_hidden
+from catalog.text.deceptive_text import split_hidden
 
 MAX_NAME_LENGTH = 80
 TITLES: Mapping[str, str] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.secrets.placeholders import without_macs
-from catalog.text.safety import approval_claims, confusable_words, count_hidden
+from catalog.text.deceptive_text import approval_claims, confusable_words, count_hidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
 from catalog.models import Tool, ToolVersion
 from catalog.templatetags.toolgate import icon, revealed
-from catalog.text.safety import EncodedRun
+from catalog.text.deceptive_text import EncodedRun
 from catalog.ui.labels import format_duration, format_timespan
 
 register = template.Library()

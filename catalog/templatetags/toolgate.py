@@ -18,8 +18,8 @@ from catalog.access.roles import user_display_name
 from catalog.calls.statistics import Usage
 from catalog.core import clock
 from catalog.secrets import placeholders
+from catalog.text.deceptive_text import InspectedPart, count_hidden, inspect_text, is_plain_ascii, split_hidden
 from catalog.text.diff import DiffRow, diff_texts, side_by_side, truncate_rows
-from catalog.text.safety import InspectedPart, count_hidden, inspect_text, is_plain_ascii, split_hidden
 from catalog.ui import labels, toasts
 from catalog.ui.charts import spark_path
 

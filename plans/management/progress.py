@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from django.conf import settings
 
 from catalog.core import clock
-from catalog.text.safety import split_hidden
+from catalog.text.deceptive_text import split_hidden
 from catalog.ui.labels import format_duration
 from plans.web.plan.overview import PlanOverview, StepOverview
 

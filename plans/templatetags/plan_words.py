@@ -7,7 +7,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from catalog.core import clock
-from catalog.text.safety import split_hidden
+from catalog.text.deceptive_text import split_hidden
 from catalog.ui.labels import format_duration
 
 register = template.Library()

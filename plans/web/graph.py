@@ -13,7 +13,7 @@ from typing import Protocol
 
 from django.utils.translation import gettext, ngettext
 
-from catalog.text.safety import split_hidden
+from catalog.text.deceptive_text import split_hidden
 from catalog.ui.labels import STATUS_BADGES, Badge
 
 WIDTH, HEIGHT = 148, 64

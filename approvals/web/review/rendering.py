@@ -21,7 +21,7 @@ from catalog.access.roles import user_display_name
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import describe_placeholders
 from catalog.text import diff
-from catalog.text.safety import EncodedRun, encoded_runs, inspect_text
+from catalog.text.deceptive_text import EncodedRun, encoded_runs, inspect_text
 
 if TYPE_CHECKING:
     from approvals.requests.privacy import SecretField

@@ -14,7 +14,7 @@ import pytest
 from approvals.models import ApprovalRequest, Round
 from approvals.requests.text_warnings import argument_warnings
 from catalog.core.canonical_json import canonical_text
-from catalog.text.safety import is_hidden
+from catalog.text.deceptive_text import is_hidden
 from tests import counts
 from tests.approvals.factories import ask
 from tests.approvals.security.deceptions import CANARY, CLAIM, DECEPTIONS, Deception

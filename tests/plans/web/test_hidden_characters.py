@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import ApprovalRequest
 from approvals.reviews import coordination
-from catalog.text.safety import is_hidden
+from catalog.text.deceptive_text import is_hidden
 from plans.actions import slices
 from plans.models import Plan
 from tests.builders import act, make_plan, reject, request_of, work_off

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from catalog.text.safety import approval_claims, confusable_words, count_hidden, encoded_runs, inspect_text
+from catalog.text.deceptive_text import approval_claims, confusable_words, count_hidden, encoded_runs, inspect_text
 
 PLAIN = [
     "hello world",
