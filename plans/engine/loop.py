@@ -150,6 +150,10 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
                     give_back = partial(limits.give_back_count, prepared, work.plan, counted_at)
                     transaction.on_commit(give_back, robust=True)
                 return None
+            if may_start and not statements.renew_lease(
+                tx.cursor, work.step, until=calls.new_lease(work.step.claimed_by, tx).until
+            ):  # before anything is decided: a worker without a lease writes nothing
+                raise Conflict("Another worker took over this step before its call could start.")
             if isinstance(work, RateLimitedCall):
                 return admission.admit(StartContext(tx, work.plan, work.step), prepared, counted=True)
             return holding.hold_or_start(tx, work, prepared, preview)

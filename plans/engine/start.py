@@ -13,7 +13,7 @@ from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import limits
-from plans.engine.calls import new_call, new_lease, store_call_secrets
+from plans.engine.calls import new_call, store_call_secrets
 from plans.engine.work import PlanSnapshot, PreparedCall, RunningCall
 from plans.store import statements
 from plans.store.statements import ClaimedStep
@@ -49,14 +49,11 @@ def begin(
 ) -> RunningCall:
     """Start a call: store its fencing token, attempt, time and event, and count it against the plan's budget.
 
-    `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval or grant.
+    `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval or grant,
+    in a transaction that has claimed the step or renewed its lease.
     Raises BudgetExceeded, ToolError if the stored call was settled, and Conflict if another worker took over the step.
     """
     tx, plan, step = start.tx, start.plan, start.step
-    if not start.just_claimed and not statements.renew_lease(
-        tx.cursor, step, until=new_lease(step.claimed_by, tx).until
-    ):
-        raise Conflict("Another worker took over this step before its call could start.")
     budget = limits.spend_call(tx.cursor, plan)
     is_new = call is None
     if call is None:

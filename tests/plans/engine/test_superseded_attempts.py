@@ -9,18 +9,24 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.models import ApprovalRequest, AuditEntry
 from catalog.context import ToolContext
 from catalog.core import clock
 from catalog.core.workspace_files import Filesystem
+from catalog.errors import Conflict
 from catalog.models import Call
+from catalog.results import Preview
 from plans.actions.settle import Settlement, settle_outcome
 from plans.engine import loop, recovery
 from plans.engine.loop import TimeSlice
-from plans.engine.work import RunningCall
+from plans.engine.work import ApprovedCall, RateLimitedCall, RunningCall, StaleApproval, WorkItem
 from plans.executor.pool import ExecutorPool
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
+from tests.approvals.factories import add_policy
 from tests.builders import act, approve, assert_gapless, call_of, make_plan, step_of, work_off
+from tests.conftest import forget_what_was_read
+from tests.plans.factories import claimed_and_lost, take_back
 from tests.tools_for_tests import Stage
 from tests.waiting import eventually
 
@@ -105,3 +111,61 @@ def test_late_handler_undoes_nothing_of_a_settled_call(unknown, gate, workspace,
     assert (workspace / "made" / "x.txt").exists() == bool(verdict)
     assert evidence.get("restored" if verdict is None else "not_restored") == (["Filesystem"] if verdict else True)
     assert call.came_back_at is not None
+
+
+def deny(tool: str) -> None:
+    """Let a policy refuse the calls of a tool from now on."""
+    add_policy(1, tool=tool, effect="deny")
+    forget_what_was_read()
+
+
+def approved(ada: User, rosa: User) -> Plan:
+    """A plan whose dangerous call is approved and has not started."""
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    approve(plan, rosa)
+    return plan
+
+
+def take_over(plan: Plan) -> None:
+    """Let another worker claim the step of a lost one."""
+    take_back()
+    assert loop.claim_work(plan.pk, owner="next") is not None
+
+
+def assert_writes_nothing(work: WorkItem) -> None:
+    """Check that a worker whose step was taken over leaves no trace when it goes on."""
+    rows = (Plan, Step, Call, ApprovalRequest, AuditEntry)
+    before = [list(model.objects.order_by("pk").values()) for model in rows]
+    with pytest.raises(Conflict, match="Another worker took over this step"):
+        loop.advance(work, TimeSlice("lost"))
+    assert [list(model.objects.order_by("pk").values()) for model in rows] == before
+
+
+def test_worker_without_lease_does_not_expire_an_approval(stage, ada, rosa):
+    plan = approved(ada, rosa)
+    work = claimed_and_lost(plan)
+    assert isinstance(work, ApprovedCall)
+    take_over(plan)
+    ApprovalRequest.objects.update(not_after=clock.now())
+    assert_writes_nothing(work)
+
+
+def test_worker_without_lease_does_not_invalidate_an_approval(stage, ada, rosa):
+    """Although a policy refuses the call that would be requested anew."""
+    plan = approved(ada, rosa)
+    stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
+    work = loop.advance(claimed_and_lost(plan), TimeSlice("lost"))
+    assert isinstance(work, StaleApproval)
+    Step.objects.filter(plan=plan).update(lease_until=clock.now())
+    take_over(plan)
+    deny("dangerous")
+    assert_writes_nothing(work)
+
+
+def test_worker_without_lease_records_no_refusal_of_a_counted_call(stage, ada):
+    plan = make_plan(ada, act(1, "x", "limited"))
+    work = claimed_and_lost(plan)
+    assert isinstance(work, RateLimitedCall)
+    take_over(plan)
+    deny("limited")
+    assert_writes_nothing(work)
