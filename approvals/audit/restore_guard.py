@@ -53,8 +53,11 @@ _needs_restart = False
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Write a checkpoint after the commit of a decision, and of a dangerous start before its handler begins."""
-    level = fact.data.get("level") or (fact.call.version.safety_level if fact.call else "")
-    if fact.kind == "approval.decided" or (fact.kind == "call.started" and level == SafetyLevel.DANGEROUS):
+    is_due = fact.kind == "approval.decided"
+    if fact.kind == "call.started":  # of other facts the version is not loaded
+        level = fact.data.get("level") or (fact.call.version.safety_level if fact.call else "")
+        is_due = level == SafetyLevel.DANGEROUS
+    if is_due:
         transaction.on_commit(write_checkpoint, robust=True)
 
 

@@ -25,7 +25,8 @@ from approvals.requests.start_check import consume
 from approvals.reviews.decisions import decide
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
-from catalog.signals import record_fact
+from catalog.models import Call
+from catalog.signals import Fact, record_fact
 from tests.approvals.audit.tampering import drop_triggers
 from tests.approvals.factories import approval, ask, binding_of, held_call, make_tool
 
@@ -204,3 +205,11 @@ def test_approved_calls_do_not_start_on_a_restored_database(log, ada, rosa):
     request.refresh_from_db()
     with pytest.raises(RestoredDatabase):
         consume(request.call, binding_of(request.call))
+
+
+def test_facts_that_need_no_checkpoint_cost_no_query(ada, catalog, django_assert_num_queries):
+    """Not even for the level of the call, which each of them would read."""
+    call = Call.objects.get(pk=held_call(ada).pk)
+    with django_assert_num_queries(0):
+        for kind in ("call.changing", "call.released", "approval.reviewed"):
+            restore_guard.on_fact(None, fact=Fact(kind, call))
