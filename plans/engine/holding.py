@@ -191,6 +191,7 @@ def _start_approved(
     """Consume the approval and start the call; None if the approval has expired, and its step has failed with it."""
     call, target, state = approved.call, prepared.target, (preview.state_token or "") if preview else ""
     binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
+    limits.check_budget(tx.cursor, approved.plan)  # first: nobody is asked again for a call that may not start
     try:
         approved_round = start_check.consume(call, binding, now=tx.now)
     except ApprovalExpired:

@@ -9,6 +9,7 @@ from approvals.models import ApprovalRequest
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call
+from catalog.results import Preview
 from plans.actions.call import CallOrder, create_call
 from plans.actions.clone import clone_plan
 from plans.engine import loop, recovery
@@ -91,6 +92,19 @@ def test_no_approval_is_requested_beyond_the_budget(stage, ada, rosa):
     assert (stage.values("dangerous"), request_of(plan).status) == ([], "invalidated")
     late = work_off(make_plan(ada, act(1), act(2, tool="dangerous", dependencies=[1]), budget={"calls": 1}))
     assert (late.status, ApprovalRequest.objects.filter(plan_ref=late.public_id).exists()) == ("failed", False)
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_budget_is_the_reason_for_an_outdated_approval_too(stage, ada, rosa, unused):
+    """Although the target of the call has changed since, or the approval was not used in time."""
+    plan = work_off(make_plan(ada, act(1, tool="dangerous"), act(2, dependencies=[]), budget={"calls": 1}))
+    approve(plan, rosa)
+    stage.previews["dangerous"] = lambda value, context: Preview("Do x", "text", state_token="another")
+    if unused:
+        ApprovalRequest.objects.update(not_after=clock.now())
+    assert work_off(plan).status == "failed"
+    assert (request_of(plan).status, call_of(plan).status) == ("invalidated", "cancelled")
+    assert "budget of 1 call is used up" in call_of(plan).message
 
 
 def test_an_approved_call_counts_once(stage, ada, rosa):
