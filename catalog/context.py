@@ -1,7 +1,7 @@
 """Context of a call: its metadata, deadline, cancellation and scoped resources.
 
-A session is restored like a resource: events sent by a failed call are undone. The deadline of a cancelled call has
-passed.
+A session is restored like a resource: events sent by a failed call are undone. Once a call is cancelled, its deadline
+counts as passed.
 """
 
 import logging
@@ -76,12 +76,12 @@ class Slice(Generic[ValueT]):
         return self._session.latest(self._kind)
 
     def register(self, event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
-        """Register a reducer that makes the next value for each event of this type."""
+        """Register a reducer that computes the next value from an event of this type."""
         self._session.register(self._kind, event, reducer)
 
 
 class Session:
-    """State of one agent session as immutable values by type: `session[Plan].latest()`."""
+    """State of one agent session: immutable values by type, as in `session[Plan].latest()`."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -97,7 +97,7 @@ class Session:
         return cast("ValueT | None", self._values.get(kind))
 
     def register(self, kind: type[ValueT], event: type[EventT], reducer: "Reducer[ValueT, EventT]") -> None:
-        """Register the reducer that makes the next value of `kind` for each `event`, replacing an earlier one."""
+        """Register the reducer that computes the next value of `kind` from an `event`, replacing an earlier reducer."""
         self._reducers.setdefault(event, {})[kind] = reducer
 
     def takes(self, event: type) -> bool:
@@ -114,7 +114,7 @@ class Session:
 
     @property
     def changed(self) -> bool:
-        """True if anything differs from the last snapshot."""
+        """True if any value is not the same as in the last snapshot."""
         return self._values != self._before
 
     def snapshot(self) -> Any:
@@ -137,7 +137,7 @@ logger = logging.getLogger("toolgate.context")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment (UTC) after which a call may not continue; it has passed for a call whose `stop` is cancelled."""
+    """The moment (UTC) after which a call may not continue. It counts as passed once `stop` is cancelled."""
 
     expires_at: datetime
     stop: CancelToken | None = field(default=None, compare=False, repr=False)
@@ -149,7 +149,7 @@ class Deadline:
 
     @property
     def stopped(self) -> bool:
-        """True if the call was cancelled, whatever time it had left."""
+        """True if the call was cancelled, however much time it had left."""
         return self.stop is not None and self.stop.is_set
 
     def remaining(self) -> float:
@@ -163,7 +163,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of a call; None is no limit. `calls` is the number its plan may still start after this one.
+    """Limits of a call; None means no limit. `calls` is how many more calls its plan may start after this one.
 
     `tokens` and `cost` are for agents.
     """
@@ -183,7 +183,7 @@ def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Gene
     `maker` is called on first use. It returns the resource, which is ended by its own `close()`, or is a generator that
     yields the resource between set-up and clean-up.
 
-    Changes of a failed call are undone in resources that support it: `restore(taken)` receives what `snapshot()`
+    A resource is restored after a failed call if it has methods for that. `restore(taken)` receives what `snapshot()`
     returned when the call got the resource. A resource without `snapshot()` keeps its own record, and its `restore()`
     returns whether everything was undone. A false attribute `changed` means there is nothing to undo.
     """
@@ -192,7 +192,7 @@ def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Gene
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """Result of undoing a failed call: whether it had changes, and the resources in which they remain."""
+    """Result of undoing a failed call: whether there were changes, and the resources whose changes remain."""
 
     some: bool = False
     failed: tuple[str, ...] = ()
@@ -204,7 +204,7 @@ class UndoResult:
 
 
 class Resources:
-    """Resources of a call, looked up by type, created on first use, closed in reverse order when the call ends.
+    """Resources of a call by type. Each is created on first use; all are closed in reverse order when the call ends.
 
     A sync handler that runs past its deadline can still use them: they are closed after it returns.
     """
@@ -254,7 +254,7 @@ class Resources:
         return cast("ResourceT | None", exact)
 
     def restore(self, may_undo: Callable[[], bool] = lambda: True) -> UndoResult:
-        """Undo the changes of the opened resources, last one first; a failure does not stop the others.
+        """Undo the changes of the opened resources, last resource first; a failure does not stop the others.
 
         Resources for which `may_undo` returns False are left unchanged and reported as failed.
         """

@@ -128,7 +128,7 @@ class UnknownTool(ToolError):
 
 
 class PolicyRefusal(ToolError):
-    """A policy refuses the call; `policy` is its name, `rule` describes it; both are empty if none matches."""
+    """A policy refuses the call; `policy` is its name, `rule` describes it. Both are empty if no policy matches."""
 
     kind = "refused"
 
@@ -146,7 +146,7 @@ class ToolDisabled(ToolError):
 
 
 class ToolRemoved(ToolDisabled):
-    """The tool's source offers it no longer."""
+    """The source of the tool no longer offers it."""
 
     def __init__(self, tool_name: str, source: str) -> None:
         super().__init__(
@@ -155,7 +155,7 @@ class ToolRemoved(ToolDisabled):
 
 
 class ToolDrifted(ToolError):
-    """The code loaded here differs from the catalog's version.
+    """The code of the tool in this process differs from the version in the catalog.
 
     `may_run_elsewhere`: another process may have the right code.
     """
@@ -268,7 +268,7 @@ class SourceProblem(ToolgateError):
 
 
 class EffectUnknown(ToolgateError):
-    """A request was sent and its answer was lost. A call that must not run twice becomes an unknown outcome."""
+    """A request was sent and its answer was lost. The outcome of a call that must not run twice becomes unknown."""
 
     kind = "effect_unknown"
 
@@ -284,13 +284,13 @@ class PromptValidationError(ToolgateError, ValueError):
 
 
 class PromptEvaluationError(ToolgateError):
-    """Ends an entire evaluation: re-raised if a tool is invoked alone, a failed result inside a plan."""
+    """Ends an entire evaluation: raised again if a tool is invoked alone; in a plan it only fails the call."""
 
     kind = "evaluation_ended"
 
 
 class VisibilityExpansionRequired(ToolgateError):
-    """The model must see more sections before the call makes sense; re-raised like PromptEvaluationError."""
+    """The model must see more sections before the call makes sense; raised again like PromptEvaluationError."""
 
     kind = "expansion_required"
 
@@ -306,7 +306,7 @@ class MalformedJSON(ToolgateError):
         self.steps: list[str] = []
 
     def inside(self, step: str | int) -> "MalformedJSON":
-        """Prepend one container to the path of the invalid value."""
+        """Prepend a step to the path of the invalid value: the key or index in the container around it."""
         self.steps.insert(0, str(step))
         return self
 
@@ -378,7 +378,7 @@ class TypeSignatureError(ToolDefinitionError):
 
 
 def nested_errors(name: str, error: ParameterError) -> ParameterError:
-    """Return an error about a value as one about the field of the body that holds it."""
+    """Prefix the paths of an error about a value with `name`, the field of the request body that holds the value."""
     problems = [
         {**each, "path": f"{name}.{each['path']}" if each["path"] else name}
         for each in (error.details or {}).get("errors", ())

@@ -1,4 +1,4 @@
-"""Tool libraries for tool authors: functions with a JSON Schema, bound to specifications by name."""
+"""Tool libraries for tool authors: functions with a JSON Schema, to which specifications are bound by name."""
 
 from catalog.styles.library import ToolLibrary, create_tool
 

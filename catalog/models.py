@@ -97,7 +97,7 @@ class Source(models.Model):
 
     @property
     def is_imported(self) -> bool:
-        """True if its tools are read from an upstream."""
+        """True for an MCP server or an OpenAPI document, from which Toolgate reads the tools."""
         return self.kind in (self.Kind.MCP, self.Kind.OPENAPI)
 
     @property
@@ -164,7 +164,7 @@ class Tool(models.Model):
 
     @property
     def status(self) -> str:
-        """`removed`, `disabled`, `drifted` (a change of its definition waits for acceptance) or `ready`."""
+        """`removed`, `disabled`, `drifted` (a changed definition waits to be accepted) or `ready`."""
         if not self.registered:
             return "removed"
         if not self.enabled or not self.source.enabled:
@@ -173,7 +173,7 @@ class Tool(models.Model):
 
     @property
     def is_in_use(self) -> bool:
-        """True if the tool is enabled and offered by an enabled source; `enabled` is kept for when that changes."""
+        """True if the tool is enabled and an enabled source offers it; `enabled` alone says nothing of the source."""
         return self.status in ("ready", "drifted")
 
 
@@ -206,7 +206,7 @@ class ToolVersion(models.Model):
 
 
 class ToolText(models.Model):
-    """Indexed words of a tool and the version they were read from; written and searched by `catalog.inventory.search`.
+    """Words of a tool for full-text search, with the version they come from; used only by `catalog.inventory.search`.
 
     The database maintains a full-text index of both text columns (triggers on SQLite, generated columns on PostgreSQL),
     which must be created again if a migration recreates this table.
@@ -248,7 +248,7 @@ class Implementation(models.Model):
 
 
 class RateBucket(models.Model):
-    """Uses of a rate limit group by one caller in the current window."""
+    """The number of uses of a rate limit group by one caller in the current window."""
 
     group = models.CharField(max_length=64)
     owner = models.CharField(max_length=64, help_text="`user:ID` or `token:ID`.")
@@ -358,7 +358,7 @@ class IdempotencyKey(models.Model):
 
 
 class StoredArguments:
-    """Properties of a row with the arguments of a call, as stored: RFC 8785 text with secrets cut out."""
+    """Properties of a row that stores the arguments of a call: as RFC 8785 text, with secrets cut out."""
 
     arguments: Any
     defaults: Any
@@ -381,7 +381,7 @@ class StoredArguments:
 
 
 class Call(StoredArguments, models.Model):
-    """One call of a tool version with one set of arguments and its requester: gated, run and recorded.
+    """One call of a tool version with its arguments and requester, from the gate to the recorded outcome.
 
     Written on the hot path, where each index costs time, so only columns that pages search by have one. The calls of a
     plan are found through its steps.
@@ -457,7 +457,7 @@ class Call(StoredArguments, models.Model):
 
     @property
     def response_json(self) -> Any:
-        """The standard response as JSON values; None until the call ends, then an error if it has none."""
+        """The standard response as JSON values; None until the call ends, an error if it ended without a response."""
         if self.response:
             return json.loads(self.response)
         if self.status not in (CallStatus.FAILED, CallStatus.CANCELLED):
@@ -485,7 +485,7 @@ class Call(StoredArguments, models.Model):
 
     @property
     def left_earlier(self) -> bool:
-        """True if the handler left running belongs to an earlier attempt."""
+        """True if an earlier attempt has left a handler running."""
         return bool(self.left_running_at and self.started_at and self.left_running_at < self.started_at)
 
     def error_response(self, message: str) -> dict[str, Any]:
@@ -496,7 +496,7 @@ class Call(StoredArguments, models.Model):
 
     @property
     def response_parameters(self) -> tuple[str | None, Any]:
-        """The query type and parameters as named in responses; a query's are nested in the arguments."""
+        """The query type and parameters for responses; a tool with query types has both inside its arguments."""
         parameters = self.given_json
         if self.query_type:
             return self.query_type, parameters.get("parameters", {})
@@ -508,7 +508,7 @@ class Call(StoredArguments, models.Model):
 
     @property
     def waiting_for(self) -> str | None:
-        """The reason a call is waiting: `approval` or `outcome`, or None."""
+        """The reason for which a call is waiting: `approval` or `outcome`; None if it is not waiting."""
         return WAITING_FOR.get(self.status)
 
     @property
@@ -531,7 +531,7 @@ class CallBlob(models.Model):
 
 
 class CallRequester(models.Model):
-    """A person in the requester set of a held call, who may not decide it."""
+    """A person who made a held call or shaped its arguments, and therefore may not decide it."""
 
     call = models.ForeignKey(Call, models.CASCADE, related_name="requesters")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
@@ -544,7 +544,7 @@ class CallRequester(models.Model):
 
 
 class CallSecret(models.Model):
-    """An encrypted secret of a step whose call has not ended; the stored arguments contain its `mac` instead."""
+    """An encrypted secret of a step whose call has not ended; the stored arguments have its `mac` in its place."""
 
     plan_ref = models.CharField(max_length=40)
     step_ref = models.CharField(max_length=16, help_text="Number of the step; empty for the plan's initial memory.")

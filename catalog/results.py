@@ -49,7 +49,7 @@ class ToolResult(Generic[ValueT]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResultWarning:
-    """A defect of an answer that was kept: `output_schema`, `not_json` or `cut`, and a sentence about it."""
+    """A defect of an answer that was kept anyway: its code (`output_schema`, `not_json` or `cut`) and a sentence."""
 
     code: Literal["output_schema", "not_json", "cut"]
     message: str
@@ -60,7 +60,7 @@ class ResultWarning:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpstreamResult(ToolResult[ValueT]):
-    """The answer of an upstream, kept with its defects: what it did cannot be undone, so it must not look failed.
+    """The answer of an upstream, kept despite its defects: the call has had its effect and must not look failed.
 
     The value is plain JSON of limited size already, and may hold integers of any size. `error_kind` is the kind of a
     failed result.
@@ -72,7 +72,7 @@ class UpstreamResult(ToolResult[ValueT]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preview:
-    """Preview of a call, computed by its tool; `state_token` identifies the target's state it is based on."""
+    """Preview of a call, computed by its tool; `state_token` identifies the state of the target that it shows."""
 
     summary: str
     kind: PreviewKind
@@ -91,12 +91,12 @@ class Preview:
 
 
 def to_result(returned: object) -> ToolResult[Any]:
-    """Return a handler's return value as a result: unchanged if it is one, else a success with this value."""
+    """Return a handler's value as a result: unchanged if it is a ToolResult, else as a success with this value."""
     return returned if isinstance(returned, ToolResult) else ToolResult(message=NO_MESSAGE, value=returned)
 
 
 def values_to_result(returned: object) -> ToolResult[Any]:
-    """Return the result of a `define_tool` handler; in a tuple (result, error text) an error fails the call."""
+    """Return the result of a `define_tool` handler. For a tuple (result, error text), an error text is a failure."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str | None):
         value, error = returned
         return to_result(value) if error is None else ToolResult(message=error, value=value, success=False)
@@ -110,7 +110,7 @@ def render(result: ToolResult[Any]) -> str:
 
 
 def render_value(value: object) -> str:
-    """Return the text of a value: its own `render()` if it has one, else JSON; None is empty."""
+    """Return the text of a value: its own `render()` if it has one, else JSON. The text of None is empty."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -170,7 +170,7 @@ def _extra_fields(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def custom_rendering(value: object) -> str | None:
-    """Return the text of the value's own `render()`; None without one or if it raises."""
+    """Return the text of the value's own `render()`; None if there is no such method or it raises."""
     rendering = getattr(value, "render", None)
     if not callable(rendering):
         return None

@@ -26,7 +26,7 @@ fact = Signal()
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A recorded fact: its kind (`noun.participle`), the call it is about, the acting person, and ids to store."""
+    """A recorded fact: its kind (`noun.participle`), the call that it concerns, who acted, and ids to store."""
 
     kind: str
     call: Call | None = None

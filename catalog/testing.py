@@ -62,7 +62,7 @@ def invoke(
 
 
 def make_context(**fields: Any) -> ToolContext:
-    """Return a context with these fields; the defaults are those of a call outside plans, with a session of its own."""
+    """Return a context with these fields. Others are as for a call outside plans, with a new session of its own."""
     return ToolContext(**{"call_id": "call_test", "session": Session(), **fields})
 
 

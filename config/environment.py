@@ -73,7 +73,7 @@ def check_secret_keys(keys: Sequence[str]) -> list[str]:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Write a complete file under another name and link it: the first of several processes wins."""
+    """Write a complete file under another name and link it, so that only the first of several processes succeeds."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.touch(mode=0o600)
     draft.write_text(text, encoding="utf-8")
@@ -91,7 +91,7 @@ MAIL_OPTIONS = frozenset({"from", "tls"})
 
 
 class MailSettings(NamedTuple):
-    """Settings for outgoing mail: the values of Django's settings of the same names."""
+    """Settings for outgoing mail: the values for Django's EMAIL_… settings."""
 
     backend: str
     sender: str
@@ -162,7 +162,7 @@ SESSION_PARAMETERS: Mapping[str, str] = {
 
 
 def postgresql_options(given: Mapping[str, Any], *, connections: int) -> dict[str, Any]:
-    """Return the OPTIONS of a database; options in its URL (`sslmode`, settings by `options`) take precedence."""
+    """Return the OPTIONS of a database; options given in its URL, such as `sslmode`, take precedence."""
     sessions = " ".join(f"-c {name}={value}" for name, value in SESSION_PARAMETERS.items())
     return {
         "connect_timeout": CONNECT_SECONDS,
@@ -191,7 +191,7 @@ TOOL_LIMIT_PATTERN = re.compile(r"(?:([A-Za-z0-9_-]{1,64})=)?([0-9]{1,5})")
 
 
 def read_tool_limits(text: str) -> dict[str, int]:
-    """Parse "4,send_mail=1" to limits by tool: a bare number is for all other tools, under "*"; 0 is no limit.
+    """Parse "4,send_mail=1" to limits by tool. A bare number is for all other tools, under "*"; 0 means no limit.
 
     Raises ImproperlyConfigured.
     """

@@ -1,4 +1,4 @@
-"""Data of the frame around every page: signed-in user, waiting requests, running plans. Loaded only if rendered."""
+"""Data of the frame around every page: user, waiting requests, running plans. Loaded only if the frame is rendered."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,7 @@ from plans.store.selectors import running_plans
 class PageFrame:
     """Data of the frame. `waiting` counts the requests that the user can answer; `now` sets the page's clock.
 
-    `restored` warns administrators that the database was restored from a backup.
+    With `restored`, administrators are warned that the database was restored from a backup.
     """
 
     signed_in: bool = False

@@ -16,7 +16,7 @@ MIN_DISTINCT_CHARACTERS = 6
 
 
 def check_key(name: str, value: str, *, least: int) -> None:
-    """Require a key of at least `least` characters, not the same few repeated."""
+    """Require a key of at least `least` characters that does not merely repeat a few characters."""
     if len(value) < least:
         raise ImproperlyConfigured(f"{name} must have at least {least} characters.")
     if len(set(value)) < MIN_DISTINCT_CHARACTERS:
@@ -57,7 +57,7 @@ def check_workspace(workspace: Path, kept: Iterable[Path]) -> None:
 
 
 def check_variable_patterns(patterns: Iterable[str]) -> list[str]:
-    """Return the patterns of TOOLGATE_STDIO_ENVIRONMENT. Refuses those that are no names, or allow every name."""
+    """Return the patterns of TOOLGATE_STDIO_ENVIRONMENT. Refuses a pattern that fits no name, or fits every name."""
     found = [pattern.strip() for pattern in patterns if pattern.strip()]
     for pattern in found:
         if not re.fullmatch(r"[A-Za-z0-9_*]+", pattern) or not pattern.strip("*_"):
@@ -68,7 +68,7 @@ def check_variable_patterns(patterns: Iterable[str]) -> list[str]:
 
 
 def check_setting_names(given: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return unknown names with Toolgate's prefix. Raises ImproperlyConfigured for one that is probably misspelt."""
+    """Return unknown names with Toolgate's prefix. Raises ImproperlyConfigured for a name that is probably misspelt."""
     settings = set(known)
     unknown = sorted(name for name in given if name.startswith(SETTING_PREFIX) and name not in settings)
     for name in unknown:

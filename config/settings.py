@@ -1,4 +1,4 @@
-"""Settings of Toolgate, read from the environment and `.env`. Unsafe values prevent the start and are named."""
+"""Settings of Toolgate, read from the environment and `.env`. Unsafe values prevent the start; the error names them."""
 
 import os
 from pathlib import Path

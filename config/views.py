@@ -23,7 +23,7 @@ from catalog.ui.requests import PageRequest, render_rejected_form, sign_in_requi
 
 
 class SignInForm(AuthenticationForm):
-    """Sign-in form whose service throttles attempts; `retry_after` is set if it refused."""
+    """Sign-in form with throttled attempts; `retry_after` is set if an attempt was refused because of that."""
 
     retry_after: int | None = None
 
@@ -43,7 +43,7 @@ class SignInForm(AuthenticationForm):
 
 
 class SignInView(LoginView):
-    """Sign-in page; signed-in users are redirected unless they have to sign in `again`, as a policy may require."""
+    """Sign-in page. Redirects signed-in users, unless `again` is in the query: a policy may require a new sign-in."""
 
     template_name = "registration/sign_in.html"
     form_class = SignInForm
@@ -68,9 +68,9 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Refuse a form without a valid token. For one of this site's own pages, the input is displayed again.
+    """Refuse a form without a valid CSRF token, and display its input again if it came from a page of this site.
 
-    Not for a form of another site, which could otherwise choose what the page displays.
+    The input of another site's form is not displayed, because that site could choose what the page says.
     """
     if request.headers.get("Sec-Fetch-Site") == "same-origin":
         return render_rejected_form(request, "403_csrf.html")
@@ -102,7 +102,7 @@ NO_OAUTH = (
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404: as JSON in OAuth's form where an MCP client looks for an OAuth server after a 401, else as a page.
 
-    Such clients report a page's HTML as an error of their own, in place of the refused token.
+    From a page, such clients would report the HTML as their error, instead of the token that was refused.
     """
     if request.path == "/register" or request.path.startswith("/.well-known/"):
         return JsonResponse({"error": "not_found", "error_description": NO_OAUTH}, status=404)

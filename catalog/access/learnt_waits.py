@@ -1,8 +1,8 @@
 """Shorter waits for MCP clients that close the connection while they wait for an answer.
 
-Some clients give up sooner than they announce. After two consecutive waits that a client ended, its waits last 80 % of
-the shorter one, at least two seconds, so that it receives the pending result. A wait that is answered after a week
-resets this.
+Some clients give up sooner than they announce. Once a client has ended two waits in a row, its later waits last 80 % of
+the shorter of the two, at least two seconds, so that it receives the result "pending". If a wait is answered more than
+a week later, the client gets full waits again.
 """
 
 from contextlib import suppress
@@ -32,7 +32,7 @@ def find(token_pk: int, client: str) -> LearntWait | None:
 
 
 def record_cut_off(token_pk: int, client: str, seconds: float) -> None:
-    """Record that a client ended a wait after `seconds`; the second time in a row its waits become shorter."""
+    """Record that a client ended a wait after `seconds`; the second time in a row, its later waits become shorter."""
     with transaction.atomic():
         row = LearntWait.objects.select_for_update().filter(token=token_pk, client=client).first()
         if row is None:
@@ -49,7 +49,7 @@ def record_cut_off(token_pk: int, client: str, seconds: float) -> None:
 
 
 def record_answered(token_pk: int, client: str) -> None:
-    """Record that a wait was answered: resets the cut-offs, and deletes a shorter wait learnt over a week ago."""
+    """Record that a wait was answered: forget earlier ended waits, and a shorter wait learnt over a week ago."""
     rows = LearntWait.objects.filter(token=token_pk, client=client)
     if not rows.filter(learnt_at__gt=clock.now() - KEPT_FOR).update(cut_off_after=None):
         rows.delete()

@@ -35,7 +35,7 @@ def groups_of(user: User | AnonymousUser) -> frozenset[str]:
 
 
 def remember_groups(user: User | AnonymousUser, names: Iterable[str]) -> frozenset[str]:
-    """Keep the names of the user's groups on the instance, for `groups_of`; someone inactive counts for none."""
+    """Keep the names of the user's groups on the instance, for `groups_of`; an inactive user has none."""
     known = frozenset(names) if user.is_active else frozenset()
     user._toolgate_groups = known  # type: ignore[union-attr] # a memo on the instance, not a field
     return known
@@ -60,7 +60,7 @@ def has_role(user: User | AnonymousUser, *names: str) -> bool:
 
 
 def can_see_all(user: User | AnonymousUser) -> bool:
-    """Return whether the user sees everyone's plans, calls and requests: any role does, agents' tokens never."""
+    """Return whether the user sees everyone's plans, calls and requests: any role does, an agent's token never."""
     return agent_token_of(user) is None and bool(roles_of(user))
 
 

@@ -1,9 +1,9 @@
 """Password sign-in with throttling by account and by client address.
 
-After ten wrong passwords an account has to wait one minute, after a hundred an address; each further one doubles the
-wait, up to fifteen minutes. An attempt is counted before its password is checked, so concurrent attempts cannot check
-more passwords than that. The right password resets the account's count and subtracts the attempt from the address's
-count. Unknown usernames are counted too.
+After ten wrong passwords an account has to wait one minute, and so does an address after a hundred. Each further wrong
+password doubles the wait, up to fifteen minutes. An attempt is counted before its password is checked, so concurrent
+attempts cannot check more passwords than that. The right password resets the account's count and subtracts the attempt
+from the address's count. Unknown usernames are counted too.
 
 Views that take a password call this module's `authenticate_user` in place of Django's `authenticate`.
 """
@@ -42,14 +42,14 @@ sign_in_refused = Signal()
 
 @dataclass(frozen=True, slots=True)
 class AttemptKey:
-    """One counter of an attempt: the key of its row, and the number of free attempts."""
+    """One of the two counters of an attempt: the key of its row, and how many attempts are free of a wait."""
 
     key: str
     free: int
 
 
 def authenticate_user(request: HttpRequest, *, username: str, password: str) -> User | None:
-    """Return the user with this name if the password is correct, else None. Raises SignInThrottled in both cases."""
+    """Return the user if the password is correct, else None. Raises SignInThrottled, whether it is correct or not."""
     account = AttemptKey(_attempt_key("account", username), free=10)
     address = AttemptKey(_attempt_key("address", network_of(client_address(request))), free=100)
     try:
@@ -74,7 +74,7 @@ def client_address(request: HttpRequest) -> str:
 
 
 def network_of(address: str) -> str:
-    """Return the unit that counts as one address: an IPv4 address, or the network of an IPv6 address."""
+    """Return what counts as one address: an IPv4 address itself, or the network of an IPv6 address."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -25,7 +25,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class ArgumentNote:
-    """A note on one argument: its dotted path, a kind of KINDS, and the default, if it has one."""
+    """A note on one argument: its dotted path, a kind of KINDS, and its default value, if there is one."""
 
     path: str
     kind: str
@@ -47,7 +47,7 @@ class ArgumentNote:
 def notes_on_arguments(
     tool: Tool[Any, Any] | None, call: Call, arguments: dict[str, Any], schema: Mapping[str, Any]
 ) -> list[ArgumentNote]:
-    """Return notes on the defaults in a stored call's arguments, as displayed, and on those that it leaves out."""
+    """Return notes on a stored call's arguments: the defaults among them, and the arguments that are left out."""
     filled = [
         ArgumentNote(dotted(path), "default", value_at(arguments, path)) for path in paths_from_store(call.defaults)
     ]
@@ -59,8 +59,8 @@ def notes_on_missing(
 ) -> list[ArgumentNote]:
     """Return notes on the arguments that a stored call leaves out, at most MAX_NOTES.
 
-    `schema` is the input schema of the call's version; `tool` is None if its code is not loaded. Arguments that a
-    server may be sent without, and for which it documents no default, are not listed.
+    `schema` is the input schema of the call's version; `tool` is None if its code is not loaded. An optional argument
+    without a default is listed only if the tool computes its value when it runs.
     """
     try:
         missing = SchemaDefaults(dict(schema)).missing(dict(arguments))

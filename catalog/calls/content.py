@@ -31,16 +31,16 @@ def store_blobs(call: Call, blobs: Iterable[Blob]) -> None:
 
 
 def load_blobs(call: Call) -> dict[int, bytes]:
-    """Return the bytes of a call's blocks by index; no query for a call without any."""
+    """Return the bytes of a call's blocks by index. Makes no query if none are stored."""
     if not any("bytes" in each for each in call.content_json):
         return {}
     return {number: bytes(data) for number, data in CallBlob.objects.filter(call=call).values_list("number", "data")}
 
 
 def pictures_of(call: Call) -> dict[int, str]:
-    """Return which blocks of a call are PNG, JPEG, GIF or WebP images by their bytes: media types by index.
+    """Return the media types of those blocks of a call whose bytes are PNG, JPEG, GIF or WebP images, by index.
 
-    No query for a call without stored bytes.
+    Makes no query if the call has no stored bytes.
     """
     if not any(has_bytes(each) for each in call.content_json):
         return {}
@@ -65,7 +65,7 @@ def has_bytes(block: Block) -> bool:
 def content_response(call: Call, number: int) -> HttpResponse:
     """Return the bytes of one block: PNG, JPEG, GIF and WebP images inline, everything else as an attachment.
 
-    The type of an image is told by its bytes, whatever its upstream names. Raises Http404 for a block without bytes.
+    An image's type is found from its bytes, whatever type its upstream names. Raises Http404 for a block without bytes.
     """
     row = CallBlob.objects.filter(call=call, number=number).first()
     if row is None:

@@ -1,7 +1,7 @@
 """Private data in calls: masking, and access to single masked fields for authorised viewers.
 
 A mask replaces a value: `{"$private": "string"}` names its JSON type. Keys and list lengths are kept. Only plans know
-which later steps were given private data: they implement `private_parts_of` through `register_privacy_judge`.
+which later steps received private data, so they register the function that answers `private_parts_of`.
 """
 
 import difflib
@@ -35,7 +35,7 @@ class ResponseField:
 
 @dataclass(frozen=True, slots=True)
 class PrivateCallParts:
-    """The private parts of one call beside its response: the named arguments, or all of them."""
+    """The private arguments of one call: those in `names`, or all of them."""
 
     names: frozenset[str] = frozenset()
     everything: bool = False
@@ -55,7 +55,7 @@ def register_privacy_judge(judge: PrivacyJudge) -> None:
 
 
 def private_parts_of(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
-    """Return the private parts of these calls by the calls' keys; calls without any are left out."""
+    """Return the private arguments of these calls by primary key; calls without private arguments are left out."""
     return {pk: hidden for judge in _privacy_judges for pk, hidden in judge(calls).items()}
 
 
@@ -65,13 +65,13 @@ def can_see_private(viewer: User | AnonymousUser) -> bool:
 
 
 def is_own_call(viewer: User, call: Call) -> bool:
-    """Return whether the call is the viewer's own; an agent's token owns the calls made with that token."""
+    """Return whether the viewer owns the call. An agent's token owns only the calls made with that token."""
     token = agent_token_of(viewer)
     return call.token_id == token.pk if token is not None else call.requested_by_id == viewer.pk
 
 
 def mask(value: Any) -> Any:
-    """Return a JSON value in which a mask replaces every string, number, boolean and null."""
+    """Return a JSON value with every string, number, boolean and null in it replaced by a mask."""
     if isinstance(value, Mapping):
         return {name: mask(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -80,7 +80,7 @@ def mask(value: Any) -> Any:
 
 
 def mask_type_of(value: Any) -> str:
-    """Return the JSON type of a value, which its mask shows; integers are numbers."""
+    """Return the JSON type of a value that its mask names; for integers this is `number`."""
     return "number" if (kind := json_type_of(value)) == "integer" else kind
 
 
@@ -91,7 +91,7 @@ def is_mask(value: Any) -> bool:
 
 
 def mask_response(response: Any) -> Any:
-    """Return a standard response of the same shape, with everything masked that came from the tool or its caller."""
+    """Return a standard response of the same shape, with all data of the tool and of its caller masked."""
     if not isinstance(response, Mapping):
         return response if response is None else mask(response)
     return {name: value if name in UNMASKED_FIELDS else mask(value) for name, value in response.items()}
@@ -118,7 +118,7 @@ def masked_fields(response: Any, path: str = "") -> Iterator[ResponseField]:
 
 
 def field_at(response: Any, path: str) -> Any:
-    """Return the single value at a dotted path of a response. Raises ParameterError that names what exists there."""
+    """Return the single value at a dotted path of a response. Raises ParameterError that lists existing names."""
     value = value_at(response, path)
     if isinstance(value, Mapping | list) and value:
         names = ", ".join(name[:MAX_REPEATED_NAME] for name in list(_container_items(value))[:5])
@@ -128,7 +128,7 @@ def field_at(response: Any, path: str) -> Any:
 
 
 def value_at(whole: Any, path: str) -> Any:
-    """Return the value at a dotted path of a JSON value. Raises ParameterError that names what exists there."""
+    """Return the value at a dotted path of a JSON value. Raises ParameterError that lists existing names."""
     value, rest, done = whole, path, ""
     while rest:
         members = _container_items(value)

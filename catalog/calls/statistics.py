@@ -23,7 +23,7 @@ LAST_CALLS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class DailyCalls:
-    """The number of calls made on one day, and how the ended ones ended."""
+    """The number of calls made on one day, and how many of them have completed or failed."""
 
     day: date
     calls: int = 0
@@ -50,7 +50,7 @@ class Usage:
 
 
 class UtcDay(TruncDate):
-    """Database function for the date of a timestamp. SQLite stores UTC text whose first ten characters are the date."""
+    """Database function for the date of a timestamp. SQLite stores timestamps as text that begins with the date."""
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
         """Cut the text in SQL instead of calling back into Python for each row."""
@@ -84,7 +84,7 @@ def _last_days() -> list[date]:
 
 
 def p95_ms(tool: Tool) -> float | None:
-    """Return the 95th percentile in milliseconds of the tool's last timed calls, or None without any."""
+    """Return the 95th percentile in milliseconds of the tool's last timed calls; None if no call was timed."""
     timed = Call.objects.filter(tool_name=tool.name, status=CallStatus.COMPLETED, started_at__isnull=False)
     spans = timed.order_by("-created_at", "-pk").values_list("started_at", "finished_at")[:MAX_TIMED_CALLS]
     return percentile(sorted((end - start).total_seconds() * 1000 for start, end in spans if start and end), 0.95)
@@ -102,7 +102,7 @@ COMPARED_CALLS = 1000
 
 @dataclass(frozen=True, slots=True)
 class ImplementationStats:
-    """Results of one implementation in the tool's newest calls; times in milliseconds, None if nothing was timed."""
+    """Results of one implementation in the tool's newest calls. Times are in milliseconds, None if not measured."""
 
     implementation: Implementation
     share: float
@@ -121,7 +121,7 @@ class ImplementationStats:
 
 
 def implementation_stats(tool: Tool) -> list[ImplementationStats]:
-    """Return the statistics of each implementation, in two queries; `share` is its part of new plans, 0 to 1."""
+    """Return the statistics of each implementation, in two queries; `share` is the fraction of new plans it serves."""
     implementations = sorted(tool.implementations.all(), key=lambda each: each.pk)
     seen: dict[int | None, list[_CallRow]] = defaultdict(list)
     calls = Call.objects.filter(tool_name=tool.name).order_by("-created_at")
@@ -165,7 +165,7 @@ class _CallRow:
 
 
 def percentile(ordered: list[float], part: float) -> float | None:
-    """Return the least value that at least this fraction of the ordered values does not exceed; None without any."""
+    """Return the smallest value that is not exceeded by the fraction `part` of the values; None for an empty list."""
     if not ordered:
         return None
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]

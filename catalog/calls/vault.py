@@ -1,8 +1,8 @@
 """Encrypted store for the secrets of calls that have not ended. They are deleted when the call ends.
 
 Secrets belong to a plan's step (a direct call is a plan of one step), so that a retry finds them; this package knows
-both by name only. Each ciphertext is bound to its location, so values swapped in the database are refused. Secrets are
-encrypted with the first of TOOLGATE_SECRET_KEYS and can be decrypted with any of them.
+plans and steps by name only. Each ciphertext is bound to its location, so values swapped in the database are refused.
+Secrets are encrypted with the first of TOOLGATE_SECRET_KEYS and can be decrypted with any of them.
 """
 
 import hashlib
@@ -54,14 +54,14 @@ class Keyring:
         return any(hmac.compare_digest(mac, _mac(key, path, value)) for key in self._mac_keys)
 
     def fingerprint(self, text: str) -> str:
-        """Return a keyed digest that distinguishes texts with secrets and cannot be brute-forced without the key."""
+        """Return a keyed digest by which texts with secrets can be compared, but not guessed without the key."""
         return hmac.new(self._mac_keys[0], b"text\0" + text.encode(), hashlib.sha256).hexdigest()
 
     def encrypt(self, text: str) -> str:
         return self._fernet.encrypt(text.encode()).decode()
 
     def decrypt(self, ciphertext: str) -> str:
-        """Return the plaintext, encrypted under any of the keys. Raises cryptography.fernet.InvalidToken."""
+        """Decrypt text that was encrypted with any of the keys. Raises cryptography.fernet.InvalidToken."""
         return self._fernet.decrypt(ciphertext.encode()).decode()
 
 
@@ -103,7 +103,7 @@ class SecretScope:
 
 
 def redact_arguments(tool: Tool[Any, Any] | None, arguments: Any, *, is_plan: bool = False) -> RedactedArguments:
-    """Remove the secrets from checked arguments, with placeholders made under this installation's keys."""
+    """Replace the secrets in checked arguments by placeholders with HMACs made with this installation's keys."""
     places = tool.secret_locations if tool is not None else None
     return redact_secrets(places, arguments, lambda path, value: keyring().mac(path, value), is_plan=is_plan)
 
@@ -127,7 +127,7 @@ def store_secrets(scope: SecretScope, secrets: Iterable[Secret]) -> None:
 
 
 def load_available(text: str, plan_ref: str) -> Any:
-    """Return stored JSON text with its original secrets; deleted ones stay `{"$secret": name}`."""
+    """Return stored JSON text with its original secrets; deleted secrets remain `{"$secret": name}`."""
     value = json.loads(text)
     return restore_secrets(value, _StoredSecrets(find_macs(text), plan_ref)) if holds_secret(text) else value
 
@@ -154,9 +154,9 @@ def secret_values_in(scope: SecretScope) -> dict[str, Any]:
 
 
 def variants_for_rotated_keys(text: str, secrets: Iterable[Secret]) -> list[str]:
-    """Return stored text with these secrets redacted, and its variants under each of the keys.
+    """Return redacted text with the HMACs that each of the keys would give its placeholders, and as it is.
 
-    With them, text stored before a key rotation is recognised.
+    Compare all variants with stored text, which may have been redacted with an older key.
     """
     keys = keyring()
     named = [(secret.mac, keys.macs(secret.path, secret.value)) for secret in secrets]
@@ -189,10 +189,10 @@ def load_call_arguments(call: Call) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RestoredArguments:
-    """Arguments edited by a person, with the secrets restored that stayed in their places.
+    """Arguments edited by a person, in which every secret that was left in its place is restored.
 
-    `put_back` counts the restored ones by path and canonical value; `moved` holds the paths to which others would be
-    moved.
+    `put_back` counts the restored secrets by path and canonical value; `moved` holds the paths to which the person
+    moved the placeholder of a secret.
     """
 
     arguments: Any = field(repr=False)
@@ -200,7 +200,7 @@ class RestoredArguments:
     moved: tuple[str, ...] = ()
 
     def in_place(self) -> Any:
-        """Return the arguments. Raises ParameterError (`secret_moved`) if a secret would be moved."""
+        """Return the arguments. Raises ParameterError (`secret_moved`) if the person moved a secret."""
         _raise_if_moved(self.moved, MOVED_MESSAGE)
         return self.arguments
 
@@ -209,7 +209,7 @@ class RestoredArguments:
         _raise_if_moved(self.unredacted_paths(redacted), MOVED_MESSAGE)
 
     def check_references(self, redacted: RedactedArguments) -> None:
-        """Raise ParameterError (`secret_moved`) if a reference put a secret inside text that hides its shape."""
+        """Raise ParameterError (`secret_moved`) if a reference put a secret into text where redaction missed it."""
         obscured = [
             where
             for where, text in self.put_back
@@ -218,10 +218,10 @@ class RestoredArguments:
         _raise_if_moved(sorted(set(obscured)), OBSCURED_MESSAGE)
 
     def unredacted_paths(self, redacted: RedactedArguments) -> list[str]:
-        """Return the paths at which redaction did not remove every restored secret again.
+        """Return the paths of restored secrets that redaction has not found again.
 
-        A tool may declare fewer secrets than before, and some secrets are recognised only by the words around them. The
-        check does not search by value: that would tell an attacker who tries values when one is right.
+        A tool may declare fewer secrets than before, and some secrets are recognised only by the words around them.
+        Values are not searched for, because the result would tell an attacker who guesses values which guess is right.
         """
         again = {
             (secret.path, canonical_text(secret.value)): redacted.text.count(secret.mac) for secret in redacted.secrets
@@ -230,10 +230,10 @@ class RestoredArguments:
 
 
 def restore_edited_arguments(arguments: Any, before: str, plan_ref: str) -> RestoredArguments:
-    """Return edited arguments, with the secrets left in place as `{"$secret": name}` restored.
+    """Return edited arguments, with secrets restored where the editor left their `{"$secret": name}`.
 
-    `before` is the stored text they were edited from. A secret is restored only where it was redacted. Placeholders
-    that name no secret of it are left unchanged and refused later.
+    `before` is the stored text that was edited. A secret is restored only where it was redacted. Placeholders with any
+    other name stay unchanged and are refused later.
     """
     names = _macs_by_name(json.loads(before)) if holds_secret(before) else {}
     kept = _StoredSecrets(set(names.values()), plan_ref) if names else None
@@ -285,7 +285,7 @@ def _macs_by_name(value: Any) -> dict[str, str]:
 
 
 class _StoredSecrets:
-    """The values of a plan's secrets by their HMACs, read at once, each verified against its HMAC."""
+    """The values of a plan's secrets by their HMACs, read in one query; each value is verified by its HMAC."""
 
     def __init__(self, macs: set[str], plan_ref: str) -> None:
         self._keys = keyring()
@@ -293,13 +293,13 @@ class _StoredSecrets:
         self._rows: Mapping[str, str] = dict(rows.values_list("mac", "ciphertext"))
 
     def __call__(self, name: str, mac: str, path: str) -> Any:
-        """Return the value for any path, as a reference may move it. Raises as `found` does."""
+        """Return a secret's value at any `path`, because references may move secrets. Raises KeyError like `found`."""
         return self.found(name, mac)[1]
 
     def found(self, name: str, mac: str) -> tuple[str, Any]:
         """Return the path from which the secret was redacted, and its value.
 
-        Raises KeyError if it is deleted, cannot be decrypted, or fails verification.
+        Raises KeyError if the secret is deleted, cannot be decrypted, or fails verification.
         """
         try:
             path, value = json.loads(self._keys.decrypt(self._rows[mac]))

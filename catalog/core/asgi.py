@@ -1,4 +1,4 @@
-"""Types of ASGI applications, and the key by which an inner application names the kind of a request for metrics."""
+"""Types of ASGI applications, and the scope key under which an application stores the kind of a request for metrics."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

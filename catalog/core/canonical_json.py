@@ -56,7 +56,7 @@ def check_json(value: object, *, max_depth: int = MAX_JSON_DEPTH) -> Any:
 
 
 def normalize_numbers(value: Any) -> Any:
-    """Return a JSON value with numbers as canonical text reads: 2.0 becomes 2. The same object if nothing differs."""
+    """Return a JSON value with its numbers in canonical form, such as 2 for 2.0; the same object if nothing changes."""
     kind = type(value)
     if kind is float:
         return int(value) if value.is_integer() and abs(value) < EXPONENT_THRESHOLD else value
@@ -112,7 +112,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def malformed_json(error: json.JSONDecodeError) -> MalformedJSON:
-    """Return the error of Python's parser in words that tell how to correct the text, with line and column."""
+    """Convert an error of Python's JSON parser; the message has line and column and says how to correct the text."""
     said = next((words for start, words in _SYNTAX_ERRORS if error.msg.startswith(start)), "This is not JSON")
     if error.msg.startswith("Expecting value"):
         rest = error.doc[error.pos :]

@@ -2,8 +2,8 @@
 
 On SQLite all processes share one machine and its clock. On PostgreSQL a process measures the database's clock regularly
 and extrapolates with a monotonic clock. A process whose own clock is wrong or is changed while it runs therefore
-expires nothing early and keeps no lease too long. Measured times are slightly behind the database's, never ahead:
-anything due here is due there.
+expires nothing early and keeps no lease too long. Measured times are slightly behind the database's, never ahead: what
+is due by this clock is also due by the database's.
 """
 
 import time
@@ -47,7 +47,7 @@ def offset_seconds() -> float:
 
 
 def refresh() -> None:
-    """Measure the database's clock again, in one round trip, unless it is this machine's."""
+    """Measure PostgreSQL's clock again, in one round trip. On SQLite, which uses this machine's clock, do nothing."""
     _measure(connection)
 
 
@@ -73,7 +73,7 @@ def _measure(database: BaseDatabaseWrapper) -> None:
 
 
 def measure_on_connect(*, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Measure on the first connection of this process, before any time is compared."""
+    """Measure the database's clock when this process first connects, before it compares any times."""
     if _last_measurement is None:
         _measure(connection)
 

@@ -1,7 +1,7 @@
 """Content blocks of results, as MCP defines them: text, image, audio, resource, resource link.
 
-In memory a block holds its binary data as bytes, under `data` (image and audio) or in its resource's `blob`. Stored,
-the bytes are apart: the block has their number as `bytes`, and `cut` if they or a part of its text were not kept.
+In memory, an image or audio block holds its bytes under `data`, a resource under `blob`. In the database the bytes are
+stored separately: a block has only their number as `bytes`, and `cut` if its bytes or text were not kept in full.
 """
 
 import base64
@@ -32,7 +32,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class StoredContent:
-    """Blocks as stored, and their bytes apart; `is_cut` if something was not kept."""
+    """Blocks in stored form, and their bytes, which are stored separately; `is_cut` if anything was left out."""
 
     blocks: Sequence[dict[str, Any]]
     blobs: Sequence[Blob]
@@ -51,7 +51,7 @@ def picture_type(data: bytes) -> str:
 
 
 def decode_block(block: Block) -> dict[str, Any]:
-    """Return a block as received, with its base64 text as bytes; text that is not base64 is kept."""
+    """Return a received block with its base64 data decoded to bytes; text that is not valid base64 stays text."""
     changed = dict(block)
     if is_media(block):
         if "data" in block:
@@ -76,7 +76,7 @@ _USUAL_FORM = str.maketrans("-_", "+/", "\r\n")
 
 
 def is_media(block: Block) -> bool:
-    """Return whether a block has its bytes under `data`; a resource has them under its `blob`, if at all."""
+    """Return whether this is an image or audio block, which holds its bytes under `data`; a resource uses `blob`."""
     return block.get("type") in ("image", "audio")
 
 
@@ -87,7 +87,7 @@ def binary_of(block: Block) -> bytes | None:
 
 
 def with_binary(block: Block, data: object) -> dict[str, Any]:
-    """Return a copy of a block that has binary data, with `data` in its place."""
+    """Return a copy of a block whose binary data is replaced by `data`."""
     return {**block, "data": data} if is_media(block) else {**block, "resource": {**block["resource"], "blob": data}}
 
 
@@ -98,7 +98,7 @@ def without_binary(block: Block) -> dict[str, Any]:
 
 
 def text_of(block: Block) -> str | None:
-    """Return the text of a text block or of a resource that is text; None for others."""
+    """Return the text of a text block or of a resource that is text; None for any other block."""
     resource = block.get("resource")
     text = resource.get("text") if isinstance(resource, Mapping) else block.get("text")
     return text if isinstance(text, str) else None
@@ -122,7 +122,7 @@ def described_block(block: Block) -> str:
 
 
 def text_of_content(blocks: Iterable[Block]) -> str:
-    """Return blocks as one text: their texts, and a line in brackets for each of the others."""
+    """Return blocks as one text; each block without text becomes a line in brackets that describes it."""
     return "\n".join(text if (text := text_of(each)) is not None else f"[{described_block(each)}]" for each in blocks)
 
 
@@ -139,7 +139,7 @@ def holds_json(blocks: Iterable[Block], value: object) -> bool:
 
 
 def says(blocks: Sequence[Block], value: object) -> bool:
-    """Return whether blocks express a value: as JSON, as their texts or, without texts, by their description."""
+    """Return whether blocks already express a value: as JSON, as their texts or, without texts, by a description."""
     if not isinstance(value, str):
         return holds_json(blocks, value)
     texts = [each for each in blocks if each.get("type") == "text"]
@@ -154,10 +154,10 @@ COMPARED_LENGTH = 20_000
 
 
 def stored_content(blocks: Sequence[Block], limit: int = MAX_RESULT) -> StoredContent:
-    """Return blocks as stored, in their order, together at most `limit` bytes.
+    """Return blocks in stored form, in their order, with at most `limit` bytes in total.
 
-    Bytes beyond the limit are not kept, because the beginning of an image is of no use. A text beyond it is cut, and
-    what comes after it is left out.
+    Binary data that exceeds the limit is left out entirely, because the beginning of an image is of no use. A text that
+    exceeds it is cut, and the blocks after that text are left out.
     """
     kept: list[dict[str, Any]] = []
     blobs: list[Blob] = []

@@ -22,22 +22,22 @@ def bind_datetime(moment: datetime) -> Any:
 
 
 def read_datetime(value: datetime | str) -> datetime:
-    """Return a time that the driver returned for a hand-written statement; SQLite's is a text without time zone."""
+    """Convert a time read by a hand-written statement; SQLite returns it as text without a time zone."""
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=256)
 def _as_sqlite_text(moment: datetime) -> Any:
-    """Adapt a moment; cached, because a transaction binds the same one many times."""
+    """Convert a moment for SQLite; cached, because one transaction uses the same moment many times."""
     return str(moment.astimezone(UTC).replace(tzinfo=None))
 
 
 def execute_pipelined(cursor: CursorWrapper, statement: str, parameters: Sequence[Any]) -> CursorWrapper:
-    """Execute a statement whose result is not needed at once; return the cursor that will have it.
+    """Execute a statement whose result is not needed at once; return the cursor that will have the result.
 
-    On PostgreSQL it is sent with the next statement, at the latest with COMMIT (`config.db.postgresql`), which then
-    raises its errors.
+    On PostgreSQL the statement is sent together with the next one, at the latest with COMMIT (`config.db.postgresql`).
+    That later statement also raises the errors of this one.
     """
     if on_sqlite():
         cursor.execute(statement, parameters)
@@ -48,7 +48,7 @@ def execute_pipelined(cursor: CursorWrapper, statement: str, parameters: Sequenc
 
 @contextmanager
 def read_snapshot() -> Iterator[None]:
-    """Read a consistent snapshot in the body; writing fails. Inside an open transaction, that one is used."""
+    """Make all reads in the body see one snapshot; writes fail. Inside a transaction, no new one is opened."""
     if connection.in_atomic_block:
         yield
     elif on_sqlite():
@@ -88,7 +88,7 @@ def _insert_statement(model: type[Model], computed: tuple[tuple[str, str], ...])
 def insert_row(cursor: CursorWrapper, row: Model, **computed: str) -> None:
     """Insert a row like `save(force_insert=True)`, without signals, and set its key.
 
-    `computed` has the SQL expressions of columns that the database computes; the row gets their values.
+    `computed` maps columns to SQL expressions that the database computes; the row's attributes get their values.
     Measured on a plan and its step: 0.07 ms instead of 0.4 ms, most of which `save` spends on generating the SQL.
     """
     statement, fields = _insert_statement(type(row), tuple(computed.items()))

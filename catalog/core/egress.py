@@ -1,7 +1,7 @@
 """Outgoing HTTP requests to addresses that people typed, guarded against server-side request forgery.
 
-A host name is resolved once. Every address it has must be public or listed in TOOLGATE_EGRESS_ALLOW, and the connection
-goes to the address that was checked. The check belongs to the connection, so redirects pass it too. Proxies from the
+A host name is resolved once. All of its addresses must be public or listed in TOOLGATE_EGRESS_ALLOW, and the connection
+goes to an address that was checked. Every connection is checked, including those of redirects. Proxies from the
 environment are not used.
 """
 
@@ -66,7 +66,7 @@ class ResponseTooLarge(Exception):
 
 
 def check_url(url: str) -> SplitResult:
-    """Return the parts of a URL that requests may be sent to, without resolving its host. Raises RequestNotSent."""
+    """Parse a URL and check that requests may be sent to it; its host is not resolved. Raises RequestNotSent."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -133,7 +133,7 @@ def retry_after(value: str) -> int | None:
 
 
 def no_cookies() -> CookieJar:
-    """Return a jar that stores no cookie, for a client whose requests have different credentials."""
+    """Return a cookie jar that stores nothing, for a client whose requests have different credentials."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
@@ -239,7 +239,7 @@ class _AsyncGuardedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SocketOption] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """As in `_GuardedBackend`; raises httpcore2.ConnectTimeout too, as the timeout includes resolving."""
+        """As in `_GuardedBackend`. The timeout includes resolving, so it also raises httpcore2.ConnectTimeout."""
         try:
             async with asyncio.timeout(timeout):
                 *earlier, last = map(str, await resolve_allowed_addresses_async(host, port))
@@ -259,7 +259,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 class GuardedTransport(httpx2.HTTPTransport):
-    """Transport of httpx2 whose connections are guarded. It keeps none open, so no request meets a stale one."""
+    """Transport of httpx2 whose connections are guarded. Each request opens its own, so none meets a stale one."""
 
     def __init__(self) -> None:
         super().__init__(verify=_tls_context(), trust_env=False)
@@ -275,8 +275,8 @@ class GuardedTransport(httpx2.HTTPTransport):
 class AsyncGuardedTransport(httpx2.AsyncHTTPTransport):
     """Transport for an event loop. Its connections are guarded and its responses limited in size.
 
-    A client with this transport belongs to one event loop. Reading a response raises ResponseTooLarge once it has sent
-    more than `max_bytes`. Compressed responses are refused, because a small one can decompress to any size.
+    A client with this transport belongs to one event loop. Reading more than `max_bytes` of a response raises
+    ResponseTooLarge. Compressed responses are refused, because a small one can decompress to any size.
     """
 
     def __init__(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> None:
@@ -302,7 +302,7 @@ class AsyncGuardedTransport(httpx2.AsyncHTTPTransport):
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    """A response body that ends with ResponseTooLarge after `max_bytes`."""
+    """A response body; reading more than `max_bytes` of it raises ResponseTooLarge."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, max_bytes: int) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
 """The expression language of `done_check` and the tool `eval_form`: literals, names, operators and FUNCTIONS.
 
-There are no attributes, comprehensions, f-strings or keyword arguments. The size of every operation is charged to one
-budget before the operation runs, so an expression takes milliseconds, whatever the values that it names.
+There are no attributes, comprehensions, f-strings or keyword arguments. Before an operation runs, its cost is charged
+to a budget, so every expression ends within milliseconds, however large its values are.
 """
 
 import ast
@@ -31,7 +31,7 @@ _CONTAINERS = (list, dict, tuple)
 
 
 class ExpressionError(ValueError):
-    """The expression is not part of the language or has no value; the message says why and contains no value."""
+    """The expression is not allowed, or evaluating it failed. The message says why without repeating a value."""
 
 
 class UnknownName(ExpressionError):
@@ -41,7 +41,7 @@ class UnknownName(ExpressionError):
 
 
 class Names(Protocol):
-    """The values of an expression's names; an undefined one raises KeyError."""
+    """Look-up of the names in an expression; raises KeyError for an undefined name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
@@ -55,13 +55,13 @@ class Budget:
         self.left = left
 
     def charge(self, cost: int) -> None:
-        """Take this cost. Raises CostExceeded if it is more than what is left."""
+        """Subtract a cost. Raises CostExceeded if the budget does not cover it."""
         self.left -= cost
         if self.left < 0:
             raise CostExceeded
 
     def charge_value(self, value: object, times: int = 1) -> None:
-        """Take the cost of a value and everything in it, an object in several places once for each."""
+        """Subtract the cost of a value and of all values inside it; an object in two places is charged twice."""
         level = [value]
         while level:  # by level, so that a large list in many places is counted before it is gone through
             self.charge(times * len(level))
@@ -96,7 +96,7 @@ def parse(expression: str) -> ast.expr:
 
 
 def evaluate(expression: str, names: Names) -> Any:
-    """Return the value of an expression. Raises ExpressionError if it is not allowed, too costly, or has no value."""
+    """Return the value of an expression. Raises ExpressionError if it is not allowed, costs too much, or fails."""
     tree = parse(expression)
     try:
         return _Evaluator(names).eval(expression, tree)
@@ -126,7 +126,7 @@ def _check_node(node: ast.AST, depth: int) -> None:
 
 
 def _number(value: object) -> Number:
-    """Return a number that arithmetic takes. Raises TypeError for anything else, OverflowError if it is too large."""
+    """Check an operand of arithmetic. Raises TypeError unless it is a number, OverflowError if it is too large."""
     if not isinstance(value, int | float):
         raise TypeError
     if not isfinite(value) if isinstance(value, float) else value.bit_length() > MAX_BITS:
@@ -196,7 +196,7 @@ def _contains(budget: Budget, item: Any, container: Any) -> bool:
 
 
 def _over_all_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Charge each argument whole: the function compares, formats or converts everything in it."""
+    """Wrap a function that reads all values inside its arguments, so that each of those values is charged."""
 
     def call(budget: Budget, *arguments: Any) -> Any:
         budget.charge_value(arguments)
@@ -206,7 +206,7 @@ def _over_all_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _over_items(function: Callable[[Any], Any]) -> Callable[[Budget, Any], Any]:
-    """Charge the items of the argument, but not what is in them."""
+    """Wrap a function that reads only the items of its argument, so that values inside the items are not charged."""
 
     def call(budget: Budget, values: Any) -> Any:
         budget.charge(len(values))
@@ -281,7 +281,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 
 class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]
-    """simpleeval's node handlers with our own tables; created per evaluation, so its costly defaults are skipped."""
+    """simpleeval's evaluator with our own tables. Skips its costly constructor, as one is made per evaluation."""
 
     def __init__(self, names: Names) -> None:
         self.names = names

@@ -1,6 +1,6 @@
 """Paths into JSON values, as steps (member names and list indexes) or as text with dots.
 
-Names may contain dots, so a dotted path is for people and for messages; what is looked up is a sequence of steps.
+Names may contain dots, so a dotted path is only for display. Values are looked up by a sequence of steps.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ def bounded_member_path(path: str, step: str | int) -> str:
 
 
 def enclosing_paths(path: str) -> Iterator[str]:
-    """Yield a dotted path and those that enclose it, innermost first, up to the empty one."""
+    """Yield a dotted path, then the path of each container around it, innermost first; the last is empty."""
     while path:
         yield path
         path = path.rpartition(".")[0]
@@ -33,7 +33,7 @@ def enclosing_paths(path: str) -> Iterator[str]:
 
 
 def follow(value: Any, path: Iterable[str | int]) -> Any:
-    """Return the value at a path; a step of digits is also a list index. Raises LookupError if there is none."""
+    """Return the value at a path; a text of digits also works as a list index. Raises LookupError if there is none."""
     for step in path:
         if isinstance(value, Mapping):
             value = value[step]
@@ -75,7 +75,7 @@ def without_paths(document: dict[str, Any], paths: Sequence[JSONPath]) -> dict[s
 
 
 def _without_branches(value: Any, tree: Mapping[str | int, Any]) -> Any:
-    """Return a copy of the containers that the tree leads through; None in the tree marks a member to remove."""
+    """Return a copy without the members that `tree` marks with None; `tree` is nested like the value."""
     if isinstance(value, dict):
         kept = {name: each for name, each in value.items() if tree.get(name, tree) is not None}
         return kept | {name: _without_branches(kept[name], tree[name]) for name in tree.keys() & kept.keys()}

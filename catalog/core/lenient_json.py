@@ -35,11 +35,11 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def read_lenient_json(text: str, *, keep_below: int = 0) -> Any:
-    """Return the value of JSON text; the last of repeated keys counts. Raises MalformedJSON.
+    """Return the value of JSON text; of repeated keys, the last counts. Raises MalformedJSON.
 
     Integers are exact. Numbers that JSON or Python cannot hold, such as NaN, 1e400 and integers of more than 4,300
-    digits, are read as their text. With `keep_below`, values nested deeper than that many levels become their
-    JSON text; otherwise a value that is nested too deeply is refused.
+    digits, are kept as text. Values nested deeper than `keep_below` levels are kept as JSON text; if it is 0, a value
+    that is nested too deeply is refused.
     """
     try:
         return _storable(_decoder.decode(text), keep_below or MAX_JSON_DEPTH, keeps=keep_below > 0)
@@ -50,9 +50,9 @@ def read_lenient_json(text: str, *, keep_below: int = 0) -> Any:
 
 
 def storable_json(value: Any) -> Any:
-    """Return a parsed value as JSON that can be stored. Raises MalformedJSON for one that is nested too deeply.
+    """Return a parsed value as JSON that can be stored. Raises MalformedJSON if it is nested too deeply.
 
-    Lone surrogates become replacement characters, and numbers that are not finite their names.
+    Lone surrogates become replacement characters; infinite numbers and NaN become texts such as "Infinity".
     """
     return _storable(value, MAX_JSON_DEPTH)
 
@@ -86,9 +86,9 @@ _decoder = json.JSONDecoder(
 
 
 def decode_text(data: bytes, charset: str = "", *, is_json: bool = False) -> str:
-    """Return bytes as text: by their byte order mark, else in the named character set, else in UTF-8 or Windows-1252.
+    """Decode bytes by their byte order mark, else in the character set `charset`, else as UTF-8 or Windows-1252.
 
-    A name that is not one of CHARSETS is ignored. With `is_json`, UTF-16 and UTF-32 are recognised without a mark.
+    A `charset` outside CHARSETS is ignored. With `is_json`, UTF-16 and UTF-32 are recognised without a mark.
     """
     marked = next((name for mark, name in BYTE_ORDER_MARKS.items() if data.startswith(mark)), "")
     if marked:

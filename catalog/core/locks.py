@@ -50,7 +50,7 @@ _thread_locks = [Lock() for _ in range(THREAD_LOCKS)]
 def exclusive(space: LockSpace, key: str, *, seconds: float) -> Iterator[None]:
     """Hold the lock in the body, which may contain several transactions. Raises LockTimeout after `seconds`.
 
-    Threads of one process wait for each other without the database; on SQLite, which serves one process, that is all.
+    Threads of one process wait for each other in memory. SQLite serves a single process and needs no more than that.
     """
     ends, thread_lock = monotonic() + seconds, _thread_locks[hash((space, key)) % THREAD_LOCKS]
     if not thread_lock.acquire(timeout=seconds):

@@ -22,7 +22,7 @@ class OrderedJSONField(models.JSONField):
         return Json(adapted.obj, adapted.dumps) if isinstance(adapted, Jsonb) else adapted
 
     def from_db_value(self, value: Any, expression: Expression, connection: BaseDatabaseWrapper) -> Any:
-        """Return the value; the driver has parsed a whole `json` already."""
+        """Return the value unchanged on PostgreSQL, whose driver has already parsed it, unless it is text."""
         if connection.vendor == "postgresql" and not isinstance(value, str | bytes):
             return value
         return super().from_db_value(value, expression, connection)

@@ -1,6 +1,6 @@
 """Rate limits such as "5/min,20/h" on groups of tools, counted for each caller.
 
-A window begins with the first use after the last one ended; a use counts in every window or in none. "1/30s" is a
+A window begins with the first use after the previous window. A use counts in all windows or in none. "1/30s" is a
 pause: at least thirty seconds between two uses of the group. The caller of these functions supplies group and owner.
 """
 
@@ -60,7 +60,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitKey:
-    """One caller of one group; `owner` is `user:ID` or `token:ID`."""
+    """A group of tools and one of its callers; `owner` is `user:ID` or `token:ID`."""
 
     group: str
     rates: tuple[RateLimit, ...]
@@ -88,7 +88,7 @@ def check_rate_limit_group(group: object, tool_name: str) -> None:
 
 
 def acquire_use(key: RateLimitKey, *, now: datetime) -> None:
-    """Count one use in every window, or in none if one of them is full. Raises RateLimited.
+    """Count one use in every window. If a window is full, count nothing and raise RateLimited.
 
     Call it outside a plan's transaction: callers of one group wait for each other here.
     """
@@ -115,7 +115,7 @@ def acquire_use(key: RateLimitKey, *, now: datetime) -> None:
 
 
 def release_use(key: RateLimitKey, *, counted_at: datetime) -> None:
-    """Take back one use counted at `counted_at`, in the windows of that time that have not ended."""
+    """Uncount one use that was counted at `counted_at`, in those windows of that time that are still open."""
     with transaction.atomic(), connection.cursor() as cursor:
         for rate in key.rates:
             cursor.execute(RELEASE_SQL, [_bucket_columns(key, rate), key.owner, bind_datetime(counted_at)])
@@ -126,7 +126,7 @@ def _bucket_columns(key: RateLimitKey, rate: RateLimit) -> str:
 
 
 def clear_rate_buckets(*, now: datetime) -> int:
-    """Delete a batch of counts whose longest possible window has ended; return how many."""
+    """Delete a batch of counts that are too old for even the longest window; return the number deleted."""
     with connection.cursor() as cursor:
         cursor.execute(CLEAR_SQL, [bind_datetime(now - timedelta(seconds=LONGEST_WINDOW)), MAX_CLEARED_ROWS])
         return int(cursor.rowcount)

@@ -15,9 +15,9 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 
 class RowReader(Generic[ModelT]):
-    """The columns of one model, under an alias of its table, and the instances made of them.
+    """Reads rows of one model: has its columns for a statement, and makes instances of their values.
 
-    With `names`, which begin with the key, it reads only these fields; the others are deferred.
+    `alias` is the table's alias in the statement. With `names` (the key first), all other fields are deferred.
     """
 
     def __init__(self, model: type[ModelT], alias: str, *names: str) -> None:
@@ -42,12 +42,12 @@ class RowReader(Generic[ModelT]):
 
 @cache
 def row_reader(model: type[ModelT], alias: str, *names: str) -> RowReader[ModelT]:
-    """Return the reader of a model's rows; a process never changes its database."""
+    """Return the reader of a model's rows; cached, because a process never changes its database."""
     return RowReader(model, alias, *names)
 
 
 class JoinedReader(Generic[ModelT]):
-    """A reader of a model's rows and of related ones, which it sets under their names as `select_related` does."""
+    """Reads rows of a model joined with related rows, and sets these as attributes like `select_related`."""
 
     def __init__(self, reader: RowReader[ModelT], **related: RowReader[Any]) -> None:
         self.columns = ", ".join(each.columns for each in (reader, *related.values()))

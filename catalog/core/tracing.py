@@ -59,7 +59,7 @@ def parse_traceparent(traceparent: str) -> str:
 
 @contextmanager
 def remote_parent(traceparent: str) -> Iterator[None]:
-    """Make spans inside belong to a trace that began elsewhere; an empty traceparent belongs to none."""
+    """Attach spans opened in the body to the caller's trace; an empty traceparent means there is no caller's trace."""
     token = context.attach(_propagator.extract({"traceparent": traceparent}))
     try:
         yield
@@ -68,7 +68,7 @@ def remote_parent(traceparent: str) -> Iterator[None]:
 
 
 def current_traceparent() -> str:
-    """Return the current traceparent: that of the span, else of the request, else a new one."""
+    """Return the traceparent of the current span, else of the current request, else a new one."""
     return _traceparent_in(None) or f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 

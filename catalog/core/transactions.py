@@ -60,9 +60,9 @@ def retry_on_deadlock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP
 
 
 def retry_on_lock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Decorate like `retry_on_deadlock`, and wait for locks longer than a frozen process can hold them.
+    """Decorate like `retry_on_deadlock`, but wait for locks longer than a frozen process can hold them.
 
-    For results that must be stored. Raises OperationalError if the fifth attempt fails.
+    Use it where a result must be stored. Raises OperationalError if the fifth attempt fails.
     """
     return _retry_on(RETRYABLE_STATES | LOCK_TIMEOUT_STATES | SQLITE_BUSY_STATES, act)
 
@@ -143,12 +143,12 @@ StatusMoves = dict[str, frozenset[str]]
 
 
 def allowed_sources(moves: StatusMoves, to: str) -> list[str]:
-    """Return the statuses from which `to` may be reached, in the table's order."""
+    """Return the statuses from which a row may move to `to`, in the order of `moves`."""
     return [status for status, targets in moves.items() if to in targets]
 
 
 def try_move(queryset: "models.QuerySet[Any]", *, to: str, **fields: Any) -> int:
-    """Move the rows of `queryset` whose status allows it to `to`; return the number of moved rows."""
+    """Set the status `to` on those rows of `queryset` that may move to it; return the number of moved rows."""
     allowed = allowed_sources(queryset.model.MOVES, to)
     return queryset.filter(status__in=allowed).update(status=to, **fields)
 
@@ -161,7 +161,7 @@ def move_row(row: "models.Model", queryset: "models.QuerySet[Any]", *, to: str, 
 
 
 def move(queryset: "models.QuerySet[Any]", *, to: str, otherwise: str = "", **fields: Any) -> None:
-    """Move exactly one row to `to`. Raises Conflict if its status does not allow it; `otherwise` is the message."""
+    """Move exactly one row to `to`. Raises Conflict (message `otherwise`) if its status does not allow that."""
     if try_move(queryset, to=to, **fields) != 1:
         noun = queryset.model._meta.verbose_name
         raise Conflict(otherwise or f"This {noun} cannot become {to.replace('_', ' ')} now: its state has changed.")

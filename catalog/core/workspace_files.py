@@ -1,8 +1,8 @@
 """Workspace files below one root, accessed through descriptors, with a journal that can undo a call.
 
 A path is walked one component at a time through directory descriptors that refuse symlinks, so that a link swapped in
-between two steps has no effect. Never resolve a path and then open the result. Writes are atomic, compare what they
-replace, and can be undone.
+between two steps has no effect. Never resolve a path and then open the result. Writes are atomic, can first compare the
+file with an expected state, and can be undone.
 """
 
 import errno
@@ -245,7 +245,7 @@ class Filesystem:
         return self.look(path).token
 
     def write_text(self, path: str, text: str, *, expect: str | None = None) -> str:
-        """Write UTF-8 text as `write_bytes` does."""
+        """Write a text as UTF-8; otherwise like `write_bytes`."""
         return self.write_bytes(path, text.encode(), expect=expect)
 
     def write_bytes(self, path: str, data: bytes, *, expect: str | None = None) -> str:
@@ -277,7 +277,7 @@ class Filesystem:
     def search(self, text: str, path: str = ".") -> Matches:
         """Return the lines below a folder that contain the text, ignoring case; at most MAX_MATCHES.
 
-        Files with keys are left out: a policy that blocks them sees the folder, not the files that a search reads.
+        Files with keys are left out: a policy that protects them sees only which folder is searched, not which files.
         """
         needle = text.casefold()
         if not needle.strip():
@@ -299,9 +299,9 @@ class Filesystem:
         return matches
 
     def restore(self, may_undo: Callable[[], bool] = lambda: True) -> bool:
-        """Undo this call's changes where files still hold what it wrote; return whether all were undone.
+        """Undo this call's changes to files that have not changed since; return whether every change was undone.
 
-        `may_undo` is called for each file under its folder's lock, so that no other writer can begin in between.
+        `may_undo` is called for each file while its folder is locked, so that no other writer can act before the undo.
         """
         undone = [self._undo(parts, change, may_undo) for parts, change in reversed(self._changes.items())]
         for parts in reversed(self._made):

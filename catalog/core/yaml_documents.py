@@ -1,8 +1,8 @@
 """YAML 1.2 documents as JSON values: the core schema, restricted to JSON's types.
 
-PyYAML parses the text; its own resolver is that of YAML 1.1, where `NO` is false. Here only `true`, `false`, `null`
-and numbers are not texts. Keys are texts as written, and dates stay texts. An alias counts as many values as it stands
-for, so that a small text cannot grow without bound.
+PyYAML parses the text; its own resolver is that of YAML 1.1, where `NO` is false. Here every scalar is a text except
+`true`, `false`, `null` and numbers. Keys are texts as written, and dates stay texts. An alias counts as many values as
+the part that it repeats, so that a small text cannot grow without bound.
 """
 
 import re
@@ -30,7 +30,7 @@ _PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def parse_yaml(text: str, *, max_depth: int = MAX_JSON_DEPTH, allow_duplicate_keys: bool = False) -> Json:
-    """Return the value of a YAML document. Parts that aliases repeat are the same objects, so do not change them.
+    """Return the value of a YAML document. It must not be changed: parts that aliases repeat are the same object.
 
     With `allow_duplicate_keys`, the last value of a repeated key counts. Raises MalformedJSON with line and column.
     """
@@ -46,7 +46,7 @@ def parse_yaml(text: str, *, max_depth: int = MAX_JSON_DEPTH, allow_duplicate_ke
 
 
 class _Composer:
-    """Composes values from the events of a parser. Each value comes with its height: the levels of its containers."""
+    """Composes values from the events of a parser, each with its height: the number of container levels in it."""
 
     def __init__(self, text: str, max_depth: int, *, allow_duplicate_keys: bool) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_PARSER))

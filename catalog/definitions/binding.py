@@ -1,4 +1,4 @@
-"""Binding of JSON arguments to handlers: the schema from annotations, the values from checked arguments.
+"""Binding of JSON arguments to handlers: makes the schema from annotations, and the handler's values from arguments.
 
 A binding is built once, when the tool is defined. Handlers with plain annotated keywords are called without pydantic.
 """
@@ -64,29 +64,29 @@ class Binding:
         raise_for_problems(found)
 
     def fill_defaults(self, arguments: dict[str, Any]) -> FilledArguments:
-        """Return valid arguments with the defaults of omitted ones. Raises ParameterError if they are too large."""
+        """Return valid arguments with the defaults of omitted members. Raises ParameterError if those are too large."""
         return self.validator.defaults.fill(arguments)
 
     def faithful_defaults(
         self, given: dict[str, Any], passed: dict[str, Any], paths: tuple[JSONPath, ...]
     ) -> tuple[JSONPath, ...]:
-        """Return the paths of the defaults that reach the handler with the same value, passed or not.
+        """Return the paths of those defaults that the handler receives unchanged, whether they are passed or left out.
 
-        The others must not be passed: the schema names a secret as asterisks, and validators do not see defaults.
+        Other defaults must not be passed: the schema has asterisks for a secret, and validators do not check defaults.
         """
         return paths
 
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
     ) -> Any:
-        """Call a handler or preview hook with checked arguments; those at the paths `defaults` were not given."""
+        """Call a handler or preview hook with checked arguments; `defaults` are the paths that were filled in."""
         if "context" in parameter_names(function):
             return function(arguments, context=context)
         return function(arguments)
 
 
 class CheckedBinding(Binding):
-    """Arguments as one dict, also checked by the model's validators if there is a model."""
+    """Arguments passed as one dict. If a model declares them, its validators check them too."""
 
     def __init__(self, schema: Schema, adapter: TypeAdapter[Any] | None = None) -> None:
         self._adapter = adapter
@@ -94,7 +94,7 @@ class CheckedBinding(Binding):
 
     @classmethod
     def of(cls, declared: Any, tool_name: str) -> Self:
-        """Return the binding of a model, dataclass or JSON Schema; unknown keys are refused unless it allows them."""
+        """Return the binding of a model, dataclass or JSON Schema. Keys that `declared` does not allow are refused."""
         if not isinstance(declared, Mapping):
             adapter = TypeAdapter[Any](declared)
             return cls(parameter_schema(adapter, declared), adapter)
@@ -132,7 +132,7 @@ class KeywordBinding(Binding):
 
 
 class ModelBinding(Binding):
-    """Arguments as one typed value: `params`, or converted keywords if `spread`."""
+    """Arguments passed as typed values: one value `params`, or one keyword for each field if `spread`."""
 
     has_default_factories = True
 
@@ -260,7 +260,7 @@ def _mark_as_unset(value: Any, defaults: Iterable[JSONPath]) -> None:
 
 
 def _value_at(value: Any, path: Iterable[str | int]) -> Any:
-    """Return the part of a built value that belongs to a path in its arguments; None if it cannot be determined."""
+    """Return the part of a built value at a path in its arguments; None if that part cannot be determined."""
     for step in path:
         if isinstance(value, BaseModel):
             value = getattr(value, _field_name(value, step), None)
@@ -306,7 +306,7 @@ def binding_for(handler: Handler, query_types: Mapping[str, Any] | None = None) 
 
 
 def is_unannotated(handler: Handler) -> bool:
-    """Return whether a handler takes one unannotated value beside its context."""
+    """Return whether a handler takes a single value without annotation, apart from its context."""
     try:
         parameters = [each for each in inspect.signature(handler).parameters.values() if each.name != "context"]
     except (TypeError, ValueError):
@@ -316,14 +316,14 @@ def is_unannotated(handler: Handler) -> bool:
 
 
 def model_binding(params_type: Any) -> Binding:
-    """Return the binding of one typed value; None means no parameters."""
+    """Return the binding of a parameter type; None means that the tool has no parameters."""
     return NoParameters() if params_type in (None, type(None)) else ModelBinding(params_type)
 
 
 def build_params(adapter: TypeAdapter[Any], arguments: object, prefix: str = "", *, names: Iterable[str] = ()) -> Any:
     """Return the typed value. Raises ParameterError if an author's validator refuses it.
 
-    Errors of model-level validators have no location; they are assigned to the first of `names` in their message.
+    Errors of model-level validators have no location; each goes to the first of `names` that its message mentions.
     """
     try:
         return adapter.validate_python(arguments)
@@ -360,7 +360,7 @@ def parameter_schema(adapter: TypeAdapter[Any], kind: Any, references: str = DEF
 
 
 def identifier_parameter(schema: Schema, named: str | None = None) -> str | None:
-    """Return the parameter that identifies a call's subject: the named one, `identifier`, or the first required one."""
+    """Return the parameter that identifies a call's subject: `named`, else `identifier`, else the first required."""
     properties = schema.get("properties", {})
     if not properties and schema.get("additionalProperties", True) is not False:
         return named or "identifier"  # accepts any object
@@ -371,7 +371,7 @@ def identifier_parameter(schema: Schema, named: str | None = None) -> str | None
 
 
 def handler_output(handler: Handler) -> tuple[Any, Schema | None]:
-    """Return a handler's result type (the one inside ToolResult) and its JSON Schema, if any."""
+    """Return a handler's result type (for a ToolResult, the type inside it) and its JSON Schema, if any."""
     kind = resolved_hints(handler).get("return", _MISSING)
     if get_origin(kind) is ToolResult:
         kind = get_args(kind)[0]

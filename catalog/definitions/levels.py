@@ -1,6 +1,6 @@
 """Safety levels, reversibility, and what follows from them: client hints and grant limits.
 
-Dangerous tools cannot be granted unless an administrator allows it for the tool; others can, within default limits.
+Only if an administrator allows it can a dangerous tool be granted; other tools can be, within default limits.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def parse_level(value: str) -> SafetyLevel:
 
 
 def annotations_for(level: SafetyLevel, *, retry_safe: bool) -> dict[str, bool]:
-    """Return the client hints for a level; `retry_safe` if a call may be repeated."""
+    """Return the hints for MCP clients about a level; `retry_safe` means that a call may be repeated."""
     return {
         "readOnlyHint": level is SafetyLevel.SAFE,
         "destructiveHint": level is SafetyLevel.DANGEROUS,
@@ -79,7 +79,7 @@ class GrantLimits:
 
 
 def grant_limits_for(setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
-    """Return the grant limits of a tool from its setting and level; None if no grant may be made or used."""
+    """Return a tool's grant limits from its setting and level; None if grants may not be made or used."""
     if setting is not None:
         return GrantLimits(int(setting["max_hours"]), int(setting["max_uses"]))
     return None if level not in (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS) else GrantLimits()

@@ -59,7 +59,7 @@ _NAME_RULES = {
 
 
 def validate_typed_tool(tool: DeclaredTool) -> None:
-    """Check name and description. A tool with query types may omit the latter: contract A gives it none by default."""
+    """Check name and description. Only a tool with query types may have no description, as contract A allows."""
     validate_name(tool.name, TYPED_NAME)
     validate_description(tool.name, tool.description, least=0 if tool.query_type_models is not None else 1)
 
@@ -75,7 +75,7 @@ def validate_description(name: str, text: object, *, least: int = 1, most: int |
 
 
 def unique_strings(words: object, what: str, name: str) -> tuple[str, ...]:
-    """Return a list of strings without duplicates. Raises ToolDefinitionError for a single string or other types."""
+    """Return a list of strings without duplicates. Raises ToolDefinitionError for a bare string or other types."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ToolDefinitionError(f"{what} of {name} must be a list of strings, not {words!r}.")
     listed = tuple(dict.fromkeys(words))
@@ -159,7 +159,7 @@ def validate_examples(tool: DeclaredTool, result_type: Any) -> None:
 
 
 def validate_types(tool: DeclaredTool, declared: Sequence[Any], result_type: Any) -> None:
-    """Raise ToolDefinitionError unless the types of `Tool[Params, Result]` are those of the handler."""
+    """Raise ToolDefinitionError unless the handler has the types that `Tool[Params, Result]` declares."""
     params, result = declared
     binding = tool.binding
     if isinstance(binding, ModelBinding) and is_concrete_type(params) and binding.params_type is not params:
@@ -175,7 +175,7 @@ def validate_types(tool: DeclaredTool, declared: Sequence[Any], result_type: Any
 
 
 def is_concrete_type(kind: Any) -> bool:
-    """Return whether an annotation is a concrete type that can be compared: not Any, a type variable, or missing."""
+    """Return whether an annotation can be compared: False for Any, type variables and missing annotations."""
     return (
         kind is not Any and kind is not inspect.Parameter.empty and (isinstance(kind, type) or bool(get_origin(kind)))
     )

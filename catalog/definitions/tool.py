@@ -1,6 +1,6 @@
 """Tool declarations: attributes, contract and fingerprint.
 
-A tool is validated when it is created, and its types again when it is registered; errors name the tool, the rule and
+A tool is checked when it is created, and its types once more when it is registered; errors name the tool, the rule and
 the value. A tool can call its handler; checking, gating and recording belong to the pipeline.
 """
 
@@ -65,7 +65,7 @@ FINGERPRINT_COLUMNS = (
 
 
 class ToolSpec(BaseModel):
-    """Input and output of a tool with query types: query type → parameter model."""
+    """Declaration of a tool with query types; `input_schema` maps each query type to its parameter model."""
 
     name: str
     input_schema: dict[str, type[BaseModel]]
@@ -90,10 +90,10 @@ class Tool(Generic[ParamsT, ResultT]):
     handler or annotations.
     `identifier` names the parameter that `requires_identifier` demands; default: "identifier", else the first required.
     `hunks` names the parameter with an entire new text, whose changes reviewers may accept hunk by hunk.
-    `when_rejected` is sent to the model with the reviewer's reason; `{path}` is replaced by that argument.
-    The last five are set by other ways of declaring: the binding of arguments, how a returned value is read, and if the
-    defaults of the schema are passed with the arguments (what an upstream server does with a missing one is its own
-    matter).
+    `when_rejected` is sent to the model with the reviewer's reason; `{path}` stands for the argument `path`.
+    The fields from `bound` on are for other ways of declaring tools: `bound` binds the arguments, `reads` makes a
+    result of the returned value. Without `fills_defaults`, omitted arguments are not filled in: an upstream server does
+    that itself.
     `title` and `hints` of an imported tool are those of its source.
     """
 
@@ -223,7 +223,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @cached_property
     def longest_seconds(self) -> float:
-        """Return the seconds after which a call is ended; upstreams that report progress have more than the timeout."""
+        """Return after how many seconds a call is ended: later than `timeout` if an upstream reports progress."""
         return self.timeout
 
     @property
@@ -269,7 +269,7 @@ class Tool(Generic[ParamsT, ResultT]):
         return digest(canonical_text(self.contract()))
 
     def with_code(self, handler: Handler, previewer: Handler | None, **identity: str) -> "Tool[ParamsT, ResultT]":
-        """Return the tool with other code behind the same contract; `identity` is the code's reference and digest."""
+        """Return the tool with the same contract and other code; `identity` has the code's reference and digest."""
         other = copy(self)
         other.handler, other._previewer = handler, previewer or self._previewer
         vars(other).pop("is_async", None)
@@ -309,7 +309,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     @property
     def rate_group(self) -> str:
-        """Return the rate limit group of its calls: the tool's name unless the author sets another."""
+        """Return the rate limit group of the tool's calls: the tool's name unless the author sets another."""
         return self.name if self.rate_limit_key is None else self.rate_limit_key
 
     @property
@@ -322,7 +322,7 @@ class Tool(Generic[ParamsT, ResultT]):
         return function
 
     def preview_for(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[JSONPath] = ()) -> Any:
-        """Return what the hook returns: a Preview, or an async hook's coroutine; None without a hook.
+        """Return the result of the preview hook: a Preview, or an async hook's coroutine; None without a hook.
 
         Raises whatever the hook raises.
         """
@@ -351,14 +351,14 @@ class Tool(Generic[ParamsT, ResultT]):
             raise IdentifierRequired(path + name, described)
 
     def rejection_message(self, arguments: Mapping[str, Any]) -> str:
-        """Return the text sent to the model with the reviewer's reason after a rejection; empty for none."""
+        """Return the text that the model receives after a rejection, besides the reviewer's reason; may be empty."""
         texts = {name: value if isinstance(value, str) else "(secret)" for name, value in arguments.items()}
         return self.when_rejected.format_map(texts)
 
     def call(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[JSONPath] = ()) -> Any:
         """Call the handler with checked arguments; an async handler returns its coroutine.
 
-        `defaults` are the paths of arguments that were not given: models do not count them as set.
+        `defaults` are the paths of arguments that were filled in: a model's `model_fields_set` does not contain them.
         Raises PromptEvaluationError for a tool without a handler.
         """
         if self.handler is None:

@@ -1,6 +1,6 @@
 """Arguments of a call: checked, with defaults filled in, and in the forms that rules judge.
 
-`prepare_arguments` is the one way from the arguments that somebody sent to those that are stored, judged, shown, bound
+All arguments that somebody sends pass through `prepare_arguments`. Its result is what is stored, judged, shown, bound
 by an approval and passed to the tool.
 """
 
@@ -30,11 +30,11 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The arguments of one call; `passed` are those that the tool receives, with integers of any size.
+    """The arguments of one call; `passed` is what the tool receives, with integers of any size.
 
-    `defaults` are the paths of the defaults that were filled in, `omitted` the dotted paths of nulls that were left
-    out because the schema allows none there. `schema` has the defaults that may not be passed; None if all of them
-    are. `is_stored` is True for the arguments of a stored call.
+    `defaults` are the paths of filled-in defaults. `omitted` are the dotted paths of nulls that were dropped because
+    the schema allows no null there. `schema` is for finding the defaults that were not passed; None if all were passed.
+    `is_stored` is True for the arguments of a stored call.
     """
 
     passed: dict[str, Any]
@@ -45,15 +45,15 @@ class CallArguments:
 
     @cached_property
     def given(self) -> dict[str, Any]:
-        """The arguments as they were given, without defaults."""
+        """The arguments as the caller gave them, without filled-in defaults."""
         return without_paths(self.passed, self.defaults)
 
     @cached_property
     def forms(self) -> tuple[dict[str, Any], ...]:
-        """The forms that rules judge: as given and, if that differs, with every default that the schema names.
+        """The forms that rules judge: as given and, if that differs, with all defaults in the schema filled in.
 
-        The latter has defaults that were not passed as well: those of upstream servers, and those that the tool applies
-        itself. Arguments that fit several alternatives of the schema have a form with the defaults of each.
+        The second form also has the defaults that an upstream server or the tool itself applies, which are not passed.
+        If the arguments fit several alternatives of the schema, there is one filled form for each alternative.
         Raises ParameterError if the defaults are too large, except for a stored call.
         """
         try:
@@ -79,7 +79,7 @@ def prepare_arguments(
     """Return the arguments of a call, checked and filled in. Raises ParameterError or QueryTypeUnsupported.
 
     A null for an optional, non-nullable property is treated as omitted: strict forms of a tool make models send those.
-    `stored` has the paths of defaults that were filled in when the call was stored: such arguments stay as they are.
+    For a stored call, `stored` has the paths of the defaults that were filled in then; no more are filled in now.
     """
     checked = _read_json(arguments)
     omitted: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def _read_json(arguments: object) -> dict[str, Any]:
 
 
 def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
-    """Return valid arguments with their defaults; those that the tool refuses or reads differently are left to it."""
+    """Fill in the defaults of valid arguments, except defaults that the tool would refuse or read differently."""
     filled = tool.binding.fill_defaults(given)
     passed, paths = filled.arguments, filled.paths
     while paths:
@@ -140,7 +140,7 @@ def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
 
 
 def _without_refused(paths: tuple[JSONPath, ...], refusal: ParameterError) -> tuple[JSONPath, ...]:
-    """Return the paths without those that the refusal is about; none if it is about something else."""
+    """Return the paths without those at which there are errors; no path at all if no error is at one of them."""
     errors = [f"{each['path']}." for each in (refusal.details or {}).get("errors", ())]
     refused = {
         path
@@ -155,7 +155,7 @@ def _without_refused(paths: tuple[JSONPath, ...], refusal: ParameterError) -> tu
 
 
 def paths_to_store(arguments: CallArguments, redacted: Mapping[str, Any]) -> str:
-    """Return the paths of the defaults as JSON text, without those through names that are secret."""
+    """Return the paths of the defaults as JSON text, without paths that contain a redacted name."""
     paths = [path for path in arguments.defaults if value_at(redacted, path, _MISSING) is not _MISSING]
     return json.dumps(paths, ensure_ascii=False)
 
@@ -163,11 +163,11 @@ def paths_to_store(arguments: CallArguments, redacted: Mapping[str, Any]) -> str
 def without_unchanged_defaults(
     tool: Tool[Any, Any] | None, arguments: Mapping[str, Any], before: str, defaults: str | None
 ) -> dict[str, Any]:
-    """Return edited arguments without the defaults that their editor left as they were.
+    """Return edited arguments without the defaults that the editor did not change.
 
-    `before` are the stored arguments that were edited, with their `defaults`. An editor sends all arguments back, but
-    has given only those that differ, and those for which the tool would now fill in another value. Raises
-    ParameterError if the defaults are too large.
+    `before` are the stored arguments that were edited, with their `defaults`. Editors send back all arguments, so a
+    default with its old value counts as not given. If the tool would now fill in another value, all arguments count as
+    given. Raises ParameterError if the defaults are too large.
     """
     paths = paths_from_store(defaults)
     shown = json.loads(without_macs(before)) if paths else {}
@@ -198,7 +198,7 @@ def validator_of(schema: Mapping[str, Any]) -> Validator | None:
 
 
 def stored_arguments(validator: Validator | None, arguments: dict[str, Any], defaults: str | None) -> CallArguments:
-    """Return a stored call's arguments, for rules; the validator is that of its tool's version."""
+    """Return a stored call's arguments for rules; `validator` is that of the tool version of the call."""
     if validator is None:
         return CallArguments(arguments, paths_from_store(defaults))
     passed = read_large_integers(validator, arguments)

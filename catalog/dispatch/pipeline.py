@@ -75,7 +75,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call is refused with this message; `policy` and `rule` name the policy that refuses it, if any."""
+    """The call is refused with this message; `policy` and `rule` name the policy that refused it, if one did."""
 
     message: str
     policy: str = field(default="", compare=False)
@@ -86,8 +86,8 @@ class Deny:
 class CallFacts:
     """Properties of a call that a gate evaluates; `requested_by` is the key of the person in whose name it is made.
 
-    `prepared` has the other forms of the arguments. `find_requesters` returns the keys of all who shaped the arguments;
-    it is called only where a rule names a requester, because it may read the database.
+    `prepared` has the other forms of the arguments. `find_requesters` returns the keys of all people who shaped the
+    arguments. It may read the database, so call it only for a rule that names a requester.
     """
 
     tool_name: str
@@ -107,7 +107,7 @@ class CallFacts:
 
     @property
     def as_asked(self) -> "CallFacts":
-        """The same call with its arguments as given only, and `requested_by` as its only requester."""
+        """The same call without filled-in defaults, and with `requested_by` as its only requester."""
         return replace(self, arguments=self.argument_forms[0], prepared=None, find_requesters=None)
 
     @property
@@ -122,14 +122,14 @@ Gate = Callable[[CallFacts], GateDecision]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
-    """Outcome of a call; `message` is for the model, `error` for a person, `fields` join the response.
+    """Outcome of a call; `message` is for the model, `error` for a person, `fields` are added to the response.
 
-    `restored` means that its changes were undone; `not_restored` names the resources where that failed.
+    `restored` means that the call's changes were undone; `not_restored` names the resources where undoing failed.
     `retry_after` is the number of seconds to wait before the next attempt.
-    `returned` is the handler's return value, `rendering` the text of its own `render()`; None if there is none.
-    `late` is the outcome of a handler that returned after its deadline: evidence only. With `left_running` the handler
-    could not be stopped and has not returned. `content` holds the result's blocks with their bytes, `warnings` the
-    defects of an upstream's answer.
+    `returned` is the handler's return value, `rendering` the text of that value's own `render()`, if it has one.
+    `late` is the outcome of a handler that returned after its deadline, kept as evidence. `left_running` means that the
+    handler could not be stopped and has not returned. `content` has the result's blocks with their bytes, `warnings`
+    the defects of an upstream's answer.
     """
 
     success: bool
@@ -176,10 +176,10 @@ def run_call(
     *,
     secrets: Sequence[Secret] = (),
 ) -> CallOutcome:
-    """Run one prepared call and close its resources. A failure undoes its changes and never raises.
+    """Run one prepared call and close its resources. Never raises; the changes of a failed call are undone.
 
     `may_undo` is called right before undoing: by then another process may have run the call, or a person settled it.
-    The arguments' secrets are redacted in everything that the outcome holds.
+    The secrets in the arguments are redacted from everything that the outcome holds.
     """
     outcome = _run_unscrubbed(tool, arguments, context, may_undo)
     return _scrub_outcome(outcome, Scrubber(secrets)) if secrets else outcome
@@ -229,7 +229,7 @@ def _scrub_outcome(outcome: CallOutcome, scrubber: Scrubber) -> CallOutcome:
 def preview_call(
     tool: Tool[Any, Any], arguments: CallArguments, context: ToolContext, *, secrets: Sequence[Secret] = ()
 ) -> Preview | None:
-    """Return the tool's preview of the call, with the arguments' secrets redacted; None if the tool has none.
+    """Return the tool's preview of the call, with the arguments' secrets redacted; None if there is no preview.
 
     Raises ToolError if the tool already knows that the call cannot succeed.
     """
@@ -247,7 +247,7 @@ def preview_call(
 
 
 def _preview_from_hook(tool: Tool[Any, Any], arguments: CallArguments, context: ToolContext) -> Preview | None:
-    """Return the preview of the tool's hook, or None. Raises as the hook does, and TypeError if it is no Preview."""
+    """Call the tool's preview hook, if any. Raises as the hook does, and TypeError if the result is no Preview."""
     if not tool.has_preview:
         return None
     returned = tool.preview_for(arguments.passed, context, arguments.defaults)
@@ -277,7 +277,7 @@ def cancelled_before_start(tool: Tool[Any, Any]) -> CallOutcome:
 
 
 def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcome: CallOutcome) -> dict[str, Any]:
-    """Return an outcome as query_type, parameters, results, output_key, success and the tool's fields."""
+    """Return the response for an outcome: query_type, parameters, results, output_key, success, the tool's fields."""
     query_type, parameters = None, arguments
     if tool.query_types is not None:
         query_type, parameters = arguments.get("query_type"), arguments.get("parameters", {})
@@ -290,7 +290,7 @@ def standard_response(tool: Tool[Any, Any], arguments: Mapping[str, Any], outcom
 
 
 def answer_response(query_type: str | None, parameters: object, value: object, **fields: Any) -> dict[str, Any]:
-    """Return the standard response of a person's answer in place of the tool; `fields` has its `tool_name`."""
+    """Return the standard response of a call that a person answers; `fields` includes `tool_name`."""
     return format_success_response(
         query_type, parameters, _standard_results(value), **{**_additional_fields(value), **fields}
     )
@@ -311,7 +311,7 @@ def expired_before_start(tool: Tool[Any, Any]) -> CallOutcome:
 
 
 def _finalize(outcome: CallOutcome, context: ToolContext, may_undo: Callable[[], bool]) -> CallOutcome:
-    """Undo a failed call's changes, also if its session could not apply its events; then close its resources."""
+    """Undo the changes of a call that failed or whose session refused events; then close its resources."""
     refused: tuple[str, ...] = getattr(context.session, "reducer_errors", ()) if outcome.success else ()
     if refused:
         outcome = replace(

@@ -52,14 +52,14 @@ _thread_wait_context = _ThreadWaitContext()
 
 
 def set_wait_context(aside: WaitContext) -> None:
-    """Wait for async handlers in this thread inside `aside()`, which lends the thread's slot to other work."""
+    """Make this thread enter `aside()` while it waits for async handlers, so that other work can use its slot."""
     _thread_wait_context.aside = aside
 
 
 def await_result(returned: object, deadline: Deadline) -> object:
     """Return a handler's value, awaited if necessary. Raises DeadlineExceededError when time runs out.
 
-    A cancelled call is cancelled on its loop and awaited until it has ended.
+    If the call is cancelled, the handler is cancelled on its event loop and awaited until it has ended.
     """
     if not inspect.isawaitable(returned):
         return returned

@@ -95,7 +95,7 @@ def serialize_message(name: str, message: object) -> str:
 
 
 def serialize_rendering(value: object) -> str | None:
-    """Return the text of a value's own `render()`, storable and truncated; None without one."""
+    """Return the text of a value's own `render()`, storable and truncated; None if it has no such method."""
     text = custom_rendering(value)
     return None if text is None else format_for_model(storable_text(text), MAX_RESULT)
 

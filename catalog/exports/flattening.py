@@ -1,6 +1,6 @@
 """Flattening of argument schemas for model providers: one set of definitions, one object at the top.
 
-Conversions only loosen a schema: arguments are validated against the tool's own schema.
+Conversions may only loosen a schema. That is safe, because arguments are validated against the tool's own schema.
 """
 
 import re
@@ -27,8 +27,8 @@ def flatten_to_object(schema: Mapping[str, Any]) -> Schema:
 def collect_definitions(schema: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]:
     """Return the schema with every reference as `#/$defs/name`, and the definitions by these names.
 
-    A dangling reference becomes a schema that accepts anything: registration refuses those, but an older row may have
-    one.
+    A dangling reference becomes a schema that accepts anything. Registration refuses dangling references, but an older
+    row may have one.
     """
     named = index_references(dict(schema))
     nowhere: Schema = {}
@@ -70,7 +70,7 @@ def resolve_with_siblings(schema: Schema, definitions: Mapping[str, Any]) -> Sch
 
 
 def _merge_alternatives(schema: Schema, definitions: Mapping[str, Any], depth: int = _MAX_REFERENCE_HOPS) -> Schema:
-    """Return the schema with the members of its alternatives; only those required by all alternatives stay required."""
+    """Return the schema with the members of all alternatives; only members that all of them require stay required."""
     schema = resolve_with_siblings(schema, definitions)
     if depth == 0:
         return schema

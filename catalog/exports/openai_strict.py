@@ -1,7 +1,7 @@
 """OpenAI's strict mode: a subset of JSON Schema in which every member is required and optional ones are nullable.
 
-Keywords that only narrow are dropped: arguments are validated against the tool's own schema. A schema that would have
-to be widened or guessed is not expressible, and the reason is reported.
+Keywords that only narrow a schema are dropped, because arguments are validated against the tool's own schema. A schema
+is refused with a reason if converting it would mean widening or guessing.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ class _StrictConverter:
         return {word: value for word, value in kept.items() if word not in ("properties", "items")}
 
     def _simple(self, schema: Schema, path: str) -> Schema:
-        """Return the schema without `oneOf` and `allOf`, and without keywords beside a reference or alternatives."""
+        """Return the schema without `oneOf`, `allOf`, and keywords that stand beside a reference or alternatives."""
         if "oneOf" in schema:
             if "anyOf" in schema:
                 raise NotStrict(f"{_quoted_path(path)} has anyOf and oneOf together")

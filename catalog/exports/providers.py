@@ -114,7 +114,7 @@ NO_HINTS: Mapping[str, Any] = {}
 
 
 class Contract(Protocol):
-    """The part of a tool's contract that the MCP format needs, common to stored versions and loaded tools."""
+    """The part of a tool's contract that the MCP format needs; stored versions and loaded tools both have it."""
 
     @property
     def description(self) -> str: ...

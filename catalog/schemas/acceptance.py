@@ -72,7 +72,7 @@ class _Node:
     met: int = 0
 
     def max_visits_below(self) -> int:
-        """Return the maximum of evaluations for one member or entry of a value."""
+        """Return the highest number of evaluations that one member or entry of a value can need."""
         members = max([each.met for each in self.named.values()]) if self.named else 0
         entries = max([each.met for each in self.first]) if self.first else 0
         for group in (self.pattern_properties, self.others, self.names):
@@ -81,7 +81,7 @@ class _Node:
         return min(_COST_CEILING, max(members, entries))
 
     def visits_below(self, value: object) -> "Iterator[tuple[_Node, object]]":
-        """Yield the nodes that apply to the members or entries of a value; each pattern counts as a match."""
+        """Yield the nodes that apply to each member or entry of a value, assuming that every pattern matches."""
         if isinstance(value, dict):
             everywhere = self.others or self.pattern_properties or self.names  # otherwise most keys match nothing here
             for key in value if everywhere else value.keys() & self.named.keys():
@@ -96,7 +96,7 @@ class _Node:
 
 
 class ComplexityBound:
-    """Upper bound on the cost of a schema. Raises SchemaProblem for one without a bound."""
+    """Upper bound on the cost of validating with a schema. Raises SchemaProblem if there is no bound."""
 
     __slots__ = ("_evaluations", "_root", "_states", "harmless")
 
@@ -170,7 +170,7 @@ def _build_nodes(schema: Schema) -> dict[int, _Node]:
 
 
 def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
-    """Return the nodes ordered so that each follows those evaluating the same value. Raises SchemaProblem."""
+    """Return the nodes, each after the nodes that it applies to the same value. Raises SchemaProblem."""
     heights: dict[_Node, int] = {}
 
     def climb(node: _Node, nodes_above: tuple[_Node, ...]) -> int:
@@ -193,7 +193,7 @@ def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
 
 
 def _cost_by_depth(root_node: _Node, ordered_nodes: list[_Node], node_weight: Callable[[_Node], int]) -> list[int]:
-    """Return the maximum weight at a value by its depth below the root; the last entry applies to greater depths."""
+    """Return the maximum cost at one value, by its depth below the root; the last entry is for all deeper values."""
     own = [node_weight(node) for node in ordered_nodes]
     most: list[int] = []
     for _ in range(MAX_JSON_DEPTH + 1):
@@ -307,7 +307,7 @@ def check_schema(schema: Schema) -> tuple[jsonschema_rs.Draft202012Validator, Co
 
 
 def compile_unbounded(schema: Schema) -> jsonschema_rs.Draft202012Validator:
-    """Return an accepted schema compiled for values with integers beyond ±MAX_SAFE_INTEGER and no such floats."""
+    """Compile an accepted schema without bounds for integers, for values that hold very large integers."""
     return _compile(schema)
 
 
@@ -321,7 +321,7 @@ def _compile(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def _with_integer_bounds(schema: Any) -> Any:
-    """Return a schema of integers within ±MAX_SAFE_INTEGER: larger floats would count as integers, but stay floats."""
+    """Limit a schema's integers to ±MAX_SAFE_INTEGER: a larger float would pass as an integer but stay a float."""
     if not isinstance(schema, dict):
         return schema
     bounded = map_subschemas(schema, _with_integer_bounds)
@@ -341,7 +341,7 @@ def _check_dialect(places: list[tuple[str, Schema]]) -> None:
 
 
 def _check_metaschema(schema: Schema, *, small: bool) -> None:
-    """Refuse an invalid schema. jsonschema explains errors best, but needs a millisecond for each subschema."""
+    """Raise SchemaProblem for an invalid schema. jsonschema explains errors best, but only `small` ones fast enough."""
     if jsonschema_rs.meta.is_valid(dict(schema)):
         return
     try:

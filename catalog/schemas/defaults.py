@@ -53,7 +53,7 @@ class FilledArguments:
 
 @dataclass(frozen=True, slots=True)
 class MissingArguments:
-    """Members that arguments leave out: the defaults by path, and the paths of those without a default."""
+    """Members that arguments leave out: `defaults` by path, and as `undecided` the paths of those without one."""
 
     defaults: Mapping[JSONPath, Any]
     undecided: tuple[JSONPath, ...]
@@ -74,10 +74,10 @@ class SchemaDefaults:
         return self._named is not None
 
     def fill(self, arguments: dict[str, Any], choice: int = 0) -> FilledArguments:
-        """Return the arguments with the defaults of omitted members filled in; a default is filled in itself.
+        """Return the arguments with the defaults of omitted members, also of members omitted inside a default.
 
-        Of several alternatives, the one with the number `choice` among those that the arguments fit is used. Raises
-        ParameterError if the defaults of the call are too large or too many.
+        If the arguments fit several alternatives of the schema, `choice` is the number of the alternative to use.
+        Raises ParameterError if the defaults of the call are too large or too many.
         """
         if self._named is None:
             return FilledArguments(arguments)
@@ -86,7 +86,7 @@ class SchemaDefaults:
         return FilledArguments(filled, tuple(filler.paths), min(filler.choices, MAX_CHOICES))
 
     def all_fillings(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the arguments filled in by each alternative that they fit. Raises ParameterError like `fill`."""
+        """Return one filled copy of the arguments per alternative that they fit. Raises ParameterError like `fill`."""
         first = self.fill(arguments)
         return [first.arguments, *(self.fill(arguments, choice).arguments for choice in range(1, first.choices))]
 
@@ -114,9 +114,9 @@ class _Filler:
         self.undecided: list[JSONPath] = []
 
     def fill(self, schemas: Iterable[object], value: Any, path: JSONPath | None, depth: int) -> Any:
-        """Return a value to which these schemas apply, filled in; the same object if nothing is missing.
+        """Return a value with the defaults of all `schemas` filled in; the same object if no default is missing.
 
-        Without a path, nothing is recorded: the value is part of a default.
+        If `path` is None, the value is part of a default, and the paths filled in it are not recorded.
         """
         if not isinstance(value, dict | list) or not depth:
             return value
@@ -178,7 +178,7 @@ class _Filler:
                 )
 
     def _default(self, declared: list[object]) -> Any:
-        """Return a copy of the first default in canonical form; _MISSING if there is none."""
+        """Return a canonical copy of the first default that these schemas declare; _MISSING if they declare none."""
         for schema in (*declared, *schemas_in_place(declared, self._named, ("allOf",))):
             if isinstance(schema, dict) and "default" in schema:
                 self._bytes += json_size(schema["default"])
@@ -189,7 +189,7 @@ class _Filler:
         return _MISSING
 
     def _applicable(self, schemas: Iterable[object], value: Any) -> list[Schema]:
-        """Return these schemas and those that apply to the same value through them, each once."""
+        """Return these schemas and all schemas that they apply to the same value, without duplicates."""
         found: dict[int, Schema] = {}
         left = [*schemas][::-1]
         while left:
@@ -263,7 +263,7 @@ class _Validators:
         self._patterns: dict[str, jsonschema_rs.Draft202012Validator] = {}
 
     def accepts(self, alternative: object, value: Any) -> bool:
-        """Return whether a value is valid by an alternative or a condition, given as the object inside the schema."""
+        """Return whether a value is valid by a subschema, which must be the very object inside the schema."""
         if not isinstance(alternative, dict):
             return alternative is not False
         compiled = self._compiled.get(id(alternative))
@@ -288,7 +288,7 @@ class _Validators:
 
 
 def paths_from_store(text: str | None) -> tuple[JSONPath, ...]:
-    """Return the stored paths of the defaults of a call; none for a call stored before defaults were filled in."""
+    """Parse the stored paths of a call's defaults; none for a call stored before defaults were filled in."""
     return tuple(map(tuple, json.loads(text))) if text else ()
 
 

@@ -81,7 +81,7 @@ def parameter_tables(input_schema: SchemaMapping, query_types: Collection[str] =
 
 
 def parameter_count(input_schema: SchemaMapping, query_types: Collection[str] = ()) -> int:
-    """Return the number of parameters of a tool; with query types, the maximum of them."""
+    """Return a tool's number of parameters; with query types, that of the type with the most parameters."""
     return max((table.top_count for table in parameter_tables(input_schema, query_types)), default=0)
 
 
@@ -111,7 +111,7 @@ def _rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str =
 
 
 def _nested_rows(schema: SchemaMapping, root: SchemaMapping, *, depth: int, path: str) -> Iterator[ParameterRow]:
-    """Yield the rows of an object's members, a list's items, or each variant of a union that has any."""
+    """Yield the rows inside a parameter: an object's members, a list's items, or the variants of a union."""
     variants = [each for each in union_variants(schema, root) if each.get("properties")]
     if not variants:
         yield from _rows(schema, root, depth=depth, path=path)
@@ -214,8 +214,8 @@ def _json(value: Any) -> str:
 def in_schema_order(value: Any, schema: object, root: SchemaMapping | None = None) -> Any:
     """Return a JSON value with the members of its objects in the order of the schema's properties, at every depth.
 
-    Members that the schema does not name follow in their own order. `root` is what references point into; by default
-    the schema itself.
+    Members that the schema does not name come last, in their own order. `root` is the document in which references are
+    resolved; by default the schema itself.
     """
     top: SchemaMapping = root if root is not None else schema if isinstance(schema, Mapping) else {}
     plain = expand_schema(schema, top)
@@ -239,7 +239,7 @@ _EMPTY: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean":
 def skeleton(schema: object, root: SchemaMapping | None = None, depth: int = 0) -> Any:
     """Return a value of the schema's shape to be filled in: required members, or all if none is required.
 
-    A value that the schema gives is taken over: its constant, its default, its first example or choice.
+    A part that declares a constant, a default, examples or choices gets the first of these as its value.
     """
     top: SchemaMapping = root if root is not None else schema if isinstance(schema, Mapping) else {}
     plain = expand_schema(schema, top)

@@ -48,14 +48,14 @@ def normalize_arguments(validator: Validator, arguments: dict[str, Any]) -> Norm
 
 
 def read_large_integers(validator: Validator, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return stored arguments with their large integers as integers, not digits; the same object without any."""
+    """Return stored arguments with large integers converted from digits; the same object if there are none."""
     if not any(is_large_integer(text) for text in _texts(arguments)):
         return arguments
     return normalize_arguments(validator, arguments).arguments
 
 
 def large_integers_as_digits(value: Any) -> Any:
-    """Return the value with each integer beyond ±(2^53 - 1) as its digits, the form in which it is stored."""
+    """Return the value in its stored form: each integer beyond ±(2^53 - 1) becomes a text of its digits."""
     if isinstance(value, dict):
         return {name: large_integers_as_digits(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -94,7 +94,7 @@ class _Normalizer:
         self.dropped: list[str] = []
 
     def normalized(self, schemas: list[object], value: Any, path: str) -> Any:
-        """Return a value to which these schemas apply, without nulls for omitted members."""
+        """Return a value, to which all `schemas` apply, without nulls for omitted members."""
         if not isinstance(value, dict | list):
             if not is_large_integer(value):
                 return value

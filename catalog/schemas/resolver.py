@@ -51,7 +51,7 @@ def resolve_reference(reference: str, named: dict[str, object]) -> object:
 
 
 def referenced_schemas(schema: Schema, named: dict[str, object]) -> Iterator[object]:
-    """Yield the schemas that a schema refers to for the same value; a dangling reference adds nothing."""
+    """Yield the targets of a schema's own references, which apply to the same value; skip dangling references."""
     for word in REFERENCE_KEYWORDS:
         reference = schema.get(word)
         if isinstance(reference, str) and unquote(reference) in named:
@@ -59,7 +59,7 @@ def referenced_schemas(schema: Schema, named: dict[str, object]) -> Iterator[obj
 
 
 def schemas_in_place(schemas: Iterable[object], named: dict[str, object], keywords: Sequence[str]) -> list[Schema]:
-    """Return these schemas with all they refer to or combine through these keywords, for the same value."""
+    """Return these schemas, and those that apply to the same value through references or these keywords."""
     found: dict[int, Schema] = {}
     left = [*schemas]
     while left:
@@ -146,7 +146,7 @@ def field_type_of(schema: object, root: SchemaMapping) -> FieldType:
 
 
 def expand_schema(schema: object, root: SchemaMapping) -> SchemaMapping:
-    """Return a schema with its reference resolved and its `allOf` merged; empty if it is not an object."""
+    """Return a schema with its reference resolved and its `allOf` merged; empty if the schema is no JSON object."""
     plain: SchemaMapping = schema if isinstance(schema, Mapping) else {}
     for _ in range(MAX_REFERENCES):
         if "$ref" in plain:
@@ -207,7 +207,7 @@ def _options(plain: SchemaMapping) -> tuple[Any, ...]:
 
 
 def single_type_of(plain: SchemaMapping) -> str:
-    """Return the one type that a schema names or implies by its keywords; empty if there is none."""
+    """Return the one type that a schema names or that its keywords imply; empty if there is no single type."""
     kind = plain.get("type", "")
     if isinstance(kind, list):
         kind = kind[0] if len(kind) == 1 else ""
@@ -280,7 +280,7 @@ def _closeness_of_members(plain: SchemaMapping, value: Mapping[str, Any], root: 
 
 
 def is_choice(value: object, options: Sequence[Any]) -> bool:
-    """Return whether a value is one of these by JSON equality: true is not 1."""
+    """Return whether a value equals one of the options as JSON, where true is not 1."""
     return choice_text(value) in map(choice_text, options)
 
 

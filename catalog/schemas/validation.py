@@ -71,7 +71,7 @@ class Validator:
         )
 
     def _compiled_for(self, value: object) -> jsonschema_rs.Draft202012Validator:
-        """Return the compiled schema for a value: without the bounds of safe integers if it has a larger one."""
+        """Return the compiled schema for a value; without integer bounds if all large numbers in it are integers."""
         numbers = list(_large_numbers(value))
         if not numbers or float in map(type, numbers):
             return self._compiled
@@ -128,7 +128,7 @@ class Validator:
         error: jsonschema_rs.ValidationError,
         branches: Sequence[Sequence[jsonschema_rs.ValidationError]],
     ) -> Iterator[ArgumentProblem]:
-        """Explain the nearest branch: with the right type, selected by its constants, with the fewest errors."""
+        """Explain the branch that fits best: its type is right, its constants match, its errors are fewest."""
         here = error.instance_path
         closer = [
             branch
@@ -170,7 +170,7 @@ def check_json_arguments(args: object) -> Any:
 
 
 def raise_for_problems(problems: Sequence[ArgumentProblem]) -> None:
-    """Raise one ParameterError for these errors, with `field` and `errors`; do nothing without any."""
+    """Raise one ParameterError for these errors, with `field` and `errors`; do nothing if there are none."""
     if not problems:
         return
     first = problems[0]

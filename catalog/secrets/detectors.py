@@ -22,7 +22,7 @@ def _accept_any(text: str) -> bool:
 
 
 def _is_basic(text: str) -> bool:
-    """Return whether this is a name and a password in base64."""
+    """Return whether a text is a user name and a password in base64, as in HTTP Basic authentication."""
     try:
         return b":" in base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
@@ -30,15 +30,15 @@ def _is_basic(text: str) -> bool:
 
 
 def _is_literal(text: str) -> bool:
-    """Return whether this is a password rather than a stand-in such as `${…}`, `<password>`, `***`."""
+    """Return whether a text is a real password, not a stand-in such as `${…}`, `<password>`, `***`."""
     return text[0] not in "$<{*[%"
 
 
 @dataclass(frozen=True, slots=True)
 class SecretPattern:
-    """One shape: name, hint that a text must contain (for a linear matcher), and pattern.
+    """One shape of secrets: name, hint that a text must contain (for a linear matcher), and pattern.
 
-    The secret is the pattern's last group, or the entire match; `judge` checks it again.
+    The secret is the last group of the pattern, or the entire match; `judge` then decides whether it is a secret.
     """
 
     name: str
@@ -151,7 +151,7 @@ class SecretMatch:
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
-    """Return the secrets in a text, in order; of overlapping ones the first, or the longer one."""
+    """Return the secrets in a text, in order. Of overlapping secrets, the first counts; from one start, the longest."""
     if not may_hold_secret(text):
         return []
     likely = [shape for shape in SECRET_PATTERNS if shape.hint_matches(text)]

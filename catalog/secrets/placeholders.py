@@ -21,7 +21,7 @@ Schemas = Sequence[Schema]
 
 
 class SecretLocations:
-    """Secret locations in one schema; `names` are properties that are secret at any depth."""
+    """Places of secrets in one schema; `names` are properties whose values are secret at any depth."""
 
     def __init__(self, schema: Schema, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
@@ -105,7 +105,7 @@ class RedactedArguments:
 def redact_secrets(
     locations: SecretLocations | None, arguments: Any, mac: MacFunction, *, is_plan: bool = False
 ) -> RedactedArguments:
-    """Redact the secrets in checked arguments; in a plan's step, a value that is one entire reference is no secret.
+    """Redact the secrets in checked arguments. In a plan's step, a value that is only a reference is no secret.
 
     Without `locations`, only known shapes are secret.
     """
@@ -122,7 +122,7 @@ def redact_secrets(
 
 
 def find_argument_secrets(locations: SecretLocations | None, arguments: Any) -> tuple[Secret, ...]:
-    """Return the secrets in arguments that are not stored, distinguished by path and value."""
+    """Return the secrets in arguments, with path and value as their identity in place of an HMAC; stores nothing."""
     return redact_secrets(locations, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
 
 
@@ -194,7 +194,7 @@ def describe_placeholders(text: str) -> str:
 
 
 def split_at_placeholders(text: str) -> list[tuple[str, str]]:
-    """Return displayed text in pieces, each with the name of the secret that follows it; empty after the last."""
+    """Split displayed text after each placeholder: pairs of text and the secret's name, which is empty at the end."""
     pieces, end = [], 0
     for mark in _PLACEHOLDER_PATTERN.finditer(text):
         pieces.append((text[end : mark.start()], mark[1]))
@@ -221,7 +221,7 @@ def find_macs(text: str) -> set[str]:
 
 
 def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
-    """Return a JSON value with its secrets restored; placeholders for which `known` raises KeyError stay.
+    """Return a JSON value with its secrets restored; a placeholder stays if `known` raises KeyError for it.
 
     A secret in the key of an object has the object's path, as in redaction.
     """
@@ -244,7 +244,7 @@ def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
 
 
 def _restore_value(text: str, known: SecretLookup, path: str) -> Any:
-    """Return a text with its secrets restored; for a lone placeholder, as sent by forms, the value of any type."""
+    """Return a text with its secrets restored; a text that is only a placeholder becomes a value of any type."""
     whole = _PLACEHOLDER_PATTERN.fullmatch(text)
     try:
         return known(whole[1], whole[2] or "", path) if whole else _restore_text(text, known, path)
@@ -264,7 +264,7 @@ def _restore_text(text: str, known: SecretLookup, path: str) -> str:
 
 
 def find_placeholders(value: Any, path: str = "", *, keys: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield path and name of every placeholder; for one in a key, the object's path."""
+    """Yield path and name of every placeholder; the path of a placeholder in a key is that of the object."""
     if isinstance(value, str):
         yield from ((path, mark[1]) for mark in _PLACEHOLDER_PATTERN.finditer(value))
     elif isinstance(value, dict):

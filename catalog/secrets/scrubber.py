@@ -45,7 +45,7 @@ class Scrubber:
         return self._pattern.sub(lambda match: f'{{"{PLACEHOLDER_KEY}":"{self._names[match[0]]}"}}', text)
 
     def data(self, data: bytes) -> bytes:
-        """Return bytes with asterisks in place of secrets, so that the other bytes keep their places."""
+        """Return bytes with secrets replaced by as many asterisks, so that all other bytes keep their positions."""
         if self._pattern is None:
             return data
         if self._bytes_pattern is None:
@@ -68,7 +68,7 @@ class Scrubber:
         return self.text(value) if isinstance(value, str) else value
 
     def preview(self, preview: Preview) -> Preview:
-        """Return a preview without the secrets; its state token stays within its length."""
+        """Return a preview without the secrets; a state token that becomes too long is cut."""
         plain = to_jsonable_python(preview)
         words: dict[str, Any] = {
             name: self.text(value) if isinstance(value, str) else value for name, value in plain.items()

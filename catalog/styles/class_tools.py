@@ -127,12 +127,12 @@ _DECLARED_ATTRIBUTES = (
 
 @dataclass(eq=False, kw_only=True)
 class ClassTool(Tool[Any, Any]):
-    """A BaseTool in the catalog; the author's own attributes and methods are available on it too."""
+    """A BaseTool in the catalog; the author's own attributes and methods can be used through it."""
 
     author: BaseTool = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Return attributes that a tool does not have from the author's object."""
+        """Look up an attribute that Tool does not have on the author's object."""
         if name.startswith("_") or "author" not in vars(self):
             raise AttributeError(name)
         return getattr(self.author, name)
@@ -213,7 +213,7 @@ def failed_result_dict(name: str) -> dict[str, Any]:
 
 
 class DictBinding(CheckedBinding):
-    """Arguments as one dict, and contract C's context."""
+    """Passes the handler the arguments as one dict, and the context as contract C's dict."""
 
     def call(
         self, function: Handler, arguments: dict[str, Any], context: object, defaults: Sequence[JSONPath] = ()
@@ -223,7 +223,7 @@ class DictBinding(CheckedBinding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerContext(ToolContext):
-    """Context of a call that a program made with contract C's dict, which is passed to the handler unchanged."""
+    """Context of a call by a program that passes contract C's dict; the handler receives that dict unchanged."""
 
     given: Mapping[str, Any]
 

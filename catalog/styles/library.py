@@ -1,4 +1,4 @@
-"""Late binding: tool specifications are bound to implementations in a library if they agree.
+"""Late binding: connects tool specifications to those implementations in a library that agree with them.
 
 A library is immutable: registering returns a new one. Bound tools are ordinary tools that can be registered.
 """
@@ -41,7 +41,7 @@ class CreateToolOptions(TypedDict, total=False):
 
 
 class StrictBinding(Binding):
-    """Arguments as one dict; the schema stays as written, but undeclared keys are refused."""
+    """Passes arguments as one dict. The schema stays as its author wrote it, but undeclared keys are refused."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
@@ -90,7 +90,7 @@ class ToolLibrary:
     def bind_all(self, specifications: Iterable[ToolSpecification]) -> list[LoadedTool]:
         """Return the tools of an agent's specifications, in order.
 
-        Raises ToolDefinitionError for the first one that is listed twice or cannot be bound.
+        Raises ToolDefinitionError for the first specification that is listed twice or cannot be bound.
         """
         bound: dict[str, LoadedTool] = {}
         for specification in specifications:
@@ -142,7 +142,7 @@ def _differences(specified: object, found: object, path: str = "") -> Iterator[s
 
 
 def _close_objects(schema: Schema) -> Schema:
-    """Return the schema with every object that declares properties closed, unless it allows other ones itself.
+    """Refuse undeclared members in all objects that declare properties, unless an object itself allows others.
 
     Unions are left open, because each branch knows only its own members.
     """

@@ -53,7 +53,7 @@ _DRAWN = re.compile(
 
 
 def hidden_places(text: str) -> list[int]:
-    """Return the indexes of the hidden characters of a text; parts of an emoji and joiners of letters do not count."""
+    """Return the positions of hidden characters, except characters that form an emoji or shape a letter."""
     found = [match.start() for match in _SUSPECT_CHARACTER.finditer(text) if is_hidden(match[0])]
     if not found:
         return []
@@ -161,7 +161,7 @@ def confusable_words(text: str) -> list[ConfusableWord]:
 
 
 def _confusable_reason(word: str, native: set[str]) -> str:
-    """Return why a word is confusable, or an empty text. `native` are the scripts the line is really written in."""
+    """Return why a word is confusable, or an empty text; `native` has the scripts that the line plainly uses."""
     styled = [each for each in word if _is_styled(each)]
     if styled:
         return _describe_characters(styled, "other forms of plain letters")
@@ -193,7 +193,7 @@ def _is_styled(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def script_of(character: str) -> str:
-    """Return the script of a letter or digit as the first word of its name; empty if common to all scripts."""
+    """Return the script of a letter or digit, the first word of its name; empty if all scripts share the character."""
     if character.isascii():
         return "LATIN" if character.isalpha() else ""
     first = unicodedata.name(character, "").partition(" ")[0]
@@ -289,7 +289,7 @@ _CLAIM_STEMS = (
 
 
 class InspectedPart(NamedTuple):
-    """A part of a text: plain, hidden (spelled out in `note`), odd (reason in `note`) or nothing (blanks, counted)."""
+    """A part of a text: plain, hidden (`note` spells it out), odd (`note` says why) or nothing (a run of blanks)."""
 
     kind: str
     text: str
@@ -297,7 +297,7 @@ class InspectedPart(NamedTuple):
 
 
 def is_plain_ascii(text: str) -> bool:
-    """Return whether a text is one line of ASCII words, which needs no inspection, as most texts are."""
+    """Return whether a text is one line of ASCII words. Most texts are, and these need no inspection."""
     return _PLAIN_PATTERN.fullmatch(text) is not None
 
 
@@ -331,7 +331,7 @@ def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:
 
 
 def approval_claims(text: str) -> list[str]:
-    """Return the phrases of a text that claim a person's earlier review, which only Toolgate could know."""
+    """Return phrases that claim that a person has already reviewed a call. Only Toolgate, not a text, can know."""
     lowered = text.lower()
     if not any(stem in lowered for stem in _CLAIM_STEMS):  # the pattern takes long for long texts
         return []

@@ -39,8 +39,8 @@ class Segment(NamedTuple):
 class DiffRow(NamedTuple):
     """One line of a diff: kind is same, add, del, gap (`skipped` unchanged lines) or cut.
 
-    A cut stands for `skipped` lines of `size` bytes from the row `start` on, including changed ones, that are not
-    rendered at once.
+    A cut replaces rows that are not rendered at once, from the row `start` on. They contain `skipped` lines, changed or
+    not, of `size` bytes.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class TextDiff:
 
 
 class TextComparison:
-    """Two texts and the opcodes that turn one into the other. None means there is no file."""
+    """Two texts and the opcodes that turn one into the other; None in place of a text means that there is no file."""
 
     def __init__(self, before: str | None, after: str | None) -> None:
         self.old, self.new = split_lines(before), split_lines(after)
@@ -92,14 +92,14 @@ class TextComparison:
 
 
 def diff_texts(before: str | None, after: str | None) -> TextDiff:
-    """Compare two texts; None means there was, or will be, no file."""
+    """Compare two texts; None means that there was no file before, or will be none after."""
     rows = tuple(chain.from_iterable(TextComparison(before, after).rows))
     kinds = [row.kind for row in rows]
     return TextDiff(rows, kinds.count("add"), kinds.count("del"))
 
 
 def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return the rows to render: all, or the first and last ones with a cut between them if they are too many."""
+    """Return the rows to render; if there are too many, only the first and last, with a cut between them."""
     if len(rows) <= MAX_DIFF_ROWS:
         return list(rows)
     half = MAX_DIFF_ROWS // 2
@@ -107,7 +107,7 @@ def truncate_rows(rows: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def rows_from(rows: Sequence[DiffRow], start: int) -> list[DiffRow]:
-    """Return the next rows of a cut, from `start` on, with another cut if not all of them are rendered at once."""
+    """Return the rows that a cut replaces, from `start` on; if there are too many, a further cut replaces the rest."""
     end = start + MAX_DIFF_ROWS
     if end >= len(rows) - MAX_DIFF_ROWS // 2:
         return list(rows[start : len(rows) - MAX_DIFF_ROWS // 2])
@@ -139,7 +139,7 @@ def side_by_side(rows: Iterable[DiffRow]) -> Iterator[tuple[DiffRow | None, Diff
 
 
 def split_lines(text: str | None) -> list[str]:
-    """Return the lines of a text; a last line without a newline has a mark."""
+    """Return the lines of a text; a last line that has no newline gets a mark."""
     if not text:
         return []
     if text.endswith("\n"):
@@ -170,7 +170,7 @@ class _Budget:
 
 
 def _grouped_opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
-    """Yield the opcodes from one list of lines to the other, with gaps for unchanged lines far from every change."""
+    """Yield the opcodes from one list of lines to the other; a gap replaces unchanged lines far from any change."""
     ends = (0, 0), (len(old), len(new))
     for code in _opcodes(old, new):
         tag, i1, i2, j1, j2 = code
@@ -184,7 +184,7 @@ def _grouped_opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
 
 
 def _opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
-    """Yield the opcodes from one list of lines to the other; common head and tail are not compared."""
+    """Yield the opcodes from one list of lines to the other; equal lines at start and end are not compared again."""
     head = _common_length(old, new)
     tail = _common_length(old[head:][::-1], new[head:][::-1])
     i2, j2 = len(old) - tail, len(new) - tail
@@ -267,7 +267,7 @@ NO_HUNK = -1
 
 @dataclass(frozen=True)
 class Hunk:
-    """One stretch of changed lines with its context; `header` has its position, as in unified diffs."""
+    """Neighbouring changed lines with unchanged lines around them; `header` gives the position as in unified diffs."""
 
     index: int
     header: str
@@ -286,7 +286,7 @@ class Hunk:
 
 
 class HunkedDiff:
-    """A change in hunks. Display and acceptance use the same numbering."""
+    """A change as hunks that can be accepted one by one. `hunks` and `apply` number them in the same way."""
 
     def __init__(self, before: str | None, after: str | None) -> None:
         self._compared = TextComparison(before, after)
@@ -328,7 +328,7 @@ class HunkedDiff:
 
 
 def _number_hunks(stretches: Iterable[Opcode]) -> Iterator[int]:
-    """Yield the hunk number of every opcode: hunks are separated by gaps."""
+    """Yield for every opcode the number of the hunk to which it belongs; gaps separate hunks."""
     number = 0
     for _, group in groupby(stretches, key=lambda code: code[0] == "gap"):
         tags = [code[0] for code in group]

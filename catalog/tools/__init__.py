@@ -1,7 +1,7 @@
 """Public API for tool authors. Knows no row.
 
-`@tool` takes a function, `Tool[Params, Result](…)` the same in parts, `BaseTool` is a class, `define_tool` takes a list
-of parameters, a ToolSpec names query types: all make the same kind of tool for the pipeline.
+A tool is made of a function by `@tool`, of its parts by `Tool[Params, Result](…)`, of a list of parameters by
+`define_tool`, of query types by a ToolSpec, or as a subclass of `BaseTool`. The pipeline treats all of them alike.
 """
 
 from catalog.context import ToolContext, provide_resource

@@ -153,7 +153,7 @@ def tool_to_schema(tool: Tool[Any, Any] | BaseTool) -> dict[str, Any]:
 def validate_call(tool_name: str, query_type: str, params: Mapping[str, Any]) -> None:
     """Check a call before it runs. Raises ValueError for an unknown tool, QueryTypeUnsupported, ParameterError.
 
-    The parameter model's configuration decides about unknown keys here; running a call always refuses them.
+    Here the parameter model decides whether unknown keys are allowed; when a call runs, they are always refused.
     """
     found = get_tool(tool_name)
     if found is None:

@@ -47,7 +47,7 @@ class LoadedImplementation:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the source of the handler's module and of the reference: a module may hold several."""
+        """Return the SHA-256 of the handler's module and of the reference, as a module may have several handlers."""
         text = f"{source_digest(self.handler.__module__)} {self.reference}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -103,7 +103,7 @@ CODE_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, ToolDefiniti
 
 
 def describe_import_error(error: BaseException, module: str) -> str:
-    """Return an error's class, its message if it is about code, and the failing line of the module."""
+    """Return an error's class and failing line in the module, and its message if that is about code, not data."""
     first_line = str(error).strip().partition("\n")[0][:MAX_ERROR_LINE]
     printable = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in first_line)
     reason = f": {printable}" if isinstance(error, CODE_ERRORS) else ""
@@ -135,12 +135,12 @@ _modules_above: dict[str, Callable[[], bool]] = {}
 
 
 def register_module(module: str, when: Callable[[], bool]) -> None:
-    """Register a module of the layers above whose tools are loaded at start-up while `when` returns true."""
+    """Register a module of a higher layer; its tools are loaded at start-up if `when` returns true then."""
     _modules_above[module] = when
 
 
 def register_tool(tool: ToolT) -> ToolT:
-    """Register a tool, replacing one of the same name, and return the argument; `get_tool` returns the catalog's tool.
+    """Register a tool, replacing one of the same name, and return the argument; `get_tool` returns the tool itself.
 
     Raises ToolDefinitionError for a reserved name, and for types that differ from the handler's.
     """
@@ -167,7 +167,7 @@ def register_implementation(tool_name: str, handler: Handler, *, reference: str 
     """Register another implementation of a registered tool, replacing one of the same reference, and return it.
 
     `reference` names the code; the default is "module:qualname". Keep the result in the module, so that it is found
-    there with the tools. Raises ToolDefinitionError without the tool, or if the types differ.
+    there with the tools. Raises ToolDefinitionError if there is no such tool, or if the types differ.
     """
     tool = None if is_reserved(tool_name) else _TOOLS.get(tool_name)
     if tool is None:
@@ -181,7 +181,7 @@ def _store_implementation(implementation: LoadedImplementation) -> LoadedImpleme
 
 
 def loaded_variants(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
-    """Return the tool with each implementation loaded here, by reference, its own handler first."""
+    """Return the tool once for each implementation loaded here, by reference, its own handler first."""
     added = _IMPLEMENTATIONS.get(tool.name, {})
     return {tool.reference: tool} | {name: with_implementation(tool, each) for name, each in added.items()}
 
@@ -219,7 +219,7 @@ def get_tool_descriptions() -> list[dict[str, Any]]:
 
 
 def effective_rate_limits(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
-    """Return the rate limits of a tool: its own, else those declared by another tool of its group."""
+    """Return the rate limits of a tool: its own, else those that another tool of its rate limit group declares."""
     if tool.rates or tool.rate_limit_key is None:
         return tool.rates
     group = (other.rates for other in list(_TOOLS.values()) if other.rate_limit_key == tool.rate_limit_key)
@@ -286,7 +286,7 @@ def _load_module(name: str, load: Callable[[], object]) -> None:
 
 
 def _register_from(source: object, take: Callable[[Any], object] = register_tool) -> None:
-    """Register every tool in a module or list, or a single tool; shipped modules pass a `take` that allows any name."""
+    """Register each tool in a module or list, or one tool, with `take`; for shipped modules it allows any name."""
     found: Iterable[object] = [source]
     if isinstance(source, ModuleType):
         found = list(vars(source).values())

@@ -182,7 +182,7 @@ def documentation_summary(found: object) -> str:
 
 
 def full_documentation(found: object) -> str:
-    """Return an object's documentation; for a plain value that of its type, never the value."""
+    """Return an object's documentation; for a plain value the documentation of its type, never the value."""
     subject = found if object_kind(found) != "value" else type(found)
     return inspect.getdoc(subject) or ""
 

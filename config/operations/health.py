@@ -38,7 +38,7 @@ PROBE_TIMEOUT_SECONDS = 1.5
 
 
 class CachedProbe(Generic[ValueT]):
-    """Cached result of a function, at most `keep` seconds old."""
+    """Calls a function at most once in `keep` seconds, and returns the cached result in between."""
 
     def __init__(self, look: Callable[[], ValueT], keep: float = PROBE_CACHE_SECONDS) -> None:
         self._look = look
@@ -90,7 +90,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return 200 if the process may receive work, else 503; `checks` has the problems and remedies."""
+    """Return 200 if the process may receive work, else 503; `checks` says what is wrong and how to correct it."""
     found = _database_probe.get() or {"database": "does not answer in time. Check that it runs and is reachable."}
     checks = {name: found.get(name, UNKNOWN_RESULT) for name in DATABASE_CHECKS}
     checks |= {name: check() for name, check in PROCESS_CHECKS.items()}
@@ -122,7 +122,7 @@ REQUIRED_CHECKS = ("database", "migrations", "audit", "executor")
 
 
 def _check_of(checks: dict[str, Callable[[], str]], name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
-    """Add the decorated function to `checks`; it returns OK or what is wrong, in words."""
+    """Add the decorated function to `checks`. It must return OK, or a description of what is wrong."""
 
     def add(check: Callable[[], str]) -> Callable[[], str]:
         checks[name] = check
@@ -153,8 +153,8 @@ def _server_takes_writes() -> bool:
 def _file_takes_writes() -> bool:
     """Return whether the file is writable, by a write that is rolled back; skipped if another process is writing.
 
-    Uses a new connection: an open one does not notice that the file was deleted or became read-only. Raises
-    DatabaseError if there is no such file.
+    Uses a new connection, because an open connection does not notice that the file was deleted or became read-only.
+    Raises DatabaseError if there is no such file.
     """
     name = str(connection.settings_dict["NAME"])
     try:
@@ -174,7 +174,7 @@ def _file_takes_writes() -> bool:
 
 @_check_of(DATABASE_CHECKS, "migrations")
 def _check_migrations() -> str:
-    """Return missing migrations in words; once none is missing, this process does not check again."""
+    """Describe missing migrations; once there are none, this process does not check again."""
     if _last_state.get("migrations"):
         return OK
     executor = MigrationExecutor(connections[DEFAULT_DB_ALIAS])
@@ -189,7 +189,7 @@ def _check_migrations() -> str:
 
 @_check_of(DATABASE_CHECKS, "audit")
 def _check_audit() -> str:
-    """Return whether the audit log ends where its head and checkpoints say; `verify_audit` checks all of it."""
+    """Check that the audit log ends where its head and checkpoints say; `verify_audit` checks all of it."""
     fault = chain_end_fault()
     if fault:
         return f"{fault}. Start nothing dangerous, keep the database unchanged, and run manage.py verify_audit."
@@ -204,7 +204,7 @@ def _check_clock() -> str:
 
 @_check_of(DATABASE_CHECKS, "tools")
 def _check_tools() -> str:
-    """Return how many tools differ from the catalog: their calls are left to other processes."""
+    """Say how many tools have other code here than in the catalog; this process leaves their calls to others."""
     count = sum(1 for tool in snapshot.callable_tools().values() if tool.drifted)
     return (f"{count} drifted. Restart this process, or run manage.py sync_tools, which lists them.") if count else OK
 
@@ -227,7 +227,7 @@ def _check_executor() -> str:
 
 @_check_of(PROCESS_CHECKS, "late_tools")
 def _check_late_tools() -> str:
-    """Return how many threads are occupied by tools past their deadline; the log names the tools."""
+    """Say how many threads are occupied by tools past their deadline; the log names these tools."""
     count = len(hints.late_tools())
     return f"occupy {count} threads. The log names the tools to fix." if count else OK
 

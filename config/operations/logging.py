@@ -116,7 +116,7 @@ class RedactingReporterFilter(SafeExceptionReporterFilter):
     """Hides submitted values and values of variables in error reports; names remain."""
 
     def is_active(self, request: HttpRequest | None) -> bool:
-        """Hide values with and without DEBUG."""
+        """Return True, so that values are hidden even with DEBUG."""
         return True
 
     def get_post_parameters(self, request: HttpRequest | None) -> dict[str, Any]:

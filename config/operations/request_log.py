@@ -1,7 +1,7 @@
 """Request logging: one log line, one metric and one span for every HTTP request, and its id.
 
-The outermost middleware, so that it includes requests refused by others, and every line logged inside has the request's
-id.
+The outermost middleware, so that it also logs requests that other middleware refuses, and every line logged during a
+request has its id.
 """
 
 import logging
@@ -75,9 +75,9 @@ class RequestLogMiddleware:
 
 @contextmanager
 def request_ids(given_id: str, given_traceparent: str) -> Iterator[str]:
-    """Bind log lines and spans inside to one request and its caller's trace; yield the request's id.
+    """Give log lines and spans in the body the request's id and the caller's trace; yield the request's id.
 
-    The given id is used if it is harmless, else a new one.
+    The caller's id is used if it is harmless, else a new one.
     """
     request_id = given_id if SAFE_ID.fullmatch(given_id) else secrets.token_hex(8)
     traceparent = tracing.parse_traceparent(given_traceparent)
@@ -92,14 +92,14 @@ def request_ids(given_id: str, given_traceparent: str) -> Iterator[str]:
 
 
 def view_label(request: HttpRequest) -> str:
-    """Return the name of the request's view, because paths are unbounded."""
+    """Return the name of the request's view, for metrics: with paths, the number of labels would have no limit."""
     if request.resolver_match is not None:
         return request.resolver_match.view_name or "unnamed"
     return "static" if request.path_info.startswith("/static/") else "none"
 
 
 def requester_label(request: HttpRequest) -> dict[str, int]:
-    """Return the requester as known so far: the user's or the token's id; nothing is loaded."""
+    """Return the id of the requesting user or token if it is known already; loads nothing."""
     token = getattr(request, "auth", None)
     if isinstance(token, ApiToken):
         return {"token": token.pk, "user": token.user_id}

@@ -1,7 +1,7 @@
-"""Middleware that refuses every change while a restored database waits for its new epoch.
+"""Middleware that refuses all changes after a restore from a backup, until an administrator starts a new epoch.
 
-Requests of a restored copy may have been answered after the backup, and calls approved there may already have run.
-MCP calls bypass Django's middleware; `plans.actions.call` and `approvals.requests.lifecycle` check for themselves.
+Requests that are open in the restored copy may have been answered after the backup, and their calls may have run. MCP
+calls bypass Django's middleware; `plans.actions.call` and `approvals.requests.lifecycle` check for themselves.
 """
 
 from collections.abc import Callable
@@ -37,11 +37,11 @@ class RestoredDatabaseMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Pass the request on; `process_view` refuses it, because it knows the route."""
+        """Pass the request on; only `process_view`, which knows the route, can decide to refuse it."""
         return self._get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponseBase | None:
-        """Return a problem document or an error page with the evidence, or None to let the view respond."""
+        """Refuse with a problem document or an error page that gives the evidence; None lets the view respond."""
         fault, match = cached_fault(), request.resolver_match
         route = match.view_name if match is not None else ""
         is_revoked = request.method == "DELETE" and route in REVOKING_ROUTES

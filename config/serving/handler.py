@@ -2,7 +2,7 @@
 
 Django's own handler starts a new thread for each request and switches to it several times, which costs more than most
 of our requests. A thread is used only while Django works, not while a client sends or reads, so that slow clients block
-nobody. There are as many threads as database connections for them; requests beyond that are queued.
+nobody. The pool has a thread for each database connection that requests may use; further requests are queued.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class ThreadedHandler(ASGIHandler):
         return await loop.run_in_executor(threads or self._threads, copy_context().run, function, *arguments)
 
     def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
-        """Return the response, complete unless it streams; the thread's database connection is closed in any case."""
+        """Return the response, complete unless it streams. The thread's database connection is always closed."""
         try:
             with body:
                 set_script_prefix(get_script_prefix(scope))
@@ -85,7 +85,7 @@ class ThreadedHandler(ASGIHandler):
 
 
 def _next_piece(content: Iterator[bytes]) -> bytes | None:
-    """Return the next piece, or None at the end; the thread's connection is closed, because the client may be slow."""
+    """Return the next piece, or None at the end. Closes the thread's database connection: the client may be slow."""
     try:
         return next(content, None)
     finally:

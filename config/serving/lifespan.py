@@ -27,9 +27,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Lifespan:
-    """The ASGI lifespan protocol; without `executes`, other processes execute plans.
+    """The ASGI lifespan protocol. Without `executes`, this process leaves the execution of plans to others.
 
-    `around` returns a context manager for other parts with the lifespan of the process.
+    `around` returns a context manager that is entered at start-up and left at shutdown, for other parts.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Lifespan:
 
 
 def stop_with_supervisor() -> None:
-    """Let a worker of `serve --workers` shut down when its supervisor dies: nothing else would stop or replace it."""
+    """Watch the supervisor of `serve --workers`, and shut down this worker when it dies: nothing else would stop it."""
     supervisor = multiprocessing.parent_process()
     if supervisor is None:
         return
@@ -72,7 +72,7 @@ def stop_with_supervisor() -> None:
 def _prepare(*, executes: bool) -> bool:
     """Synchronise the catalog with this process's code; return whether the process executes plans.
 
-    With a database restored from a backup nothing executes, but pages are served, so that people see what to do.
+    With a database restored from a backup it only serves pages, so that people see what to do.
     """
     try:
         if fault := refresh_status() or detect_restore():

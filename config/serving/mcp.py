@@ -1,4 +1,4 @@
-"""Routing of requests to the MCP server: its path, body limits, one log line and one measurement for each request.
+"""Routing of requests to the MCP server: its path, body limits, and a log line and a measurement for each request.
 
 These requests bypass Django's middleware and its threads. `McpServer` starts the server at the first request.
 """
@@ -41,8 +41,8 @@ log = logging.getLogger("toolgate.http")
 class McpServer:
     """The MCP server of this process, imported and started by the first request for it.
 
-    Its SDK takes 18 MiB and about half a second, which a server without MCP clients does not pay. `run` must be entered
-    for as long as the process serves. After a failure the next request starts the server again.
+    The MCP SDK takes 18 MiB and half a second, which a process without MCP clients saves. `run` must be entered for as
+    long as the process serves. After a failure the next request starts the server again.
     """
 
     def __init__(self) -> None:

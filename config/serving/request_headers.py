@@ -1,7 +1,7 @@
 """Refusal of requests that repeat a header which may occur only once.
 
-Toolgate's parts and the proxies before it would each choose the first value, the last, or both joined, and so read two
-different requests.
+Of repeated values, some programs use the first, others the last, others all. Toolgate and a proxy before it could
+therefore understand the same request differently.
 """
 
 import json
@@ -63,7 +63,7 @@ class SingleHeaders:
 
 
 def repeated_header(headers: Any) -> str | None:
-    """Return the name of the first repeated header of SINGLE_HEADERS, None if there is none."""
+    """Return the name of the first repeated header of SINGLE_HEADERS; None if none of them is repeated."""
     found = set()
     for name, _ in headers:
         if name in SINGLE_HEADERS:

@@ -29,9 +29,9 @@ def folder_digest(folder: Path) -> str:
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types
-    """Serves static files: immutable under the current digest, to be revalidated under another one.
+    """Serves static files: immutable under the current digest, to be revalidated under any other digest.
 
-    While processes of two versions run in parallel, a page of one may request files from the other.
+    While processes of two versions run in parallel, a page of one may request files from a process of the other.
     """
 
     FOREVER = 365 * 24 * 3600

@@ -40,7 +40,7 @@ def analyze_signature(syntax: SignatureSyntax) -> TypeSignature:
 
 
 class RecordProperties:
-    """Record of one parameter or field: each property is read once, by its type; unknown ones are refused."""
+    """Record of a parameter or field. Each property is read once, by its type; unknown properties are refused."""
 
     def __init__(self, record: RecordSyntax, known: Sequence[str]) -> None:
         self.place = record.place
@@ -54,7 +54,7 @@ class RecordProperties:
         return self._values.get(name)
 
     def text(self, name: str) -> str:
-        """Return a text that is not blank; empty if absent."""
+        """Return the text of a property, which must not be blank; empty if the property is absent."""
         value = self._values.get(name)
         if value is None:
             return ""
@@ -202,7 +202,7 @@ def _with_unique_names(parameters: Iterable[tuple[Parameter, SourceLocation]]) -
 
 
 def _only_item(group: GroupSyntax, groups: Sequence[GroupSyntax]) -> list[ItemSyntax]:
-    """Return the parameter of a group in a path; none for `()` alone before the arrow."""
+    """Return the parameter of a group in a path, as a list; `()` as the only group has no parameter."""
     if not group.items and len(groups) > 1:
         raise syntax_error(group.place, "() means no parameters, so it must be the only group before the arrow.")
     if len(group.items) > 1:
@@ -222,7 +222,7 @@ def _to_node(item: ItemSyntax | TypeSyntax) -> ItemSyntax:
 
 
 def _to_text_form_node(item: ItemSyntax | TypeSyntax) -> ItemSyntax:
-    """Return a parameter of the older text form, in which a type may stand without a name."""
+    """Convert a parameter of the older text form, in which a type may stand without a name."""
     if not isinstance(item, ItemSyntax):
         return ItemSyntax(item.place, labels=(item,))
     if item.labels:
@@ -234,7 +234,7 @@ def _to_text_form_node(item: ItemSyntax | TypeSyntax) -> ItemSyntax:
 
 
 def _check_text_form(items: Iterable[ItemSyntax | TypeSyntax], result: TypeSyntax) -> None:
-    """Refuse a return type without parentheses after parameters that only a path may have."""
+    """Refuse a return type without parentheses if a parameter is written as only a path allows."""
     for item in items:
         in_path = isinstance(item, ItemSyntax) and (
             (item.labels and item.name is None) or (item.record is not None and (item.labels or item.name))

@@ -40,7 +40,7 @@ _TYPE_BY_KEYWORD = {"properties": "object", "items": "array", "prefixItems": "ar
 
 
 class OmissionLog:
-    """Omitted keywords → the paths where they occurred."""
+    """Keywords of a schema that were left out, each with the paths where it occurred."""
 
     def __init__(self) -> None:
         self._paths: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ class OmissionLog:
             paths.append(path)
 
     def lines(self) -> list[str]:
-        """Return one line for each omission with its first paths, without line breaks."""
+        """Return one line for each keyword, with the first of its paths; no line contains a line break."""
         named = list(self._paths.items())
         lines = [f"{_single_line(what)}{_format_paths(paths)}" for what, paths in named[:MAX_LINES]]
         return [*lines, f"{len(named) - MAX_LINES} things more"] if len(named) > MAX_LINES else lines
@@ -66,7 +66,7 @@ class SchemaReducer:
         self._steps = 0
 
     def reduced(self, schema: object, path: str, depth: int = 0) -> Schema:
-        """Return the schema with references resolved, unions decided, and `type` one type other than null."""
+        """Return the schema without references, with one variant for each union, and one `type` other than null."""
         self._steps += 1
         found = self._without_references(schema, path)
         if depth > MAX_NESTING or self._steps > MAX_REDUCTION_STEPS:
@@ -208,7 +208,7 @@ def schema_to_signature(
     depth: int = MAX_RECORD_DEPTH,
     with_texts: bool = True,
 ) -> tuple[TypeSignature, list[str]]:
-    """Return the nearest signature and the omissions; records are spelled out up to `depth`."""
+    """Return the nearest signature and notes of what it omits; records are spelled out up to `depth`."""
     notes = OmissionLog()
     parameters = _Conversion(schema, notes, with_texts=with_texts).parameters(schema, "", depth)
     if output_schema is None:

@@ -108,7 +108,7 @@ class GroupSyntax:
 
 @dataclass(frozen=True, slots=True)
 class SignatureSyntax:
-    """Groups with arrows between them; `result` is the type after the last arrow without parentheses."""
+    """Groups with arrows between them; `result` is the type after the last arrow if it has no parentheses."""
 
     groups: tuple[GroupSyntax, ...]
     result: TypeSyntax | None
@@ -127,7 +127,7 @@ class SpecificationSyntax:
 
 
 def value_to_json(value: RecordValue) -> object:
-    """Return the value as JSON; a type becomes None, which no type accepts as its default."""
+    """Return the value as JSON; a type becomes None, so that it is refused as a default."""
     content = value.content
     if isinstance(content, RecordSyntax):
         return {key.text: value_to_json(inner) for key, inner in content.pairs}
@@ -397,7 +397,7 @@ def _found_text(error: UnexpectedInput, text: str) -> str:
 
 
 def _expected_phrases(error: UnexpectedInput) -> list[str]:
-    """Return the acceptable tokens in words; all tokens that can begin a construct become its name."""
+    """Describe the acceptable tokens; if all first tokens of a construct are acceptable, name the construct."""
     names = set(cast("Any", error.interactive_parser).accepts()) - _UNNAMED_TERMINALS
     words = []
     for sign, begins, word in _EXPECTED_PHRASES:

@@ -30,7 +30,7 @@ JSON_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type by its label; an Object may have `fields`, an Array an `element`; `nullable` occurs only inside lists."""
+    """A type by its label. An Object may have `fields`, an Array an `element`; `nullable` occurs only in lists."""
 
     label: str
     fields: "tuple[Parameter, ...] | None" = None
@@ -49,7 +49,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a tool, or a field of a record; `default` None is no default."""
+    """A parameter of a tool, or a field of a record; `default` is None if there is no default."""
 
     name: str
     type: Type
@@ -130,7 +130,7 @@ _ESCAPE_TABLE = str.maketrans({"\\": r"\\", "\b": r"\b", "\f": r"\f", "\n": r"\n
 
 
 def signature_text(signature: TypeSignature, *, gap: str = "") -> str:
-    """Return a signature as a path, with `gap` before each arrow."""
+    """Return a signature as a gram path, `(…)==>(…)`, with `gap` before each arrow."""
     nodes = [
         _node(each.type, [f"paramName:{value_text(each.name)}", *_common_entries(each)])
         for each in signature.parameters

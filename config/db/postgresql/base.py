@@ -1,8 +1,8 @@
 """Database backend for PostgreSQL with fewer round trips than Django's.
 
-A round trip costs more than most statements, and a lock is held during each. BEGIN is sent with the transaction's first
-statement; statements deferred with `CursorWrapper.leave` are sent with the next one, at the latest with COMMIT, in
-libpq's pipeline mode (https://www.postgresql.org/docs/current/libpq-pipeline-mode.html).
+A round trip costs more than most statements, and locks are held during every round trip. BEGIN is sent with the
+transaction's first statement. Statements deferred with `CursorWrapper.leave` are sent with the next statement, at the
+latest with COMMIT, in libpq's pipeline mode (https://www.postgresql.org/docs/current/libpq-pipeline-mode.html).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class PipelineCursor(base.ServerBindingCursor, psycopg.Cursor[Any]):
     """The owner of the cursor; None for Django's statements on a new connection."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> "PipelineCursor":
-        """Execute pending statements and this one; without parameters it may be a script, which is sent alone."""
+        """Execute pending statements and this one; a query without parameters may be a script and is sent alone."""
         if self.wrapper is None or not self.wrapper.unsent:
             return super().execute(query, params, **options)
         if params is None:
@@ -60,7 +60,7 @@ class DeferredStatement(psycopg.Cursor[Any]):
         wrapper.unsent.append(self)
 
     def send(self) -> None:
-        """Execute the statement in a pipeline; the text of one without parameters is sent each time."""
+        """Execute the statement in a pipeline; it is prepared for repeated use only if it has parameters."""
         preparing = self._wrapper.preparing() if self.params else {"prepare": False}
         super().execute(self.sql, self.params, **preparing)
 
@@ -83,7 +83,7 @@ class DeferredStatement(psycopg.Cursor[Any]):
 
 
 def send_statements(connection: psycopg.Connection, statements: Sequence[DeferredStatement]) -> None:
-    """Execute statements in one round trip. Raises the exception of the first one that failed."""
+    """Execute statements in one round trip. Raises the exception of the first statement that failed."""
     if statements:
         with _pipeline_after(connection, statements):
             pass
@@ -91,7 +91,7 @@ def send_statements(connection: psycopg.Connection, statements: Sequence[Deferre
 
 @contextmanager
 def _pipeline_after(connection: psycopg.Connection, statements: Sequence[DeferredStatement]) -> Iterator[None]:
-    """Send statements, then those executed in the body; on exit, wait for all their results."""
+    """Send these statements, then the statements executed in the body; on exit, wait for all their results."""
     with connection.pipeline():
         for each in statements:
             each.send()
@@ -100,9 +100,9 @@ def _pipeline_after(connection: psycopg.Connection, statements: Sequence[Deferre
 
 class DeferringMixin:
     def leave(self: Any, sql: str, params: Sequence[Any]) -> DjangoCursorWrapper:
-        """Defer a statement to the next one, at the latest to COMMIT; return the cursor that will have its result.
+        """Send a statement with the next one, at the latest with COMMIT; return the cursor that will have its result.
 
-        Its errors are raised there. Outside a transaction it is executed at once.
+        Errors of the statement are raised at that time. Outside a transaction it is executed at once.
         """
         if not self.db.in_atomic_block:
             self.execute(sql, params)
@@ -159,9 +159,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         send_statements(self.connection, self.pop_pending_statements())
 
     def preparing(self) -> dict[str, Any]:
-        """Return the options for preparing statements in a pipeline: after repeated use, but not inside a savepoint.
+        """Return options by which statements that are used repeatedly are prepared, but not inside a savepoint.
 
-        On a rollback psycopg discards prepared statements of a failed pipeline, but not on a rollback to a savepoint.
+        A rollback makes psycopg discard statements prepared in a failed pipeline; a rollback to a savepoint does not.
         """
         return {"prepare": False} if self.savepoint_ids else {}
 

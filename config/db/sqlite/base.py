@@ -1,11 +1,11 @@
 """Database backend for SQLite with a fair write lock and less overhead per statement than Django's.
 
 Replacing Django's `%s` by SQLite's `?` costs 3 µs a statement, so converted statements are cached.
-Checks for every statement and fetch cost another microsecond; they run only while statements are watched. Risk at a new
-Django release: what its CursorWrapper does for a statement must be done here too.
+Django's checks for every statement and fetch cost another microsecond, so they run only while statements are watched.
+Risk at a new Django release: whatever its CursorWrapper does for a statement must be done here too.
 
 Writers take turns. SQLite allows one writer at a time and lets the others sleep for growing intervals between attempts:
-while one transaction follows another, a thread that tries rarely never got the lock.
+while one transaction followed another, a thread that tried rarely never got the lock.
 """
 
 import sqlite3
@@ -40,7 +40,7 @@ def _convert_placeholders(query: str) -> str:
 
 
 class CursorWrapper(DjangoCursorWrapper):
-    """Django's cursor without checks that only statement wrappers and start-up need."""
+    """Django's cursor without checks, which only statement wrappers and the start-up of Django need."""
 
     @property
     def rowcount(self) -> int:
@@ -92,7 +92,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self._release_write_lock()
 
     def _take_turn(self) -> None:
-        """Acquire the write lock, waiting as long as SQLite would; after that SQLite itself decides."""
+        """Acquire the write lock, waiting as long as SQLite would; after that, leave the decision to SQLite."""
         if not self._holds_write_lock:
             self._holds_write_lock = _write_lock.acquire(timeout=self.settings_dict["OPTIONS"].get("timeout", 5.0))
 
