@@ -63,7 +63,7 @@ def _register_with_engine() -> None:
 
 
 def _record_rights(sender: AppConfig, *, using: str, **kwargs: Any) -> None:
-    """Record the rows that decide rights in the audit log, once all migrations are applied."""
+    """Record in the audit log the rows that decide rights, once all migrations are applied."""
     from approvals.audit.log import record_rights
 
     executor = MigrationExecutor(connections[using])

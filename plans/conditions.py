@@ -20,7 +20,7 @@ class Verdict:
 
 
 def evaluate(expression: str, memory: Mapping[str, Any], *, expected_key: str | None = None) -> Verdict:
-    """Evaluate a check against memory; any error means not done, with the reason. Never raises."""
+    """Evaluate a check against memory. Never raises: any error means not done, and is the reason."""
     try:
         done = bool(evaluate_expression(expression, _Names(memory, expected_key)))
     except UnknownName as unknown:

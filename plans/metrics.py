@@ -61,7 +61,7 @@ def _call_counter(status: str, level: str) -> Callable[[], None]:
 
 
 def observe_step(level: str, outcome: str, *, seconds: float, waited: float | None) -> None:
-    """Observe one attempt of a step's call; `waited` is the time in seconds it was ready before, None if unknown."""
+    """Observe one attempt of a step's call; `waited` is how many seconds the step was ready before, None if unknown."""
     _step_instruments(level, outcome)(seconds)
     if waited is not None:
         _step_wait_seconds.observe(waited)
@@ -91,10 +91,7 @@ def set_thread_counts(*, busy: int, idle: int, aside: int, late: int) -> None:
 
 
 def serve(port: int) -> None:
-    """Serve this process's metrics over HTTP on localhost, for processes without a web server.
-
-    Raises OSError if the port is taken.
-    """
+    """Serve the metrics on localhost, for processes without a web server. Raises OSError if the port is taken."""
     start_http_server(port, "127.0.0.1", REGISTRY)
 
 

@@ -187,7 +187,7 @@ class Step(models.Model):
 
     @property
     def has_private_description(self) -> bool:
-        """True if a model that knew private values wrote it: an agent's, or the planner's after an answer."""
+        """True if a model wrote it and knew private values: the model of an agent, or the planner after an answer."""
         return self.after_answer or (self.parent_id is not None and self.tool != AGENT_TURN)
 
     @property
@@ -280,7 +280,7 @@ class StepDependency(models.Model):
 
 
 class StepAsker(models.Model):
-    """A person besides the plan's author who changed or retried a step and therefore may not approve its call."""
+    """A person other than the plan's author who changed or retried a step, and so may not approve its call."""
 
     step = models.ForeignKey(Step, models.CASCADE, related_name="askers", db_index=False)
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+", db_index=False)

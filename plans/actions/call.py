@@ -52,7 +52,7 @@ from plans.store.transactions import PlanTransaction, new_plan_transaction, plan
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Decision of the gate about a call, and the tool's preview of it (None if the tool has none)."""
+    """The gate's decision about a call, and the call's preview (None if the tool offers no previews)."""
 
     level: SafetyLevel
     verdict: GateDecision
@@ -60,7 +60,7 @@ class Rehearsal:
 
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
-    """Return what would happen to a call. Raises ToolError, and what `create_call` raises before it stores anything."""
+    """Check and preview a call without making it. Raises ToolError, and the errors of `create_call` before storing."""
     prepared = replace(calls.prepare_call(tool, dict(arguments)), asker=by.ids)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
     verdict = gate(calls.facts_for_rules(prepared, plan))
@@ -77,7 +77,7 @@ class CallOrder:
 
     `replaces` is the id of an ended call of the same tool and requester that this call replaces. `caller_ids` are
     passed unchanged to the tool in its context, values other than JSON scalars as text. They are stored with a plan of
-    one step, and ignored with a `plan_ref`. `prepared` is the call of a caller that has prepared it already.
+    one step, and ignored with a `plan_ref`. `prepared` is the prepared call, if the caller has it already.
     """
 
     tool: str
@@ -93,9 +93,9 @@ class CallOrder:
 def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and start it or let it wait.
 
-    Raises RestoredDatabase first, because calls also arrive by MCP. Raises UnknownTool, ToolDisabled,
-    ParameterError, QueryTypeUnsupported, PolicyRefusal and RateLimited before anything is stored; Conflict if the plan
-    accepts no more steps; Plan.DoesNotExist if the requester may not see it; NotAllowed if they may not control it.
+    Raises RestoredDatabase first, because calls also arrive by MCP. Raises UnknownTool, ToolDisabled, ParameterError,
+    QueryTypeUnsupported, PolicyRefusal and RateLimited before anything is stored; Conflict if the plan accepts no more
+    steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control the plan.
     """
     ensure_not_restored()
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
@@ -118,8 +118,8 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
 def replaced_call(public_id: str, tool: str, by: Requester) -> Call:
     """Return the ended call that another call replaces.
 
-    Raises ParameterError if it is not the requester's own or is of another tool, and Conflict if it has not ended,
-    succeeded, or was already replaced.
+    Raises ParameterError if another requester made the call or it is a call of another tool, and Conflict if it has not
+    ended, has succeeded, or was already replaced.
     """
     is_agent = by.token is not None and by.token.kind == ApiToken.Kind.AGENT
     own = Q(token=by.token) if is_agent else Q(requested_by=by.user)
@@ -149,7 +149,7 @@ def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
 
 
 def _plan_of_one(order: CallOrder, by: Requester) -> Plan:
-    """Return the plan behind a direct call; it is in progress as soon as it is stored."""
+    """Return an unsaved plan for a direct call. Its status is `in_progress` from the beginning."""
     plan = new_plan(f"Call {order.tool}", by, Plan.Kind.CALL, status=PlanStatus.IN_PROGRESS)
     plan.started_at = plan.created_at
     if order.caller_ids:
@@ -173,7 +173,7 @@ def _check_open(plan: Plan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _AdmittedCall:
-    """A direct call that the gate allows or holds, and the preview of a held one; computed outside the transaction."""
+    """A direct call that the gate allows or holds, with its preview if held; computed outside the transaction."""
 
     prepared: PreparedCall
     rule: Rule | None
@@ -250,9 +250,9 @@ def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _Ad
 def _start(
     tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall, executor: LocalExecutor
 ) -> Call:
-    """Start the call in this transaction; the executor of this process, which holds its lease, runs it after commit.
+    """Start the call in this transaction. The executor of this process holds the lease and runs the call after commit.
 
-    Holds the call if its grant was used up in the meantime. Raises Conflict if a policy changed in the meantime.
+    If the call's grant was used up in the meantime, request approval instead. Raises Conflict if a policy changed.
     """
     claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)

@@ -87,8 +87,9 @@ def read_plan_change(body: object) -> PlanChange:
 
 @dataclass(frozen=True, slots=True)
 class JudgedChange:
-    """A checked change: the document of the resulting plan, the path in the change of each of its steps (empty for an
-    unchanged step), and all problems, with paths into the change.
+    """A checked change: the document of the resulting plan, and all problems, with paths into the change.
+
+    `places` has the path into the change for each step of the document; it is empty for an unchanged step.
     """
 
     document: Document
@@ -112,7 +113,7 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
 
 
 def _judgement_basis(plan: Plan) -> tuple[object, ...]:
-    """Return the state that a validation depends on; while it is equal, the validation still holds."""
+    """Return the state that a validation depends on. The validation holds until this state changes."""
     status = Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
     changed = plan.events.filter(type="plan.changed").aggregate(last=Max("seq"))["last"]
     free = frozenset(unstarted_steps(plan).values_list("step_id", flat=True))
@@ -130,14 +131,16 @@ def _validated(plan: Plan, change: PlanChange) -> PlanDocument:
 
 
 def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":
-    """Return the plan that a change would make now, with its problems; store nothing."""
+    """Return the plan that would result from a change now, with its problems; store nothing."""
     return _judged(plan, change, step_documents(plan, opened=True))
 
 
 def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, RestoredArguments]:
-    """Return the parameters of the edits by index, for steps that keep secrets, which stay as `{"$secret": name}`.
+    """Return the parameters of edited steps that have stored secrets, with the secrets restored, by index of the edit.
 
-    An edit without parameters keeps all of its step's: it may pass them to another tool.
+    An edit keeps a secret by naming it as `{"$secret": name}`.
+
+    An edit without parameters keeps all secrets of its step, and may pass them to another tool.
     """
     texts = dict(plan.steps.filter(parameters__contains=PLACEHOLDER_KEY).values_list("step_id", "parameters"))
     return {
@@ -212,7 +215,7 @@ def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -
 
 
 def _numbers(change: PlanChange, documents: Mapping[int, Document], used: Mapping[int, str]) -> list[Problem]:
-    """Return problems with the step ids in the change; `used` explains why an id is taken."""
+    """Return problems with the step ids in the change; `used` maps each taken id to the reason."""
     found, named = [], set[int]()
     places = [(f"edit.{place}.step_id", each.get("step_id")) for place, each in enumerate(change.edit)]
     places += [(f"remove.{place}", number) for place, number in enumerate(change.remove)]
@@ -256,7 +259,7 @@ def _problem_identity(problem: Problem, numbers: Sequence[int]) -> tuple[int, st
 def _problems_of_change(
     problems: Sequence[Problem], judged: JudgedChange, known: set[tuple[int, str, str] | None], change: PlanChange
 ) -> list[Problem]:
-    """Return the problems with paths into the change; for unchanged steps only new problems."""
+    """Return the problems with paths into the change. Of unchanged steps, return only problems that are new."""
     numbers = [step.get("step_id", 0) for step in judged.document["steps"]]
     found = []
     for problem in problems:
@@ -348,7 +351,7 @@ class _Change:
         )
 
     def _make_ready(self, numbers: Sequence[int]) -> int:
-        """Store how many unfinished dependencies each touched step has; return how many steps are ready."""
+        """Count and store the unfinished dependencies of each changed step; return how many steps are ready."""
         left = dict.fromkeys(numbers, 0)
         waits = StepDependency.objects.filter(step__plan=self.plan, step__step_id__in=numbers)
         for number in waits.exclude(needs__status=StepStatus.COMPLETED).values_list("step__step_id", flat=True):

@@ -51,7 +51,7 @@ class _CloneOrigin:
     request: str
 
     def become(self, plan: Plan) -> None:
-        """Do nothing: the model's record stays with the original plan."""
+        """Do nothing: the records of model use stay with the original plan."""
 
 
 def cloned_document(plan: Plan, *, opened: bool = False) -> Document:
@@ -105,7 +105,7 @@ def _escape(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class CloneLinks:
-    """Public ids of the plan that a plan was cloned from and of its clones, newest first, visible to the viewer."""
+    """Public ids of a plan's original and of its clones (newest first), if the viewer may see these plans."""
 
     cloned_from: str | None
     clones: Sequence[str]
@@ -115,7 +115,7 @@ NO_CLONE_LINKS = CloneLinks(None, ())
 
 
 def clone_links(plan: Plan, viewer: User, token: ApiToken | None = None) -> CloneLinks:
-    """Return the original and the clones of a plan that the viewer may see, in one query."""
+    """Return the plan's original and clones, without plans that the viewer may not see; one query."""
     near = plans_for(viewer, token).filter(Q(cloned_from=plan.pk) | Q(pk=plan.cloned_from_id))
     found = list(near.values_list("pk", "public_id")[: MOST_CLONES + 1])
     origin = next((ref for pk, ref in found if pk == plan.cloned_from_id), None)

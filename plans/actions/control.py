@@ -23,7 +23,7 @@ from plans.store.transactions import plan_transaction
 
 @retry_on_deadlock
 def pause_plan(plan: Plan, *, by: Requester) -> None:
-    """Stop starting steps of the plan. Raises Conflict if it is already paused, has not started or has ended."""
+    """Pause a plan: no further step starts. Raises Conflict if it is already paused, has not started or has ended."""
     with plan_transaction(plan.pk, plan.public_id) as tx:
         going = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at=None)
         if not going.update(paused_at=tx.now, paused_by=by.user):
@@ -44,10 +44,7 @@ def resume_plan(plan: Plan, *, by: Requester) -> None:
 
 @retry_on_deadlock
 def cancel_plan(plan: Plan, *, by: Requester) -> None:
-    """Cancel a plan: start nothing more, withdraw held calls and ask running handlers to stop.
-
-    Raises Conflict if it has ended.
-    """
+    """Cancel a plan: withdraw held calls and ask running handlers to stop. Raises Conflict if it has ended."""
     with plan_transaction(plan.pk, plan.public_id) as tx:
         terminate_plan(plan, tx, to=PlanStatus.CANCELLED, reason="The plan was cancelled.", by=by.user)
 
@@ -61,7 +58,7 @@ def _control_refusal(plan: Plan, otherwise: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AtStake:
-    """Numbers of calls that cancelling a plan now would cut short: running calls, and approved ones."""
+    """Numbers of running calls and of approved calls that would be stopped if the plan were cancelled now."""
 
     running: int
     approved: int

@@ -25,14 +25,14 @@ from plans.store.transactions import PlanTransaction, new_plan_transaction, plan
 
 
 class PlanOrigin(Protocol):
-    """Source of a plan besides its document: a request in words."""
+    """Origin of a plan that was drafted from a request in words."""
 
     @property
     def request(self) -> str:
         """The request in words."""
 
     def become(self, plan: Plan) -> None:
-        """Link the origin to its plan in the transaction that stores it. Raises Conflict if it has another plan."""
+        """Link the origin to a plan in the transaction that stores it. Raises Conflict if the origin has a plan."""
 
 
 class PlanProblems(ToolError):
@@ -44,7 +44,7 @@ class PlanProblems(ToolError):
 
 
 def check_document(document: Json | PlanDocument, *, by: Requester | None = None) -> list[Problem]:
-    """Return the problems of a plan, which may have the wrong shape, given the tools that can be called now.
+    """Check a document of any shape against the tools that can be called now; return its problems.
 
     The plan may name agents that `by` may use, or any agent if `by` is None.
     """
@@ -60,7 +60,7 @@ def create_plan(
 ) -> Plan:
     """Store a plan with its steps and memory, and start it unless its document says otherwise.
 
-    Raises PlanProblems, and what `origin.become` raises. The origin's request is stored with the plan.
+    Raises PlanProblems, and the errors of `origin.become`. The origin's request is stored with the plan.
     """
     problems = [problem for problem in check_document(document, by=by) if problem.severity == "error"]
     if problems:

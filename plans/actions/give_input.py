@@ -25,15 +25,15 @@ WAITS_FOR_ARGUMENTS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingF
 
 
 def step_waiting_for_arguments(plan: Plan, step_id: int | None) -> Step:
-    """Return the step that waits for changed arguments: the one named, or the only one.
+    """Return step `step_id`, which waits for changed arguments; without a number, the only step that waits for them.
 
-    Raises Step.DoesNotExist for a number that the plan does not have, and Conflict if no such step waits.
+    Raises Step.DoesNotExist if the plan has no such step, and Conflict if the step does not wait or several do.
     """
     return _only_waiting_step(plan, step_id, is_sent_back)
 
 
 def step_waiting_for_answer(plan: Plan, step_id: int | None) -> Step:
-    """Return the step that waits for an answer to its question. Raises like `step_waiting_for_arguments`."""
+    """Return the step that waits for an answer to its question. Raises the errors of `step_waiting_for_arguments`."""
     return _only_waiting_step(plan, step_id, waits_for_answer)
 
 
@@ -63,7 +63,8 @@ def give_input(
 ) -> None:
     """Give a plan the input it waits for: `text` for a question, `arguments` for a call that was sent back.
 
-    Raises ParameterError if the required one is missing, and what `revise_arguments` and `answer_question` raise.
+    Raises ParameterError if the input that the step needs is missing, and the errors of `revise_arguments` and
+    `answer_question`.
     """
     step = _only_waiting_step(plan, step_id, lambda each: waits_for_answer(each) or is_sent_back(each))
     if waits_for_answer(step):
@@ -77,9 +78,9 @@ def give_input(
 
 
 def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
-    """Let a step that was sent back continue with new arguments: request approval for a call that replaces the old one.
+    """Replace the call of a step that was sent back by a call with new arguments, and request its approval.
 
-    Raises ParameterError with paths relative to the arguments, and what `step_waiting_for_arguments` raises.
+    Raises ParameterError, whose paths are relative to the arguments, and the errors of `step_waiting_for_arguments`.
     """
     step = step_waiting_for_arguments(plan, step_id)
     _store_revision(plan, step, prepare_edit(plan, step, arguments), by)

@@ -57,10 +57,10 @@ def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None
 
 
 def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
-    """Continue a plan from one failed step with these arguments in place of its own.
+    """Continue a plan from one failed step, which gets these arguments in place of its own.
 
-    Raises ParameterError with paths relative to the arguments, or for `step_id` if several steps have failed and none
-    is named; and everything that `retry_plan` raises.
+    Raises ParameterError for invalid arguments, with paths relative to them. Raises ParameterError for `step_id` if it
+    is None and several steps have failed. Also raises the errors of `retry_plan`.
     """
     step = stopped_step(plan, step_id)
     _retry_edited(plan, step, prepare_edit(plan, step, arguments), by)
@@ -78,9 +78,9 @@ def _retry_edited(plan: Plan, step: Step, prepared: PreparedCall, by: Requester)
 
 
 def stopped_step(plan: Plan, step_id: int | None) -> Step:
-    """Return the failed step that can be given other arguments: the one named, or the only one.
+    """Return step `step_id`, which failed and can get other arguments; without a number, the only failed step.
 
-    Raises like `retry_with`, and ParameterError for a step without a tool.
+    Raises the errors of `retry_with`, and ParameterError for a step without a tool.
     """
     if step_id is None:
         numbers = list(plan.steps.filter(status=StepStatus.FAILED, parent=None).values_list("step_id", flat=True)[:2])
@@ -101,7 +101,7 @@ def stopped_step(plan: Plan, step_id: int | None) -> Step:
 
 
 def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> PreparedCall:
-    """Return the call that a failed or sent-back step makes with these arguments. Raises like `prepare_call`."""
+    """Return the call that a failed or sent-back step makes with these arguments. Raises errors of `prepare_call`."""
     before = _editable_arguments(step)
     target = snapshot.callable_tool(step.tool)
     defaults = step.call.defaults if step.call else None
@@ -113,7 +113,7 @@ def prepare_edit(plan: Plan, step: Step, arguments: Mapping[str, Any]) -> Prepar
 
 
 def arguments_to_edit(step: Step) -> dict[str, Any]:
-    """Return the arguments of a failed step's call, or would-be call, with references resolved if possible."""
+    """Return the arguments of a failed step's call. Without a call, return its parameters, resolved if possible."""
     if step.call is None and not step.given_arguments:
         parameters: dict[str, Any] = step.parameters_json
         with suppress(ParameterError):
@@ -138,7 +138,8 @@ def reset_stopped_steps(
 ) -> None:
     """Make one stopped step and its dependents, or all stopped steps, pending again inside a transaction of the plan.
 
-    `event_data` is added to the event of the named step. Raises like `retry_plan`. The caller settles the plan.
+    `event_data` is added to the event of step `step_id`. Raises the errors of `retry_plan`. The caller must settle the
+    plan.
     """
     plan.refresh_from_db()
     if plan.status in NOT_RETRYABLE:
@@ -162,7 +163,7 @@ def reset_stopped_steps(
 
 
 def _all_stopped(plan: Plan) -> list[Step]:
-    """Return the steps that failed or were cancelled; none if the plan timed out just as its last step ended.
+    """Return the steps that failed or were cancelled. There are none if the plan timed out just as its last step ended.
 
     Calls of agents are not retried automatically: the agent learns of the failure and decides.
     """
@@ -178,7 +179,7 @@ def _all_stopped(plan: Plan) -> list[Step]:
 
 
 def _from_step(plan: Plan, step_id: int) -> list[Step]:
-    """Return the step and its dependents, as far as they stopped."""
+    """Return the step and its dependents, but only those that failed or were cancelled."""
     step = plan.steps.select_related("parent").get(step_id=step_id)
     if step.parent is not None:
         agents = step.parent.step_id
@@ -202,7 +203,7 @@ def _must_be_settled(step_id: int) -> Conflict:
 
 
 def _reset_steps(plan: Plan, steps: list[Step], tx: PlanTransaction, by: Requester) -> None:
-    """Reset the steps to pending. Their attempt numbers go on, because they fence off superseded workers."""
+    """Reset the steps to pending. Attempt numbers continue, because they fence off superseded workers."""
     _require_agent_calls_ended(steps)
     rows = Step.objects.filter(pk__in=[step.pk for step in steps])
     now_ready = Case(When(dependencies_left=0, then=Value(tx.now)), output_field=DateTimeField())

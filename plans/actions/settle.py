@@ -24,7 +24,7 @@ from plans.store.transactions import PlanTransaction, plan_transaction
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Statement of a person about an unknown outcome: it happened (with this result), it did not, or request again."""
+    """A person's answer to an unknown outcome: the call took effect (with a result), did not, or is to be repeated."""
 
     verdict: Literal["happened", "did_not_happen", "request_again"]
     result: Any = None

@@ -38,9 +38,9 @@ IDLE = Q(status=StepStatus.PENDING) | (BEGUN_UNCLAIMED & (Q(waiting_for__in=SKIP
 
 
 def is_idle(step: Step) -> bool:
-    """Return whether the loaded step matches IDLE.
+    """Return whether a loaded step matches the filter IDLE, and so can be skipped.
 
-    A turn of an agent cannot be skipped, because the agent cannot continue without it.
+    An agent's turn is never idle, because the agent cannot continue without it.
     """
     if step.parent_id is not None and step.tool == TURN_TOOL:
         return False

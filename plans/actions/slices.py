@@ -51,9 +51,9 @@ class PlanSlice:
 def prepare_slice(plan: Plan, count: int, *, by: User) -> PlanSlice:
     """Request approval for the next `count` gated steps with known arguments; repeated calls return the same requests.
 
-    Only includes steps that `by` might decide, because this runs previews and counts against the limits of the plan's
-    requester. Previews run outside transactions. Raises Conflict for a plan that has ended or is a single call, and
-    NotAllowed if all remaining steps are for others to decide.
+    Includes only steps that `by` might decide, because each request runs a preview and counts against the limits of the
+    plan's requester. Previews run outside transactions. Raises Conflict for a plan that has ended or is a single call,
+    and NotAllowed if all remaining steps are for others to decide.
     """
     require_open_steps(plan)
     facts, until = load_snapshot(plan.pk), monotonic() + SECONDS
@@ -84,7 +84,9 @@ def require_open_steps(plan: Plan) -> None:
 
 
 def _ask_early(plan: PlanSnapshot, upcoming: UpcomingStep, until: float, by: User) -> list[ApprovalRequest]:
-    """Preview one step and request its approval; nothing if someone else was faster or the step has changed.
+    """Preview one step and request its approval; return the request.
+
+    If someone else was faster, return the other request. Return an empty list if the step has changed.
 
     Raises ToolError if the tool refuses the call or a limit is reached, and NotAllowed if `by` could not decide it.
     """
@@ -154,7 +156,7 @@ class ApprovalTerms:
 def approve_slice(plan: Plan, items: Sequence[SliceItem], terms: ApprovalTerms) -> list[BatchItemResult]:
     """Approve each request by its own digest; return one result for each.
 
-    With `repeated`, a request that the first send approved counts as approved, not as decided twice.
+    With `repeated`, a request that the lost first attempt approved is reported as approved, not as a conflict.
     """
     requests = dict[str, ApprovalRequest]()
     for item in items:

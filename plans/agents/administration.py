@@ -57,9 +57,9 @@ def read_agent(body: object) -> AgentDocument:
 
 
 def read_agent_change(body: object, old_document: AgentDocument) -> AgentDocument:
-    """Return an agent with the changes of a request body, which may name single fields of its tools and budget.
+    """Return the agent with the changes in a request body, which may contain only some fields of `tools` and `budget`.
 
-    Raises ParameterError. Names that the agent already had are not checked again.
+    Raises ParameterError. Names of tools and groups that the agent already had are not checked again.
     """
     change = _parse(AgentTerms, body)
     if not change.model_fields_set:
@@ -86,7 +86,7 @@ def _merged(before: MergedT, change: BaseModel) -> MergedT:
 
 
 def _problem_from_error(error: ErrorDetails, kind: type[BaseModel]) -> ArgumentProblem:
-    """Return a pydantic error as a problem for users, with the nearest field for an unknown one."""
+    """Return a pydantic error as a problem for users; for an unknown field, suggest a similar name."""
     place = error["loc"]
     part = PARTS.get(str(place[0])) if len(place) > 1 else None
     found = problem_from_error({**error, "loc": place[:2]} if part else error, part or kind)
@@ -152,7 +152,7 @@ def may_change_agent(user: User) -> bool:
 
 
 def agents_for(viewer: User) -> QuerySet[Agent]:
-    """Return agents with their number of runs (`times`): all for people with a role, else those the viewer may use."""
+    """Return the agents with their number of runs (`times`). Without a role, a viewer sees only agents they may use."""
     seen = Agent.objects.annotate(times=Count("runs")).order_by("name")
     if can_see_all(viewer):
         return seen
@@ -185,7 +185,7 @@ def create(body: object, *, by: User) -> Agent:
 
 @retry_on_deadlock
 def change_agent(agent: Agent, body: object, *, by: User, seen: datetime | None = None) -> Agent:
-    """Change the named fields; `seen`, if given, is the `updated_at` of the version that the user edited.
+    """Change the fields in `body`; `seen`, if given, is the `updated_at` of the version that the user edited.
 
     Raises NotAllowed, ParameterError, and Conflict if the agent was changed or deleted in the meantime.
     """
@@ -208,7 +208,7 @@ def change_agent(agent: Agent, body: object, *, by: User, seen: datetime | None 
 
 @retry_on_deadlock
 def end_agent(agent: Agent, *, by: User) -> Agent:
-    """Delete an agent that never began a step, or switch it off otherwise; return it in its last state.
+    """Delete an agent that never began a step; switch off any other agent. Return the agent in its last state.
 
     Raises NotAllowed, and Conflict if it was already deleted.
     """

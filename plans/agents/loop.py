@@ -41,7 +41,7 @@ RETRY_HINT = "Retry this step to let it continue with a fresh budget."
 
 
 def limit_reached(run: AgentRun, budget: AgentBudget, *, more_calls: int = 0) -> str | None:
-    """Return the limit that would be exceeded by this many more calls and a turn to read their results, or None."""
+    """Return the limit that `more_calls` further calls and a turn to read their results would exceed, or None."""
     over = {
         AgentRun.Stopped.ROUNDS: run.rounds >= budget.rounds,
         AgentRun.Stopped.CALLS: budget.calls is not None and run.calls + more_calls > budget.calls,
@@ -216,9 +216,9 @@ def _process_turn(context: AgentStepContext, step: Step) -> None:
 
 
 def _turn_result(call: Call) -> TurnResult | None:
-    """Return the model's response; None if it cannot be parsed, or if a person supplied it.
+    """Return the model's response; None if it cannot be parsed or a person entered it.
 
-    A person who supplied it would have calls made in the agent's name, and could then approve them.
+    Otherwise a person could enter calls for the agent to make, and then approve those calls.
     """
     response = call.response_json
     if not isinstance(response, dict) or response.get("responded") or response.get("settled"):
@@ -243,7 +243,7 @@ def _end(context: AgentStepContext, turn: TurnResult, step: Step) -> None:
 
 
 def _make_calls(context: AgentStepContext, turn: TurnResult) -> None:
-    """Make all calls that the model requested in parallel, or none if that would exceed a limit."""
+    """Make all calls of a model turn, which run in parallel; make none if they would exceed a limit."""
     requested = tool_calls.sort_calls(context.plan, context.settings, turn)
     why = limit_reached(context.run, context.settings.budget, more_calls=len(requested.documents))
     if why is not None:
@@ -295,7 +295,7 @@ def _stop(context: AgentStepContext, why: str, message: str) -> None:
 
 
 def surroundings(parent_pk: int) -> dict[str, Any]:
-    """Return prompt and model of the agent that requested a call, for its `ToolContext` (contract B)."""
+    """Return prompt and model of the agent that requested a call, for the call's `ToolContext` (contract B)."""
     text = AgentRun.objects.values_list("settings", flat=True).get(step=parent_pk)
     settings = AgentDocument.model_validate_json(text)
     rendered = agents_messages.render_instructions(settings)

@@ -179,7 +179,7 @@ def task_of(step: ClaimedStep) -> Task:
 
 
 def outcome_of(step: Step, among: int = 1) -> str:
-    """Return the text for the model about one ended call, one of `among` in its round."""
+    """Return the text for the model about one ended call; `among` is the number of calls in its round."""
     if step.skipped:
         notes = MemoryItem.objects.filter(plan=step.plan_id, type=MemoryItem.Type.STEP_SKIPPED, step_id=step.step_id)
         note = notes.order_by("-pk").first()
@@ -200,7 +200,7 @@ def outcome_of(step: Step, among: int = 1) -> str:
 
 
 def images_of(step: Step) -> list[ResultImage]:
-    """Return the first images of an ended call's result, unless the tool hides it from models."""
+    """Return the first images of an ended call's result; none if the tool hides the result from models."""
     call = step.call
     if call is None or step.status != StepStatus.COMPLETED or not call.content:
         return []
@@ -212,7 +212,7 @@ def images_of(step: Step) -> list[ResultImage]:
 
 
 def _result(call: Call, response: Mapping[str, Any], most: int) -> Iterator[str]:
-    """Yield the result of a call in at most `most` characters; of content blocks also the value, unless they say it."""
+    """Yield a call's result in at most `most` characters: content blocks and, unless they contain it, the value."""
     text = model_texts.model_text(call.pk)
     if text is not None:
         shown = prompts.data_block(format_for_model(text.text, most), "Its result")
@@ -229,7 +229,7 @@ def _result(call: Call, response: Mapping[str, Any], most: int) -> Iterator[str]
 
 
 def _outcome_notes(call: Call, response: Mapping[str, Any]) -> Iterator[str]:
-    """Yield notes about a call besides its result: changes by people, and messages of the tool."""
+    """Yield notes to a call's result: changes that people made to the call, and messages of the tool."""
     if "edited" in response:
         yield EDITED
         yield prompts.data_block(

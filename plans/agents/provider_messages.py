@@ -1,7 +1,7 @@
 """Conversion of an agent's conversation to the messages of the model library, and of responses back.
 
-Converted messages contain no secrets. Names and ids are valid for every provider, and each call is followed by its
-result, whatever was stored: providers reject the whole conversation otherwise.
+Converted messages contain no secrets. Names and ids are valid for every provider, and each call is followed by a
+result, even if none was stored: otherwise providers reject the whole conversation.
 """
 
 import json
@@ -53,7 +53,7 @@ def sanitized_messages(messages: Sequence[Message]) -> list[Message]:
 
 
 def _with_last_images(messages: list[Message]) -> list[Message]:
-    """Return the messages with only the last MOST_IMAGES images, which providers limit and charge for."""
+    """Return the messages with only the last MOST_IMAGES images: providers limit images and charge for them."""
     left = MOST_IMAGES
     for index in reversed(range(len(messages))):
         each = messages[index]
@@ -114,7 +114,7 @@ def without_secrets_in(value: Any) -> Any:
 
 
 def _with_missing_outcomes(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages, with results added for calls that a limit kept from being made before a retry."""
+    """Yield the messages; add a result for each call that was not made because a limit ended the run."""
     for index, each in enumerate(messages):
         if isinstance(each, ModelTurn) and not each.text and not each.calls:
             continue
@@ -197,7 +197,7 @@ def library_messages(
 
 
 def _provider_tool_name(tool: str) -> str:
-    """Return a tool name that providers accept: a model may have requested an impossible one."""
+    """Return a name that providers accept, as a model may have requested a tool with any name."""
     return _NOT_IN_A_NAME.sub("_", tool)[:64] or "unnamed"
 
 

@@ -62,13 +62,13 @@ def usage_text(rounds: int, calls: int, tokens: int, cost: Decimal) -> str:
 
 
 def work_of(step: Step) -> AgentWork | None:
-    """Return the work of a step's agent; None for a step without an agent, or before it began."""
+    """Return the work of a step's agent; None for a step without an agent, or before the agent began."""
     run = AgentRun.objects.select_related("agent").filter(step=step.pk).first() if step.agent else None
     return None if run is None else work_of_run(run, step)
 
 
 def work_of_run(run: AgentRun, step: Step) -> AgentWork:
-    """Return the work of a run, whose `agent` is loaded, at its step."""
+    """Return the work of an agent's run at its step; `run.agent` must be loaded."""
     waits = step.status == StepStatus.IN_PROGRESS and run.ended_at is None
     awaited = AWAITED.validate_json(run.pending) if waits else []
     return AgentWork(

@@ -170,7 +170,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Model request of one turn, and the step id of its agent, whose page shows the text so far."""
+    """Model request of one turn, and the id of the agent's step, which shows the text while it is written."""
 
     conversation: ModelConversation
     plan_ref: str

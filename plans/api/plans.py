@@ -121,9 +121,9 @@ class PlanEndpoint(Endpoint):
         serializer: type[StrictSerializer],
         action: Callable[[Plan, dict[str, Any]], object],
     ) -> Response:
-        """Do something once per Idempotency-Key with a plan that the caller controls; return the plan.
+        """Run an action on a plan that the caller controls, once per Idempotency-Key; return the plan.
 
-        The action gets the plan and the body; a Step.DoesNotExist that it raises becomes Http404.
+        The action is called with the plan and the body. If it raises Step.DoesNotExist, the response is 404.
         """
 
         def first() -> Response:

@@ -1,6 +1,6 @@
 """The demo's plans and their files. A plan is created again if no plan of its scene is in the expected state.
 
-A plan that waits for a person is kept while it waits; the others are created once.
+A plan that waits for a person is replaced once it no longer waits; other plans are created once.
 """
 
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ SCENES = (
 def make_plans(agent_token: ApiToken) -> list[Plan]:
     """Create the missing plans, run them until they end or wait for a person, and return them.
 
-    Raises TimeoutError if a plan does neither within a minute.
+    Raises TimeoutError if a plan still runs after a minute.
     """
     expire_due(clock.now())
     missing = [scene for scene in SCENES if not scene.stands()]

@@ -1,4 +1,4 @@
-"""The demo's sources: the sets that ship, and an MCP server of a real package, which tells and converts times."""
+"""Tool sources of the demo: the sets that ship with Toolgate, and an MCP server, a published package for times."""
 
 import sys
 
@@ -25,7 +25,7 @@ def enable_shipped_sets() -> None:
 
 
 def make_sources() -> str:
-    """Add the source of times unless it exists, and import its tools; return a sentence if that failed."""
+    """Add the MCP server unless it exists, and import its tools; return the error message if that failed."""
     source = Source.objects.filter(name=TIME_SERVER["name"]).first()
     try:
         if source is None:

@@ -64,7 +64,7 @@ Tools = Mapping[str, Tool[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class AgentAvailability:
-    """The state of an agent that a step may name: switched on, and with a model."""
+    """Whether an agent that a step may name is switched on and has a model."""
 
     enabled: bool = True
     has_model: bool = True
@@ -105,7 +105,7 @@ class _PlanCheck:
         self.suggestions_left = MAX_SUGGESTED
 
     def unknown(self, problem: Problem, name: str, known: Iterable[str]) -> Problem:
-        """Return the problem of an unknown name, with similar names for the first MAX_SUGGESTED problems."""
+        """Return the problem of an unknown name; only the first MAX_SUGGESTED problems get similar names."""
         self.suggestions_left -= 1
         return unknown_name_problem(problem, name, known if self.suggestions_left >= 0 else ())
 

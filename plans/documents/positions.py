@@ -44,7 +44,7 @@ def _values(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _consume_token(piece: str, stack: list[_Container]) -> str | None:
-    """Process one token; return the path of the value that begins with it, if one does."""
+    """Process one token; return the path of the value that this token begins, or None."""
     inside = stack[-1]
     if piece in _ENDS:
         del stack[max(1, len(stack) - 1) :]

@@ -46,7 +46,7 @@ class Fix:
 
 
 def yaml_as_json(text: str) -> str | None:
-    """Return a YAML mapping as JSON text; None if the text is none, or begins like JSON."""
+    """Return a YAML mapping as JSON text; None if the text is not a YAML mapping or begins like JSON."""
     if begins_like_json(text):
         return None
     try:
@@ -65,7 +65,7 @@ IS_YAML = "yaml"
 
 
 def fixes(problem: Problem, text: str) -> list[Fix]:
-    """Return the edits that would fix a problem of this text, the likeliest first. Only for IS_YAML it is not JSON."""
+    """Return the edits that would fix a problem, the likeliest first. `text` is JSON, or YAML for the code IS_YAML."""
     if problem.code == IS_YAML:
         return [Fix(IS_YAML, gettext("Convert to JSON"), text, 0, text, yaml_as_json(text) or text)]
     make = _FIXES_BY_CODE.get(problem.code, _reorder_date)
@@ -161,7 +161,7 @@ def _without_entry(text: str, path: str, is_it: Callable[[str, Any], bool]) -> I
 
 
 def _reorder_date(problem: Problem, text: str) -> Iterator[Edit]:
-    """Rewrite a date that has its parts in another order; offers both readings if both are valid."""
+    """Rewrite a date whose year, month and day are in another order; yield both readings if both are valid."""
     place = _find(text, problem.path) if _EXPECTS_DATE.search(problem.message) else None
     parts = _DAY.fullmatch(place.value) if place and isinstance(place.value, str) else None
     if place is None or parts is None:

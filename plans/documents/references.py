@@ -68,7 +68,7 @@ def escape_references(value: Any) -> Any:
 def resolve(value: Any, memory: Mapping[str, Any], *, instead: Mapping[str, str] | None = None) -> Any:
     """Return the value with its references replaced. Raises ParameterError for a missing or too large value.
 
-    References to a key of `instead` are replaced by its text there, whatever their path.
+    A reference to a key in `instead` is replaced by the text that `instead` has for the key, whatever its path.
     """
     return _Resolver(memory, instead or {}).resolve(value, "")
 

@@ -1,8 +1,8 @@
 """Admission of ready steps: claim, done_check, resolve references, validate, and ask the gate.
 
 All functions run inside an open plan transaction, normally the one that finished the previous step. Previews and
-handlers are returned as work items to run after commit. Also says how a claimed step continues that has a call, and
-records calls that a policy denied.
+handlers are returned as work items to run after commit. Also decides how a claimed step with a stored call continues,
+and records calls that a policy denied.
 """
 
 from dataclasses import replace
@@ -89,7 +89,7 @@ def _advance(context: StartContext) -> WorkItem | None:
 
 
 def refuse_or_release(tx: PlanTransaction, step: ClaimedStep, error: ToolError) -> None:
-    """Fail a claimed step; leave a call whose tool has other code here to another process, MAX_RELEASES times."""
+    """Fail a claimed step. If its tool has other code here, leave it to another process, up to MAX_RELEASES times."""
     may_run_elsewhere = isinstance(error, ToolDrifted) and error.may_run_elsewhere
     if not (may_run_elsewhere and retries.release_for_other_worker(tx, step)):
         finishing.refuse(tx, step, error)
@@ -120,7 +120,7 @@ def _begin_without_call(context: StartContext) -> WorkItem | None:
 
 
 def _skip_if_done(context: StartContext, call: Call | None = None, *, has_check: bool = True) -> bool:
-    """Record that the step starts; complete it as skipped, without its early request, if its check is true already."""
+    """Record that a step starts. If its check is true, complete it as skipped and withdraw its early request."""
     tx, step = context.tx, context.step
     done, reason = False, ""
     if has_check and step.done_check:
@@ -282,7 +282,7 @@ def _continue_with_call(context: StartContext, call_pk: int) -> WorkItem | None:
 
 
 def _is_request_current(context: StartContext, call: Call, prepared: PreparedCall) -> bool:
-    """Return whether an early request stands; end it if the call has changed or was rejected in this plan since."""
+    """Return whether an early request is still valid. End it if the call changed or was rejected in this plan since."""
     return not (
         early_requests.invalidate_if_outdated(context.tx, call, prepared)
         or early_requests.withdraw_if_rejected_before(call)
@@ -290,12 +290,13 @@ def _is_request_current(context: StartContext, call: Call, prepared: PreparedCal
 
 
 def _start_stored(context: StartContext, call: Call, situation: CallSituation) -> RunningCall | HeldCall:
-    """Start a stored call, or hold one that needed no approval if policies now require one.
+    """Start a stored call. Hold it if it needed no approval when it was stored but policies now require one.
 
-    A call that a grant started is held too: its grant is checked again after the preview. One whose approval is
-    consumed must still match that approval.
+    A call that a grant allowed is held too, because its grant is checked again after the preview. A call with a
+    consumed approval must still match it.
+
     Raises ToolDrifted if the tool's definition has changed, and ToolError if policies now deny the call, its approval
-    is no longer valid or it was settled in the meantime. Raises BudgetExceeded.
+    is no longer valid or the call was settled in the meantime. Raises BudgetExceeded.
     """
     prepared = prepare_stored_call(call)
     if prepared.target.version_pk != call.version_id:

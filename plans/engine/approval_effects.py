@@ -82,9 +82,9 @@ def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def wait_for_revision(tx: PlanTransaction, call: Call) -> bool:
-    """Let the step of a call that was sent back wait for the plan's author; return whether it does.
+    """Let the step of a call that was sent back wait for the plan's author; return whether the step waits.
 
-    False for calls of agents and for direct calls: their requester makes another call, which replaces this one.
+    It does not for calls of agents and direct calls: their requester makes a new call, which replaces this one.
     """
     is_agents = Step.objects.filter(call=call).exclude(parent=None).exists()  # the agent is told and may call again
     by_agent = is_agents or (call.token is not None and call.token.kind == ApiToken.Kind.AGENT)

@@ -41,10 +41,7 @@ def new_lease(owner: str, tx: PlanTransaction) -> Lease:
 
 
 def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
-    """Resolve references and validate the arguments against the tool's current definition.
-
-    Raises what `prepare_call` raises.
-    """
+    """Resolve references and validate arguments by the tool's definition. Raises the errors of `prepare_call`."""
     text, old = step.parameters, None
     if step.attempt > 1:  # the call of a retried step is replaced by its next
         old = Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
@@ -72,7 +69,9 @@ def edited_arguments(step: ClaimedStep, plan_ref: str) -> dict[str, Any] | None:
 def prepare_call(
     tool_name: str, arguments: Mapping[str, Any], *, plan_ref: str = "", kept: int | None = None
 ) -> PreparedCall:
-    """Look up the tool, select its implementation and prepare the arguments; `kept` is a stored call's implementation.
+    """Look up the tool, select its implementation and prepare the arguments.
+
+    `kept` is the primary key of the implementation to select, if the call is stored already.
 
     Raises UnknownTool, ToolDisabled, NoImplementation, ToolDrifted, ParameterError and other ToolErrors.
     """
@@ -83,10 +82,10 @@ def prepare_call(
 def prepare_for_plan(
     tool_name: str, arguments: Mapping[str, Any], plan_ref: str = "", prepared: PreparedCall | None = None
 ) -> PreparedCall:
-    """Prepare a direct call like `prepare_call`, and accept code that differs from the catalog.
+    """Prepare a direct call like `prepare_call`, even if the tool's code in this process differs from the catalog.
 
-    Such a call is stored and left to a process that has loaded the right code. `prepared` is the same call, prepared
-    before its plan was known: then only the implementation is selected, unless the tool has changed since.
+    Such a call is stored and left to a process that has the right code. `prepared` is the same call, prepared before
+    its plan was known; unless the tool has changed since, only the implementation is then selected.
     """
     target = _find_target(tool_name, plan_ref, None, to_leave=True)
     if prepared is not None and prepared.target.tool is target.tool:
@@ -131,9 +130,9 @@ def store_call_secrets(prepared: PreparedCall, plan_ref: str, step_id: int) -> N
 
 
 def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> PreparedCall:
-    """Return a prepared call that replaces `call`, with its arguments or `given`.
+    """Return a prepared call that replaces `call`, with the arguments `given` or those of `call`.
 
-    Raises what `prepare_call` raises.
+    Raises the errors of `prepare_call`.
     """
     if given is None:
         given = vault.load_complete(given_text(call.arguments, call.defaults), call.plan_ref)
@@ -144,7 +143,7 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
 def prepare_stored_call(call: Call) -> PreparedCall:
     """Return a stored call, prepared for its stored implementation and its requester, with its arguments as stored.
 
-    Raises what `prepare_call` raises.
+    Raises the errors of `prepare_call`.
     """
     arguments = vault.load_call_arguments(call)
     target = _find_target(call.tool_name, call.plan_ref, call.implementation_id)
@@ -153,7 +152,7 @@ def prepare_stored_call(call: Call) -> PreparedCall:
 
 
 def requester_ids_of(call: Call) -> RequesterIds | None:
-    """Return the requester of a call, which its replacement keeps; None for a call without one."""
+    """Return the requester of a call, for the call that replaces it; None if the call has no requester."""
     user_id = call.requested_by_id
     return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
 
@@ -175,7 +174,7 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
 
 
 def requesters_of(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None) -> set[int]:
-    """Return the keys of all who shaped a call's arguments; none of them may decide it, or cover it by their grant."""
+    """Return the keys of all people who shaped a call's arguments, and so may not decide or grant the call."""
     people = {each.user_id for each in (plan.asker, prepared.asker) if each} | {plan.author_id}
     return people if step_pk is None else people | extra_requesters(step_pk)
 

@@ -32,7 +32,7 @@ from plans.store.transactions import PlanTransaction, handle_fact
 
 
 def invalidate_if_outdated(tx: PlanTransaction, call: Call, prepared: PreparedCall) -> bool:
-    """Invalidate the request if the call that would run now differs from the requested one; return whether it did."""
+    """Invalidate the request if the call that would run now differs from the requested call; return True if so."""
     request = call.approval
     # The first round, because a reviewer may have changed the arguments since.
     requested = request.rounds.values_list("arguments", flat=True).get(number=1)
@@ -57,9 +57,9 @@ def invalidate_if_outdated(tx: PlanTransaction, call: Call, prepared: PreparedCa
 
 
 def attach(tx: PlanTransaction, step: ClaimedStep, call: Call) -> bool:
-    """Continue a claimed step with its early call; return True if it is approved and may start, else the step waits.
+    """Continue a claimed step with its early call. Return True if the call is approved; else the step waits.
 
-    A pending request becomes an ordinary one; for an approved call the run window begins.
+    A pending request becomes an ordinary request. For an approved call, the time in which it must start begins now.
     """
     request = call.approval
     if request.status == RequestStatus.PENDING:
@@ -79,7 +79,7 @@ def _wait_for_request(tx: PlanTransaction, step: ClaimedStep, call: Call) -> Non
 
 
 def apply_early_answer(tx: PlanTransaction, step: ClaimedStep, call: Call) -> None:
-    """Apply to a claimed step the decision that was made before it was ready."""
+    """Apply to a claimed step the decision that was made before the step was ready."""
     _wait_for_request(tx, step, call)
     review = last_review(call.approval)
     by = review.person if review else None
@@ -94,9 +94,10 @@ def apply_early_answer(tx: PlanTransaction, step: ClaimedStep, call: Call) -> No
 
 
 def withdraw_if_rejected_before(call: Call) -> bool:
-    """Withdraw the request if the same call was rejected in this plan before; return whether it was.
+    """Withdraw a call's early request if the same call was rejected in this plan before; return whether it was.
 
-    The step then requests a new approval and is rejected again: the approver may not have seen the first rejection.
+    The early approval does not count, because the approver may not have seen the rejection. The step makes its call
+    anew, which is then rejected like the first.
     """
     first = held_calls.find_previous_rejection(
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.load_call_secrets(call)

@@ -23,10 +23,10 @@ class AgentLoop(Protocol):
     """Interface of the code that advances an agent's claimed step."""
 
     def begin(self, tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> None:
-        """Begin the step, possibly again. Raises ToolError if that is not allowed."""
+        """Begin the step, or begin it again after a retry. Raises ToolError if the agent may not be used."""
 
     def go_on(self, tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> bool:
-        """Continue a step that has begun; return False if it has not."""
+        """Continue a step that has begun; return False if it has not begun."""
 
     def surroundings(self, parent_pk: int) -> Mapping[str, Any]:
         """Return the parts of the agent's prompt for the `ToolContext` of its calls."""
@@ -67,7 +67,7 @@ def abandon_agent_step(tx: PlanTransaction, step: ClaimedStep) -> None:
 
 
 def model_text_with_call(step: ClaimedStep) -> str:
-    """Return the text that an agent's model wrote with a call; empty if there is none or no agent made the call."""
+    """Return the text that an agent's model wrote with a call; empty if it wrote none or no agent made the call."""
     is_call = step.parent_pk is not None and step.tool != AGENT_TURN
     return step.description if is_call and step.description != CALL_WITHOUT_TEXT.format(tool=step.tool) else ""
 
@@ -79,7 +79,7 @@ _result_handlers: dict[str, ResultHandler] = {}
 def register_result_handler(tool: str, handler: ResultHandler) -> None:
     """Register a handler that applies this tool's results to the plan, in the transaction that completes the step.
 
-    It returns an empty string, or the reason why the result cannot be applied; then it must not have changed anything.
+    The handler returns an empty string, or the reason why it cannot apply the result and has changed nothing.
     """
     _result_handlers[tool] = handler
 

@@ -137,7 +137,7 @@ def _status_of(outcome: pipeline.CallOutcome) -> CallStatus:
 
 
 def _succeeded(outcome: pipeline.CallOutcome) -> bool:
-    """Return whether the call counts as successful; a warning ("nothing found") does."""
+    """Return whether the call counts as successful; a warning such as "nothing found" counts as success."""
     return outcome.success or outcome.warning
 
 
@@ -195,7 +195,7 @@ def complete_note(tx: PlanTransaction, step: ClaimedStep) -> None:
 
 
 def complete_as_skipped(tx: PlanTransaction, step: ClaimedStep) -> None:
-    """Complete a step whose done_check is true as skipped; an existing value under its key is kept."""
+    """Complete a step as skipped because its done_check is true; keep a value that its key already has."""
     if not statements.complete_step(tx.cursor, step, now=tx.now, skipped=True):
         return
     if holds_secret(step.parameters):
@@ -206,12 +206,12 @@ def complete_as_skipped(tx: PlanTransaction, step: ClaimedStep) -> None:
 
 
 def public_condition(step: ClaimedStep, text: str) -> str:
-    """Return a text that quotes a step's condition; empty if that is private, because the history is not."""
+    """Return `text`, which quotes a step's condition, for the history; empty if the condition is private."""
     return "" if Step.objects.filter(pk=step.pk, after_answer=True).exists() else text
 
 
 def note_skip(tx: PlanTransaction, step: ClaimedStep, reason: str, *, by: str = "") -> None:
-    """Store the note of a skipped step, and a marker under its key unless a value is there."""
+    """Store the note of a skipped step, and a marker under the step's key unless the key has a value."""
     note = {
         "description": step.description,
         "output_path": json.loads(step.output_path) if step.output_path else None,

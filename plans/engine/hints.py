@@ -33,7 +33,7 @@ DELETE_LOST_JOBS = (
 
 
 def insert_jobs(plan_pk: int, count: int) -> None:
-    """Insert up to `count` hint jobs for the plan in the open transaction; jobs already queued count."""
+    """Insert hint jobs in the open transaction, so that at least `count` jobs of the plan are queued."""
     with connection.cursor() as cursor:
         cursor.execute(INSERT_JOBS, [plan_pk, count])
 

@@ -2,10 +2,10 @@
 
 Previews run outside transactions. For requests of people and agents each runs in its own thread, so a hanging tool
 cannot block the request: after a timeout the approval request is opened with a notice instead. The preview is computed
-again and compared before the call starts. A requester waits for few previews at once, so that others need not wait
-behind them.
+again and compared before the call starts. Each requester may wait for only a few previews at once, so that other
+requesters need not wait behind them.
 
-A grant's use is counted with the start that it allows. A call started by a grant is treated like an approved one: it
+A use of a grant is counted when it lets a call start. A call started by a grant is treated like an approved one: it
 does not restart when its worker is lost, and repeating it needs a person.
 """
 
@@ -67,7 +67,7 @@ TOO_MANY_PREVIEWS = "The preview was not computed because too many other preview
 PREVIEWS_PER_REQUESTER = 2
 """Previews that the direct calls of one token, or of one person on pages, wait for at once."""
 SHARE_WAIT_SECONDS = 0.25
-"""Longest time in seconds that a direct call waits for another one of its requester; it keeps a thread waiting."""
+"""Longest time in seconds that a direct call waits, and blocks a thread, for other calls of its requester."""
 BUSY_RETRY_SECONDS = 5
 TOO_MANY_CALLS = "Too many of your calls are being previewed at this moment. Make this one again in a few seconds."
 
@@ -92,9 +92,9 @@ def compute_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) ->
 
 
 def preview_in_share(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
-    """Return the preview of a direct call as `preview_with_timeout` does. Raises CallBusy beyond its requester's share.
+    """Return the preview of a direct call like `preview_with_timeout`, within its requester's share of preview slots.
 
-    A preview that timed out is not counted: its tool may never return.
+    Raises CallBusy if the share is used up. A preview that timed out does not count: its tool may never return.
     """
     with _share_of(prepared):
         return preview_with_timeout(plan, step_id, prepared)
@@ -119,10 +119,7 @@ def _share_of(prepared: PreparedCall) -> Iterator[None]:
 
 
 def preview_with_timeout(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
-    """Return the preview of a call, or a notice if it timed out or no slot was free.
-
-    Raises ToolError if the tool refuses the call.
-    """
+    """Return a call's preview, or a notice if it timed out or no slot was free. Raises ToolError if it is refused."""
     if not _preview_slots.acquire(timeout=SLOT_WAIT_SECONDS):
         return Preview(TOO_MANY_PREVIEWS, "none")
     answer: Future[Preview | None] = Future()
@@ -145,17 +142,14 @@ def preview_with_timeout(plan: PlanSnapshot, step_id: int, prepared: PreparedCal
 
 
 def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
-    """Return the preview of a stored call with other arguments.
-
-    Raises what `preview_with_timeout` and `prepare_call` raise.
-    """
+    """Preview a stored call with other arguments. Raises the errors of `preview_with_timeout` and `prepare_call`."""
     plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
     prepared = calls.prepare_call(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
     return preview_with_timeout(plan, int(call.step_ref), replace(prepared, asker=calls.requester_ids_of(call)))
 
 
 def prepare(work: WorkWithPreview) -> PreparedCall:
-    """Return the call whose preview is needed before it is held or started. Raises ToolError."""
+    """Return the prepared call, which needs a preview before it is held or started. Raises ToolError."""
     if isinstance(work, HeldCall):
         return work.prepared
     is_approved = isinstance(work, ApprovedCall)
@@ -167,7 +161,7 @@ def hold_or_start(
 ) -> WorkItem | None:
     """Start a call whose preview was computed, or store it with its approval request; no thread waits for a decision.
 
-    Returns the started call, or the next work on a step whose approval is no longer valid. Raises ToolError,
+    Returns the started call or, if the approval is no longer valid, the next work on the step. Raises ToolError,
     AuditUnavailable, and Conflict if the lease was lost.
     """
     if isinstance(work, ApprovedCall):
@@ -188,7 +182,7 @@ def hold_or_start(
 def _start_approved(
     tx: PlanTransaction, approved: ApprovedCall, prepared: PreparedCall, preview: Preview | None
 ) -> RunningCall | StaleApproval | None:
-    """Consume the approval and start the call; None if the approval has expired, and its step has failed with it."""
+    """Consume the approval and start the call; None if the approval has expired, which fails the step."""
     call, target, state = approved.call, prepared.target, (preview.state_token or "") if preview else ""
     binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
     limits.check_budget(tx.cursor, approved.plan)  # first: nobody is asked again for a call that may not start
@@ -208,8 +202,8 @@ def _start_approved(
 def start_granted(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> RunningCall | None:
     """Start a held call under a grant that covers it, in this transaction; None if no grant covers it now.
 
-    A call that was handed back before its handler began starts again on the same use of its grant, if that is still
-    valid. Raises Conflict if the step was taken over in the meantime, and BudgetExceeded.
+    If the call was started before and handed back before its handler began, it keeps that use of its grant, if valid.
+    Raises Conflict if the step was taken over in the meantime, and BudgetExceeded.
     """
     prepared, plan, step = held_call.prepared, held_call.plan, held_call.step
     if prepared.target.grant_limits is None:
@@ -265,7 +259,7 @@ def store_as_held(tx: PlanTransaction, held_call: HeldCall) -> Call:
 def open_approval_request(
     tx: PlanTransaction, held_call: HeldCall, call: Call, preview: Preview | None, *, early_by: User | None = None
 ) -> ApprovalRequest:
-    """Store the requesters of a held call and open its approval request; `early_by` requested it before its step."""
+    """Store a held call's requesters and open its approval request; `early_by` is the person who asked for it early."""
     people = requesters_of(held_call.plan, held_call.prepared, held_call.step.pk)
     if call.requested_by_id is not None:
         people.add(call.requested_by_id)

@@ -39,10 +39,10 @@ def holds_lease(running_call: RunningCall) -> bool:
 
 
 def may_undo(running_call: RunningCall) -> bool:
-    """Return whether the changes of this attempt may be undone: no other attempt has begun and the call is not settled.
+    """Return whether this attempt's changes may be undone: no later attempt has begun and the call is not settled.
 
-    Another attempt may have made the same change, and a settled call is relied upon. A call that ended while its
-    handler could not be stopped is undone when the handler returns.
+    Another attempt may have made the same change, and people rely on a settled call. If a call ended while its handler
+    could not be stopped, its changes are undone when the handler returns.
     """
     step, call = running_call.step, running_call.call
     mine = Step.objects.filter(pk=step.pk, attempt=step.attempt, call=call.pk, call__fence=call.fence)
@@ -62,7 +62,7 @@ def record_superseded(running_call: RunningCall, outcome: pipeline.CallOutcome, 
 def record_late_return(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> bool:
     """Record that a handler that was left running has returned; return False if it was not left running.
 
-    If another attempt has been left running since, the call keeps saying so.
+    The call stays marked as left running if a later attempt was left running too.
     """
     call, step_id = running_call.call, running_call.step.step_id
     if not running_call.abandoned_at or _running_attempt(call).exists():

@@ -1,14 +1,12 @@
 """Limits that make a step wait, or fail, for lack of capacity.
 
 - Budget of a plan: calls started and seconds that its tools run, counted exactly on the plan's row. Calls that run at
-  the same time may together exceed the seconds left.
-- Concurrency: steps of one plan, and of one tool, that run at once; enforced across processes, 0 means no limit. A
-  step runs while it has a lease. A tool's steps are counted under the single writer on SQLite, under the tool's
-  advisory lock on PostgreSQL. That lock is only tried, never waited for, because it is taken after the audit log's.
-- Rate limits: counted once per call, before it is stored, in a separate transaction, because requesters of one group
-  are serialized by its counter.
-- Pending approval requests: a step that would exceed the limit waits in the database, for an hour or until the ticker
-  finds a free slot.
+the same time may together exceed the seconds left. - Concurrency: steps of one plan, and of one tool, that run at once;
+enforced across processes, 0 means no limit. A step runs while it has a lease. A tool's steps are counted under the
+single writer on SQLite, under the tool's advisory lock on PostgreSQL. That lock is only tried, never waited for,
+because the audit log's lock is held by then. - Rate limits: counted once per call, before it is stored, in a separate
+transaction, because requesters of one group are serialized by its counter. - Pending approval requests: a step that
+would exceed the limit waits in the database, for an hour or until the ticker finds a free slot.
 """
 
 from collections import Counter
@@ -67,7 +65,7 @@ def check_budget(cursor: CursorWrapper, plan: PlanSnapshot) -> None:
 
 
 def spend_call(cursor: CursorWrapper, plan: PlanSnapshot) -> Budget | None:
-    """Count a started call and return the remaining budget, None for a plan without one. Raises BudgetExceeded."""
+    """Count a started call and return the remaining budget, None without a budget. Raises BudgetExceeded."""
     if not plan.has_budget:
         return None
     cursor.execute(SPEND_CALL, [plan.pk])
@@ -154,15 +152,15 @@ def plan_is_full(cursor: CursorWrapper, plan_pk: int) -> bool:
 
 
 def can_start_now(cursor: CursorWrapper, tool: str, plan_pk: int, *, joins: bool) -> bool:
-    """Return whether a direct call may start in the transaction that stores it: no tool limit, room in its plan.
+    """Return whether a direct call may start when it is stored: its tool has no limit and its plan has room.
 
-    Other calls are claimed like any step. `joins` says that the plan has other steps.
+    Otherwise the call is claimed later like any step. `joins` says that the plan has other steps.
     """
     return not tool_limit(tool) and not (joins and plan_is_full(cursor, plan_pk))
 
 
 def wake_others(cursor: CursorWrapper, tool: str, plan_pk: int, *, now: datetime) -> None:
-    """Hint at other plans that wait for a limited tool of which a call has ended, oldest steps first."""
+    """After a call of a limited tool has ended, hint at other plans that wait for the tool, oldest steps first."""
     if not tool_limit(tool):
         return
     cursor.execute(
@@ -222,7 +220,7 @@ def wait_for_rate_limit(tx: PlanTransaction, step: ClaimedStep, rate_limited: Ra
 
 DEFER_DELAY = timedelta(hours=1)
 LONGER_THAN_ANY_RETRY = timedelta(minutes=2)
-"""Longer than any other wait for a retry, which tells deferred steps apart; a mistaken one is only tried early."""
+"""Longer than any other wait for a retry, so that deferred steps can be told apart from retried ones."""
 MAX_WOKEN_STEPS = 100
 
 
@@ -235,8 +233,8 @@ def request_owner(plan: PlanSnapshot, prepared: PreparedCall) -> RequesterScope:
 def defer_if_queue_full(tx: PlanTransaction, held_call: HeldCall, *, exactly: bool = False) -> bool:
     """Defer a claimed step if the limit of pending requests is reached; return whether it was deferred.
 
-    With `exactly`, the request is opened in this transaction and its slot is reserved. A call that a grant may still
-    start is only deferred with `exactly`.
+    `exactly` says that the request is opened in this transaction; its slot is then reserved. Without `exactly`, a call
+    that a grant may still start is not deferred.
     """
     if held_call.prepared.target.grant_limits is not None and not exactly:
         return False

@@ -47,7 +47,7 @@ INLINE_STEPS = 50
 
 @dataclass(slots=True)
 class TimeSlice:
-    """The time and steps for which a worker may stay with one plan; `back` is called when a tool's code returns."""
+    """The time and number of steps that a worker may spend on one plan; `back` is called when a tool's code returns."""
 
     owner: str
     stopping: threading.Event | None = None
@@ -95,7 +95,7 @@ def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | No
 def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, time_slice: TimeSlice) -> WorkItem | None:
     """Claim the next step while the time slice lasts, and hint other workers at the other steps that became ready.
 
-    The plan of a direct call is settled first: it rarely has another step, and settling it saves the claim.
+    The plan of a direct call is settled first, because it rarely has another step to claim.
     """
     if plan.is_call and finishing.settle_plan(tx):
         return None
@@ -111,12 +111,12 @@ def _claim_next(tx: PlanTransaction, plan: PlanSnapshot, time_slice: TimeSlice) 
 def _conclude(
     work: WorkItem, time_slice: TimeSlice, act: Callable[[PlanTransaction], WorkItem | None]
 ) -> WorkItem | None:
-    """Do `act` in a transaction of the work's plan, which also claims the next step unless `act` returns work."""
+    """Run `act` in a transaction of the work's plan. If it returns no work, claim the next step in the transaction."""
     return transact(work.plan.pk, work.plan.ref, lambda tx: act(tx) or _claim_next(tx, work.plan, time_slice))
 
 
 def advance(work: WorkItem, time_slice: TimeSlice) -> WorkItem | None:
-    """Do one piece of work and return the next, of the same step or of another step claimed in the same transaction."""
+    """Do one piece of work and return the next, for the same step or for a step claimed in the same transaction."""
     with reports.log_context(work):
         if not isinstance(work, RunningCall):
             return _hold_or_start(work, time_slice)
@@ -129,7 +129,7 @@ def advance(work: WorkItem, time_slice: TimeSlice) -> WorkItem | None:
 
 
 def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlice) -> WorkItem | None:
-    """Count or preview a claimed call outside of transactions; then hold, start, postpone or refuse it in one."""
+    """Count or preview a claimed call; then hold, start, postpone or refuse it in a transaction of its own."""
     counted_at: datetime | None = None
     try:
         if isinstance(work, RateLimitedCall):
@@ -166,7 +166,7 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
 
 
 def _refuse(work: RateLimitedCall | WorkWithPreview, error: ToolError, tx: PlanTransaction) -> None:
-    """Refuse a claimed call; postpone it if its rate limit allows it soon, or another process has its code."""
+    """Refuse a claimed call, or postpone it if its rate limit soon allows it or another process has its tool's code."""
     if not (
         isinstance(work, RateLimitedCall)
         and isinstance(error, RateLimited)

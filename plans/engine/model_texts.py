@@ -1,4 +1,4 @@
-"""Text sent to models in place of a call's value, stored if it is not the value's JSON.
+"""Text sent to models in place of a call's value; stored only if it differs from the value's JSON.
 
 A tool can hide its value with `exclude_value_from_context` or replace its text with the value's `render()`. People and
 the REST API get the value itself. Later tools may receive a hidden value and must hide it in their own results.

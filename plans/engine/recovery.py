@@ -40,12 +40,12 @@ def take_back_lost_steps(now: datetime) -> int:
 
 
 def expire_all_leases(now: datetime) -> None:
-    """End every lease now. After a restore the rows do not reflect live workers; any that exist are fenced off."""
+    """End every lease now. After a restore the stored leases belong to no live worker; a live worker is fenced off."""
     Step.objects.filter(lease_until__gt=now).update(lease_until=now)
 
 
 def _take_back(lost_step: ClaimedStep) -> bool:
-    """Reassign one step in its plan's transaction; return False if its lease was renewed in the meantime."""
+    """Take back one step in a transaction of its plan; return False if its lease was renewed in the meantime."""
     plan = load_snapshot(lost_step.plan_pk)
     with plan_transaction(plan.pk, plan.ref) as tx:
         is_lost = statements.is_lost(tx.cursor, lost_step, now=tx.now)
@@ -97,7 +97,7 @@ def _hand_back(running_call: RunningCall) -> None:
 
 @retry_on_deadlock
 def release_claim(work: WorkItem) -> None:
-    """Release a claimed step of which nothing has run, for another worker."""
+    """Release a claimed step for another worker; its call must not have begun."""
     with plan_transaction(work.plan.pk, work.plan.ref) as tx:
         retries.retry_later(tx, work.step, None, attempt=work.step.attempt, error=retries.WORKER_STOPPED)
         hints.hint(tx.plan_pk)

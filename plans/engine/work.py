@@ -77,7 +77,7 @@ def snapshot_of(plan: Plan) -> PlanSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call ready to be made: the catalog's target and its prepared arguments. An `asker` of None is the plan's.
+    """A call ready to be made: target in the catalog and prepared arguments. `asker` is None for the plan's requester.
 
     `arguments` are passed to the handler and never stored; `text` is the stored form, with secrets redacted.
     """
@@ -96,7 +96,7 @@ class PreparedCall:
 
     @property
     def given_arguments(self) -> dict[str, Any]:
-        """The arguments without the defaults that were filled in, with secrets redacted, as a response repeats them."""
+        """The arguments for responses: with secrets redacted, and without the defaults that were filled in."""
         return without_paths(self.redacted_arguments, self.arguments.defaults)
 
     @property
@@ -141,7 +141,7 @@ class RunningCall:
 
     @property
     def seconds(self) -> float:
-        """Seconds after which the handler is ended: the tool's, limited by the plan's remaining budget."""
+        """Seconds after which the handler is ended: the tool's timeout, limited by the plan's remaining budget."""
         timeout = self.prepared.target.tool.longest_seconds
         left = self.budget.seconds if self.budget else None
         return timeout if left is None else min(timeout, left)
@@ -160,7 +160,7 @@ class RateLimitedCall:
 class HeldCall:
     """A call that needs approval: compute its preview and store its request, unless a grant covers it.
 
-    `call` is set if the call was stored already, as a direct call that a grant covered then.
+    `call` is set if the call is already stored: a direct call that a grant covered when it was stored.
     """
 
     step: ClaimedStep
@@ -181,7 +181,7 @@ class ApprovedCall:
 
 @dataclass(frozen=True, slots=True)
 class StaleApproval:
-    """An approved call that has changed since: a new approval is to be requested for the current call."""
+    """An approved call that has changed since its approval, so that a new approval must be requested."""
 
     step: ClaimedStep
     plan: PlanSnapshot
@@ -199,7 +199,8 @@ READ_MEMORY = "SELECT key, value FROM plans_memoryitem WHERE plan_id = %s AND ty
 class Memory(Mapping[str, Any]):
     """A plan's values by key, loaded from the database at first use.
 
-    With `stored`, used for references, values keep the HMACs by which their secrets are found; tools get them removed.
+    With `stored`, used to resolve references, values keep the HMACs that locate secrets. Tools get values without
+    HMACs.
     """
 
     def __init__(self, plan_pk: int, *, stored: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Job queue of an executor: plans that may have ready steps, and calls already started for this process.
 
-Plans are served round-robin: a plan is in the queue once, however many hints it has, and moves to the end when one is
-taken.
+Plans are served round-robin: a plan is in the queue once, however many hints it has, and moves to the end when one of
+its hints is taken.
 """
 
 import threading
@@ -23,7 +23,7 @@ class JobQueue:
         self._lock = threading.Lock()
 
     def put(self, job: Job) -> None:
-        """Add a job. Takes no lock for None, so that signal handlers may call it."""
+        """Add a job. None, which stops a thread, is added without a lock, so that signal handlers may add it."""
         if isinstance(job, int):
             with self._lock:
                 waiting = self._counts.get(job, 0)

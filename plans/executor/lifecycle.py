@@ -27,7 +27,7 @@ COLLECTION_THRESHOLD = 10_000
 def run_executor() -> Iterator[None]:
     """Run an executor with TOOLGATE_THREADS threads while the body runs; several processes may do so.
 
-    On SIGTERM or SIGINT nothing more is claimed and the body ends with SystemExit or KeyboardInterrupt. At the end
+    On SIGTERM or SIGINT, no further step is claimed and the body ends with SystemExit or KeyboardInterrupt. At the end
     running calls get up to `DRAIN_SECONDS` to finish, and calls that have not begun are released.
     """
     executor = ExecutorPool(settings.TOOLGATE_THREADS)
@@ -47,7 +47,7 @@ def run_executor() -> Iterator[None]:
 
 @contextmanager
 def _exit_on_signal() -> Iterator[Callable[[], None]]:
-    """End the body on the first SIGTERM or SIGINT, until it calls the yielded function to finish undisturbed."""
+    """End the body on the first SIGTERM or SIGINT. Once the body calls the yielded function, signals do not end it."""
     finishing: list[bool] = []  # not an Event, whose lock the interrupted thread could hold
 
     def stay() -> None:
@@ -74,8 +74,8 @@ def _exit_on_signal() -> Iterator[Callable[[], None]]:
 async def executor_lifespan(executor: ExecutorPool | None) -> AsyncIterator[None]:
     """Run the ticker, the feed and, if given, the executor while the server runs.
 
-    From the first SIGTERM or SIGINT on nothing more is claimed. At the end running calls get up to `DRAIN_SECONDS` to
-    finish, with their leases renewed, and calls that have not begun are released.
+    From the first SIGTERM or SIGINT on, no further step is claimed. At the end running calls get up to `DRAIN_SECONDS`
+    to finish, with their leases renewed, and calls that have not begun are released.
     """
     ticker, feed = Ticker(executor), current_feed()
 

@@ -120,7 +120,6 @@ class ExecutorPool:
         return sum(1 for worker in list(self._active) if worker.plan_pk is not None)
 
     def measure(self) -> None:
-        """Update the metrics of threads by state."""
         active, busy, late = len(self._active), self.busy_threads(), len(self._late())
         detached = max(0, len(self._detached) + len(self._abandoned) - late)
         metrics.set_thread_counts(busy=busy, idle=max(0, active - busy), aside=detached, late=late)
@@ -139,7 +138,7 @@ class ExecutorPool:
             return [*self._active, *self._detached]
 
     def _late(self) -> list[WorkerThread]:
-        """Return the abandoned threads, of sync handlers and detached ones."""
+        """Return the abandoned threads, both those stuck in a sync handler and detached ones."""
         with self._lock:
             return [*self._abandoned, *(worker for worker in self._detached if worker.time_slice.abandoned)]
 
@@ -193,9 +192,9 @@ class ExecutorPool:
 
     @contextmanager
     def _while_detached(self, worker: WorkerThread) -> Iterator[None]:
-        """Detach the thread while it waits for an async handler: a new thread replaces it and its connection is closed.
+        """Detach the thread while it waits for an async handler: close its connection and start a thread in its place.
 
-        Afterwards it finishes its step, limited by a semaphore to as many at once as there are threads, and ends.
+        Afterwards the thread finishes its step and ends. A semaphore limits how many threads do this at once.
         """
         with self._lock:
             is_full = len(self._detached) >= MAX_DETACHED
@@ -244,10 +243,10 @@ class ExecutorPool:
                     self._finishing.release()
 
     def _needs_help(self, plan_pk: int) -> bool:
-        """Return whether to follow a hint now; if another thread is writing to the plan, the hint is delayed.
+        """Return whether to follow a hint now. If other threads are busy writing to the plan, delay the hint.
 
-        While a thread waits long for the plan's lock no other follows, so that one frozen process cannot block all
-        threads. A delayed hint is queued again when a second thread would help, or other work is queued.
+        While a thread waits long for the plan's lock, no other thread follows: a frozen process must not block all
+        threads. A delayed hint is queued again when a further thread would help or other work is queued.
         """
         if any(worker.is_kept_from(plan_pk) for worker in list(self._active)):
             return False
@@ -267,13 +266,13 @@ class ExecutorPool:
         return False
 
     def _needs_nobody(self, plan_pk: int) -> bool:
-        """Return whether the threads of this plan are busy writing, none waiting long for its lock or for a tool."""
+        """Return whether a further thread is of no use: one thread writes to the plan, none is slow or waits long."""
         here = [worker for worker in list(self._active) if worker.plan_pk == plan_pk]
         waits = any(worker.was_slow or worker.is_slow_now() or worker.is_kept_from(plan_pk) for worker in here)
         return bool(here) and not waits
 
     def _stay_with(self, plan_pk: int, worker: WorkerThread, work: WorkItem | None = None) -> None:
-        """Work on one plan for one time slice, beginning with `work`. After an error the step's lease expires."""
+        """Work on one plan for one time slice, beginning with `work`. On an error, log it and let the lease expire."""
         time_slice = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.leave_tool)
         worker.begin_slice(plan_pk, time_slice, claims=work is None)
         try:

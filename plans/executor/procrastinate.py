@@ -22,7 +22,7 @@ HintCallback = Callable[[int], Awaitable[None]]
 
 
 async def listen_for_hints(ring: HintCallback) -> None:
-    """Call `ring(plan_pk)` for each hint until cancelled; a hint is kept from other workers while `ring` waits.
+    """Call `ring(plan_pk)` for each hint until cancelled. While `ring` waits, no other worker gets the hint.
 
     Hints are lost while the database is unavailable; the ticker's check every second makes up for them.
     """

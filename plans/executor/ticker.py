@@ -138,7 +138,7 @@ class Ticker:
             self._beaten_at = monotonic()
 
     def _wake(self) -> None:
-        """Hint at plans with ready steps, after lost hints or elapsed delays; continues after the last plan woken."""
+        """Hint at plans whose steps are ready after a delay or a lost hint; continue after the plan woken last."""
         with connection.cursor() as cursor:
             due = statements.due_plans(cursor, now=clock.now(), limit=PLANS_WOKEN, after=self._woken_to)
         self._woken_to = due[-1] if len(due) == PLANS_WOKEN else 0

@@ -14,7 +14,7 @@ from plans.engine.work import RunningCall, WorkItem
 QUICK_SECONDS = 0.002
 """A plan whose tools run shorter than this gains little from a second thread, because its writers are serialized."""
 LONG_SECONDS = 0.05
-"""A thread whose tool has run for longer counts as unavailable; with a shorter one it will soon be free."""
+"""A thread whose tool has run for longer counts as unavailable. Before that, it is expected to be free soon."""
 GRACE_SECONDS = 0.25
 """Time that a sync handler may exceed its deadline before its thread is abandoned."""
 PATIENT_SECONDS = 0.5
@@ -26,9 +26,9 @@ STOP_SECONDS = 1.0
 class ThreadState(Enum):
     IDLE = auto()
     CLAIMING = auto()
-    """It waits for its plan's lock, to claim a step."""
+    """The thread waits for its plan's lock, to claim a step."""
     IN_TOOL = auto()
-    """It is in a tool's code, or about to be."""
+    """The thread is in a tool's code, or about to be."""
     STORING = auto()
     """The tool's code has returned; the thread finishes the work itself."""
 
@@ -47,7 +47,7 @@ class WorkerThread:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_slice(self, plan_pk: int, time_slice: loop.TimeSlice, *, claims: bool) -> None:
-        """Begin to work on a plan, by claiming a step or with work that is claimed already."""
+        """Begin to work on a plan; `claims` says that the thread must first claim a step."""
         self.time_slice, self.was_slow, self.since = time_slice, False, monotonic()
         self.state = ThreadState.CLAIMING if claims else ThreadState.STORING
         self.plan_pk = plan_pk

@@ -37,7 +37,7 @@ OTHER_DIGEST_USED = """
 
 @invariant(1, "Each call that needed approval ran exactly as approved: same arguments, definition, code and state.")
 def started_calls_were_approved(check: CheckInput) -> Iterator[Finding]:
-    """Find started calls without a used approval or grant, or with other arguments or another version than it binds."""
+    """Find started calls without a used approval or grant, or with an argument or version that it does not cover."""
     yield from findings("The call started without a used approval.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
     yield from grants_cover_their_calls()
     yield from findings("The call differs from the approved one.", SOMETHING_ELSE_RAN)
@@ -80,7 +80,7 @@ def reviewed_content_is_unchanged(check: CheckInput) -> Iterator[Finding]:
 
 
 def _rounds(*, used: bool) -> Iterator[Round]:
-    """Yield the rounds that were used, or the others, with everything that their digests cover."""
+    """Yield the rounds whose approval was used, or all others, with the rows that their digests cover."""
     related = ("request__call__implementation", "request__tool_version", "policy_revision__policy")
     rounds = Round.objects.select_related(*related).defer("preview", "request__call__response")
     current = {"request__status": "consumed", "number": F("request__round_number")}
@@ -89,7 +89,7 @@ def _rounds(*, used: bool) -> Iterator[Round]:
 
 
 def _rounds_with_other_digest(*, used: bool) -> Iterator[Round]:
-    """Yield the rounds whose content does not match their digest in any epoch, unless the code changed since."""
+    """Yield the rounds whose content matches their digest in no epoch, unless the tool's code changed since."""
     digests = _Digests()
     for round_ in _rounds(used=used):
         implementation = round_.request.call.implementation
@@ -104,7 +104,7 @@ class _Digests:
     rules: dict[int, Rule] = field(default_factory=dict)
 
     def epoch_of(self, round_: Round) -> int | None:
-        """Return the epoch in which this round's content matches its digest; None if there is none."""
+        """Return the epoch in which this round's content matches its digest; None if it matches in no epoch."""
         key = round_.policy_revision_id
         if key not in self.rules:
             self.rules[key] = rule_from_revision(round_.policy_revision)
@@ -190,7 +190,7 @@ STARTED_AGAIN = """
 
 @invariant(3, "Each approval was used once, and a call that must not repeat was started once.")
 def approvals_are_used_once(check: CheckInput) -> Iterator[Finding]:
-    """Count the uses of each request, the requests of each call, and the attempts of calls limited to one."""
+    """Count the uses of each request, the requests of each call, and the attempts of calls that may have only one."""
     yield from grant_uses_are_counted()
     yield from findings("Its status and its time of use contradict each other.", USE_CONTRADICTS_STATE)
     yield from findings("The audit log has more than one use.", USED_TWICE)
@@ -243,7 +243,7 @@ ENDED_TWICE = """
 
 @invariant(4, "Each request was decided once, by earlier reviews, and calls without approval did not run.")
 def one_decision(check: CheckInput) -> Iterator[Finding]:
-    """Compare the status of each request with its times, its reviews, its ends in the audit log, and its call."""
+    """Compare the status of each request with its times, its reviews, its end in the audit log, and its call."""
     yield from findings("Its status and its times contradict each other.", DECIDED_OR_NOT)
     yield from findings("Two reviews of one person count.", TWO_ANSWERS)
     yield from findings("A review after the decision counts.", AFTER_THE_END)

@@ -144,7 +144,7 @@ def _roles() -> Iterator[Finding]:
 
 @invariant(21, "Each row that decides rights, and each recorded result, is as its last entry in the audit log says.")
 def rights_are_as_recorded(check: CheckInput) -> Iterator[Finding]:
-    """Compare the digests of rows with those in the log, and reviews with their entries, which have no digest."""
+    """Compare the digests of rows with those in the log. Reviews have no digest: compare them with their entries."""
     yield from findings("One of its reviews is not the one in the audit log.", REVIEWED_OTHERWISE)
     for ref, noun in changed_rows():
         yield Finding(ref, f"The row of this {noun} differs from its last entry in the audit log.")

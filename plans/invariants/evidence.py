@@ -109,7 +109,7 @@ def needs_history(check: CheckInput) -> str:
 
 @dataclass(slots=True)
 class _ResourcesByKey:
-    """The resource created with each key by earlier lines."""
+    """Resources created by earlier lines, by Idempotency-Key."""
 
     refs: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -217,7 +217,7 @@ def needs_effects(check: CheckInput) -> str:
     needs=needs_effects,
 )
 def effects_match(check: CheckInput) -> Iterator[Finding]:
-    """Compare each effect with its call, and find completed calls of the same tools without one."""
+    """Compare each effect with its call, and find completed calls of the same tools that have no effect."""
     effects = read_effects(check.effects) if check.effects else {}
     calls = sorted(effects)
     tools: set[str] = set()

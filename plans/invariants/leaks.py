@@ -46,7 +46,7 @@ def needs_canaries(check: CheckInput) -> str:
 
 @invariant(15, "Planted private values and secrets appear only where they belong.", needs=needs_canaries)
 def nothing_leaks(check: CheckInput) -> Iterator[Finding]:
-    """Search captures for both kinds; in the database, payload columns for secrets only and all others for both."""
+    """Search captures and database columns for canaries and secrets; search payload columns for secrets only."""
     planted = {f"canary {number}": text for number, text in enumerate(check.canaries, 1)}
     secret = {f"secret {number}": text for number, text in enumerate(check.secrets, 1)}
     for name, text in (planted | secret).items():
@@ -82,7 +82,7 @@ def encodings_of(text: str) -> set[bytes]:
 
 
 def _found_in(path: Path, planted: dict[str, set[bytes]]) -> Sequence[str]:
-    """Return the names of the texts in a file; windows overlap, so that none is missed at a border."""
+    """Return the names of the planted texts in a file. Read windows overlap, so that no text is missed between two."""
     overlap = max((len(form) for forms in planted.values() for form in forms), default=1)
     found: set[str] = set()
     with path.open("rb") as file:

@@ -72,7 +72,7 @@ def reached_silently(status: str) -> frozenset[str]:
 
 @cache
 def can_become(source: str, target: str) -> bool:
-    """Return whether an event that moves a call to `target` may follow one that left it in `source`."""
+    """Return whether a call in status `source` may next have an event that moves it to `target`."""
     return any(target in CALL_MOVES[each] for each in reached_silently(source))
 
 

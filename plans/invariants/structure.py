@@ -95,7 +95,7 @@ OPEN_RUNS = """
 
 @invariant(19, "Every row belongs to an existing parent.")
 def nothing_is_orphaned(check: CheckInput) -> Iterator[Finding]:
-    """Find calls without plan or step; on SQLite, where foreign keys can be switched off, check those too."""
+    """Find calls without plan or step. On SQLite, also check foreign keys, which can be switched off there."""
     yield from findings("The call's plan does not exist.", NO_PLAN)
     yield from findings("The call has not ended, but no step has it.", NO_STEP)
     yield from step_findings("Its call belongs to another plan.", OF_ANOTHER_PLAN)

@@ -72,7 +72,7 @@ logger = logging.getLogger("toolgate.models")
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of the conversation, from the user's side or an earlier answer of the model."""
+    """One message of the conversation: sent for the user, or an earlier answer of the model."""
 
     by: Literal["user", "model"]
     text: str
@@ -170,7 +170,7 @@ async def ask_model(
 
 @asynccontextmanager
 async def record_model_use(prompt: ModelPrompt) -> AsyncIterator[ModelUseRecord]:
-    """Store the record of a request when the block ends, with the error if it raises."""
+    """Store the record of a request when the block ends, with the error if the block raises."""
     record = ModelUseRecord(prompt, Answer("", model=(prompt.model or provider.configured_model())[:LONGEST_NAME]))
     try:
         yield record

@@ -91,7 +91,7 @@ def short_schema(schema: Mapping[str, Any]) -> Any:
 
 
 def may_call(callable_tool: CallableTool, by: Requester) -> bool:
-    """Return whether a tool is enabled, served and not held, and no policy refuses it to the requester."""
+    """Return whether a tool is enabled, served, without a held change, and not refused to the requester by a policy."""
     is_served = callable_tool.implementation_pk is not None or any(callable_tool.bounds)
     is_ready = callable_tool.enabled and is_served and not callable_tool.drifted and not callable_tool.held
     return is_ready and not refuses(facts_without_arguments(callable_tool, by))

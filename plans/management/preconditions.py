@@ -22,7 +22,7 @@ def refuse_without_migrations() -> None:
 
 
 def refuse_a_restored_database() -> None:
-    """Raise CommandError if the database was restored from a backup: calls approved then may have run since."""
+    """Raise CommandError if a backup was restored: calls that are approved in the backup may have run since."""
     fault = detect_restore()
     connection.close()
     if fault:

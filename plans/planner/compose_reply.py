@@ -1,9 +1,9 @@
 """Tool that composes the reply to the user from their request and the results of the plan's steps.
 
-Results are data: each is fenced, and truncated inside its fence. Of private results, and of anything derived from them,
-the model reads only messages for users, because a call's message may name reviewers. An agent's text that is based on
-private data is shown only to the model that wrote it. The reply is stored on the plan in the transaction that completes
-the step.
+Results are data: each is fenced, and truncated inside its fence. Of private results, and of results derived from them,
+the model reads only the messages for users; other messages of a call may name reviewers. An agent's text that is based
+on private data is shown only to the model that wrote it. The reply is stored on the plan in the transaction that
+completes the step.
 """
 
 from collections.abc import Iterator

@@ -83,7 +83,7 @@ class Drafting:
     purpose: client.Purpose = "draft"
 
     async def result(self) -> dict[str, Any]:
-        """Ask the planner, with up to two repairs, and return the result. Raises what `client.ask_model` raises."""
+        """Ask the planner, with up to two repairs, and return the result. Raises the errors of `client.ask_model`."""
         by_requester = partial(prompt.instructions_for, by=self.by)
         instructions = await in_database(by_requester, self.request, self.strategy)
         messages = await in_database(self._opening)

@@ -62,7 +62,7 @@ class FinishedDraft:
         return self.document is not None and not any(each["severity"] == "error" for each in self.problems)
 
     def as_plan(self) -> PlanDocument:
-        """Return the plan as a document to store. Raises Conflict if there is none, and PlanProblems."""
+        """Return the plan as a document to store. Raises Conflict without a plan, and PlanProblems if it is wrong."""
         if self.document is None:
             raise Conflict("The planner made no plan for this request. Write one yourself, or rephrase the request.")
         if not self.can_start:
@@ -71,7 +71,7 @@ class FinishedDraft:
 
 
 def request_draft(request: str, strategy: str | None = None, *, by: Requester) -> Call:
-    """Store and start a call of `draft_plan`. Raises NotConfigured, and what `create_call` raises."""
+    """Store and start a call of `draft_plan`. Raises NotConfigured, and the errors of `create_call`."""
     if not provider.is_configured():
         raise NotConfigured
     arguments = {"request": request} | ({"strategy": strategy} if strategy else {})

@@ -41,9 +41,9 @@ async def execute_tools(state: State) -> dict[str, Any]:
 
     `tool_results` maps tool names to contract C's results (the last one if a tool was called twice); `results` lists
     all of them in order, each with its call's id. With a `requester` in the state (a User, an ApiToken or a
-    `Requester`), each is a call through the gate, and one that waits for approval says so; calls of a User or ApiToken
-    belong to the session named by the conversation's id. Without a requester only safe tools run. Raises TypeError for
-    any other requester.
+    `Requester`), each call passes the gate, and the result of a call that waits for approval says so; calls of a User
+    or ApiToken belong to the session named by the conversation's id. Without a requester only safe tools run. Raises
+    TypeError for any other requester.
     """
     by = state.get("requester")
     if not isinstance(by, Requester | User | ApiToken | None):

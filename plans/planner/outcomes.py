@@ -60,7 +60,7 @@ def _objection_to_steps(plan: Plan, new_steps: Sequence[StepDocument]) -> str:
 
 
 def _add_to_plan(plan: Plan, step: ClaimedStep, new_steps: Sequence[StepDocument]) -> None:
-    """Store the steps with their dependencies; the caller makes steps ready whose dependencies are completed.
+    """Store the steps with their dependencies; the caller makes those ready that have no open dependencies.
 
     They are marked `after_answer`: their texts may contain a person's private answer.
     """

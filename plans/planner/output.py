@@ -44,7 +44,7 @@ class PlannerOutput(BaseModel):
     @field_validator("tool_calls", mode="before")
     @classmethod
     def _take_null(cls, value: Any) -> Any:
-        """Accept null as an empty list, as contract C's state uses it."""
+        """Accept null as an empty list, because contract C's state uses null."""
         return [] if value is None else value
 
 
@@ -80,7 +80,7 @@ State = Mapping[str, Any]
 
 
 def should_execute_tools(state: State) -> Route:
-    """Return the next node: tool calls come before a question to the user; without either, searches."""
+    """Return the next node: for tool calls if there are any, else for a question to the user, else for searches."""
     if state.get("tool_calls"):
         return "execute_tools"
     if state.get("needs_user_input"):

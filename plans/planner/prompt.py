@@ -133,7 +133,8 @@ def request_message(request: str) -> Sequence[ChatMessage]:
 def correction_messages(answered: str, problems: Sequence[str]) -> Sequence[ChatMessage]:
     """Return the model's answer and a message with its problems.
 
-    The plan that Toolgate builds from an answer is not shown: a model would copy it, with steps that it may not write.
+    The plan that Toolgate builds from an answer is not shown: a model would copy it, with the steps that only Toolgate
+    may add.
     """
     listed = truncate("\n".join(f"- {problem}" for problem in problems), LONGEST_PROBLEMS)
     correction = (

@@ -102,7 +102,7 @@ def steps_of_calls(output: PlannerOutput, placement: StepPlacement) -> list[Step
 
 
 def steps_of_question(output: PlannerOutput, placement: StepPlacement) -> list[StepDict]:
-    """Return the step that asks the user, and the one that continues planning after the answer."""
+    """Return the step that asks the user, and the step that continues planning after the answer."""
     question = (output.input_request or "").strip() or FOLLOW_UP_QUESTION
     asks = {
         "step_id": placement.first,
@@ -147,7 +147,7 @@ def steps_of_queries(
 
 
 def reply_after(steps: Sequence[Any], placement: StepPlacement) -> StepDict:
-    """Return the step that composes the reply after all of these."""
+    """Return the step that composes the reply once all of `steps` have ended."""
     whole = [step for step in steps if isinstance(step, dict) and type(step.get("step_id")) is int]
     numbers = [step["step_id"] for step in whole]
     listed = (step.get("dependencies") for step in whole)

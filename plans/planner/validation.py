@@ -61,7 +61,7 @@ def judge_answer(output: PlannerOutput, *, by: Requester) -> JudgedAnswer:
 
 
 def judge_steps(output: PlannerOutput, new: int, document: dict[str, Any], *, by: Requester) -> JudgedAnswer:
-    """Return a continued plan with the problems of its last `new` steps, which the answer adds."""
+    """Check a continued plan, but report only problems of its last `new` steps, which the answer adds."""
     first = len(document["steps"]) - new
     found = [*_uncallable_tools(document, set(_tools_named_in(output)), by), *check_document(document, by=by)]
     kept = []

@@ -115,7 +115,7 @@ def prepare(session: Session) -> None:
 
 
 class Planning:
-    """Handlers of the tools. Given a session, they refuse calls of any other session."""
+    """Handlers of the tools. If bound to a session, they refuse calls of other sessions."""
 
     def __init__(self, session: Session | None = None) -> None:
         self._own = session

@@ -92,7 +92,7 @@ class StoredSession(Session):
     """The session of a running call: reads the list from the database and collects commands in `sent`.
 
     The transaction that finishes the call stores `sent` if the call succeeded (`plans.sessions.commands`). Values of
-    other types are not stored and live as long as the call.
+    other types are not stored and end with the call.
     """
 
     def __init__(self, requester: "RequesterIds", sent: list[Any]) -> None:

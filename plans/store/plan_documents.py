@@ -87,7 +87,8 @@ def redacted_parameters(tool: Any, parameters: Any) -> RedactedArguments:
 def unstarted_steps(plan: Plan) -> "QuerySet[Step]":
     """Return the steps that have not begun and have no call, and may still be changed.
 
-    Steps with an early request are included; the request is withdrawn when they change. Calls of agents are not.
+    Steps with an early request are included; the request is withdrawn when the step changes. Calls of agents are not
+    included.
     """
     uncalled = Q(call=None) | Q(call__approval__is_early=True)
     return plan.steps.filter(uncalled, parent=None, status=StepStatus.PENDING, attempt=0)
@@ -125,7 +126,7 @@ VALUE, GIVEN = MemoryItem.Type.VALUE, MemoryItem.Type.GIVEN
 
 
 def store_initial_memory(plan: Plan, steps: Iterable[StepDocument]) -> None:
-    """Store the initial values again that these steps, which have not run, may overwrite."""
+    """Keep a copy of the initial values that these steps may overwrite. The steps must not have run."""
     written = {step.expected_key or output_key_of(step.tool) for step in steps}
     values = plan.memory.filter(type=VALUE, step_id=None, key__in=written - {""})
     kept = set(plan.memory.filter(type=GIVEN).values_list("key", flat=True)) if values else set()
@@ -137,6 +138,6 @@ def store_initial_memory(plan: Plan, steps: Iterable[StepDocument]) -> None:
 
 
 def initial_memory(plan: Plan, *, opened: bool = False) -> dict[str, Any]:
-    """Return the plan's memory as submitted; with its secrets only if `opened`."""
+    """Return the plan's memory as submitted; secrets are included only if `opened`."""
     rows = plan.memory.filter(type__in=(VALUE, GIVEN), step_id=None).order_by("id")
     return {row.key: vault.load_available(row.value, plan.public_id) if opened else row.value_json for row in rows}

@@ -1,11 +1,11 @@
 """Privacy of plan values: which values are private, who may see them, and masking for everyone else.
 
 Private are: arguments and results of tools that return private data; arguments and results of steps that refer to a
-private value; the texts and calls of an agent's model, which has read its tools' results; and steps that the planner
-adds after a person's answer, which it has read. Example: if step 1 calls a private tool with expected_key `person`,
-a step with `${person.email}` in its parameters is private too, and so is a step that refers to that step's result.
-Values that a tool itself reads from the plan's memory are not traced. Nothing is computed for viewers who may see
-everything, and next to nothing for plans without such tools.
+private value; the texts and calls of an agent's model, because it has read the results of its tools; and steps that the
+planner adds after a person's answer, because it has read the answer. Example: if step 1 calls a private tool with
+expected_key `person`, a step with `${person.email}` in its parameters is private too, and so is a step that refers to
+that step's result. Values that a tool itself reads from the plan's memory are not traced. Nothing is computed for
+viewers who may see everything, and next to nothing for plans without such tools.
 """
 
 from collections import defaultdict
@@ -107,7 +107,7 @@ def private_parts(plan: Plan) -> PrivatePlanParts:
 
 
 def private_parts_from(plan: Plan, first: Iterable[int]) -> PrivatePlanParts:
-    """Return the private parts of a plan, given the steps that are private in themselves."""
+    """Return the private parts of a plan that follow from the private steps `first`."""
     sources = list(first)
     return _trace_private_values(sources, load_value_flow(plan.pk)) if sources else NOTHING_PRIVATE
 
@@ -130,7 +130,7 @@ def load_value_flow(plan_pk: int) -> ValueFlow:
 
 
 def _load_value_flows(plans: Collection[int]) -> Mapping[int, ValueFlow]:
-    """Return the value flows of plans by key; two queries. Counts a step's declared key and the keys it has written."""
+    """Return the value flows of plans by key; two queries. Includes each step's declared key and the keys it wrote."""
     flows: dict[int, ValueFlow] = defaultdict(ValueFlow)
     rows = Step.objects.filter(plan__in=plans)
     fields = ("plan_id", "step_id", "expected_key", "parameters", "agent", "after_answer", "parent__step_id", "tool")
@@ -170,9 +170,9 @@ def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePla
 
 
 def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
-    """Return the private parts of calls by key, without calls that have none.
+    """Return the private parts of calls by the call's key; calls without private parts are left out.
 
-    One query if none is in a plan with private steps, otherwise three, regardless of the number of plans.
+    Needs one query if no call is in a plan with private steps, otherwise three, however many plans there are.
     """
     sources: dict[tuple[int, str], list[int]] = defaultdict(list)
     meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in={call.plan_ref for call in calls})

@@ -1,7 +1,7 @@
 """The requesters of a step's call, who therefore may not approve it themselves.
 
-Besides the author of a plan these are the people who changed or retried the step, and those who edited or answered the
-calls from which it takes values.
+Besides the author of a plan, these are the people who changed or retried the step, and the people who edited or
+answered the calls from which the step takes values.
 """
 
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None
 
 
 def add_requester_of_descendants(plan: Plan, step: Step, *, by: Requester) -> None:
-    """Record a person whose answer shapes the following steps as their requester, so that they cannot approve them.
+    """Record a person who answered a step as requester of its dependents; they then may not approve those calls.
 
     For an answer to an agent this covers everything the agent does afterwards and every step that depends on it.
     """
@@ -68,10 +68,7 @@ def extra_requesters(step_pk: int) -> set[int]:
 
 
 def input_authors_of(step: ClaimedStep) -> set[int]:
-    """Return the keys of people who edited or answered the calls from which the step takes values.
-
-    No query for a step without references.
-    """
+    """Return the keys of people who edited or answered the calls from which the step takes values."""
     if "${" not in step.parameters:
         return set()
     flow = load_value_flow(step.plan_pk)
@@ -91,7 +88,7 @@ def input_authors_of(step: ClaimedStep) -> set[int]:
 
 
 def _with_replaced(calls: Iterable[int | None]) -> set[int]:
-    """Return these calls with all calls that they replaced, whose edits are part of their arguments."""
+    """Return these calls and all calls that they replaced: edits of a replaced call are part of the arguments."""
     found = {call for call in calls if call is not None}
     new = found
     while new:

@@ -50,7 +50,7 @@ def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
 
 
 def plan_titles(viewer: User, refs: Collection[str]) -> dict[str, str]:
-    """Return the goals of those of these plans that the viewer may see, by id; direct calls have none. One query."""
+    """Return the goals of plans that the viewer may see, by public id, without direct calls. One query."""
     seen = plans_for(viewer).filter(public_id__in=refs, kind=Plan.Kind.PLAN).order_by()
     return dict(seen.values_list("public_id", "goal"))
 
@@ -76,9 +76,9 @@ def failure_reason(plan: Plan) -> str:
 
 
 def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
-    """Return one call with the fields of its representation: the viewer's own, or one of a plan they may see.
+    """Return a call of the viewer, or of a plan that they may see, with the fields of its representation.
 
-    Raises Call.DoesNotExist for any other.
+    Raises Call.DoesNotExist for any other call.
     """
     # One hand-written statement, without schemas and arguments of related rows: the ORM took 0.8 ms to build it, in
     # every call over REST.

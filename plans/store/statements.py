@@ -175,15 +175,13 @@ def _changed_row(cursor: CursorWrapper) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease: its owner, the time of the claim, and its end."""
-
     owner: str
     now: datetime
     until: datetime
 
 
 def claim_next(cursor: CursorWrapper, plan_pk: int, lease: Lease) -> ClaimedStep | None:
-    """Claim the plan's next ready step; None if none is ready, the plan is paused, or its limit is reached."""
+    """Claim the plan's next ready step; None if there is none, the plan is paused or has too many running steps."""
     statement = _next_statement(settings.TOOLGATE_MAX_RUNNING_PER_PLAN)
     limit = [plan_pk, settings.TOOLGATE_MAX_RUNNING_PER_PLAN] if settings.TOOLGATE_MAX_RUNNING_PER_PLAN else []
     return _claim(cursor, statement, [plan_pk, bind_datetime(lease.now), *limit], lease)
@@ -203,7 +201,7 @@ def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> ClaimedStep
 def insert_claimed_step(cursor: CursorWrapper, step: Step, lease: Lease) -> ClaimedStep:
     """Insert the step of a direct call, claimed from the beginning.
 
-    On PostgreSQL it refers to the call that the same transaction is going to insert with the reserved key.
+    On PostgreSQL the row refers in advance to the call, which the same transaction inserts with a reserved key.
     """
     step.status, step.attempt = StepStatus.IN_PROGRESS, 1
     step.claimed_by, step.lease_until = lease.owner, lease.until
@@ -385,7 +383,7 @@ def renew_lease(cursor: CursorWrapper, step: ClaimedStep, *, until: datetime) ->
 
 
 def is_paused(cursor: CursorWrapper, plan_pk: int) -> bool:
-    """Return whether the plan is paused; steps claimed before may then not start their call."""
+    """Return whether the plan is paused; a step claimed earlier may then not start its call."""
     cursor.execute("SELECT 1 FROM plans_plan WHERE id = %s AND paused_at IS NOT NULL", [plan_pk])
     return cursor.fetchone() is not None
 
@@ -406,7 +404,7 @@ def reclaim_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> 
 
 
 def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 0) -> list[int]:
-    """Return plans with a ready, unclaimed step, ordered by key beyond `after`, without paused plans."""
+    """Return the keys above `after`, in order, of plans with a ready, unclaimed step, without paused plans."""
     cursor.execute(
         f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND plan_id > %s AND {NOT_PAUSED} "
         "ORDER BY plan_id LIMIT %s",

@@ -68,9 +68,9 @@ _fact_handlers: dict[str, FactHandler] = {}
 
 
 class LockedPlan(NamedTuple):
-    """A locked plan: the time of the lock, the number of its last event, and whether an agent has begun a step.
+    """A locked plan: time of the lock, number of the last event, and whether an agent has begun a step of the plan.
 
-    On SQLite locking does not read the row; there the last two are read when the events are written.
+    On SQLite locking does not read the row, so the last two fields are read when the events are written.
     """
 
     now: datetime
@@ -113,18 +113,18 @@ class PlanTransaction:
     def defer(self, check: Callable[[], int]) -> None:
         """Run `check` before the commit, to read the result of a pipelined statement.
 
-        It returns how many steps became ready. An exception rolls the transaction back.
+        `check` returns how many steps became ready. If it raises, the transaction is rolled back.
         """
         self._deferred.append(check)
 
     def run_deferred(self) -> int:
-        """Run the checks deferred so far; return how many steps became ready. Raises what the checks raise."""
+        """Run the checks deferred so far; return how many steps became ready. Raises the errors of the checks."""
         while self._deferred:
             self.became_ready += self._deferred.pop(0)()
         return self.became_ready
 
     def on_commit(self, act: Callable[[], object]) -> None:
-        """Call `act` once after the commit, also if the commit's answer was lost and it is confirmed later."""
+        """Call `act` once after the commit, even if the commit is confirmed only later because its answer was lost."""
         self._after.append(act)
         transaction.on_commit(self.run_after_commit)
 
@@ -177,7 +177,7 @@ def new_plan_transaction(plan: Plan) -> Iterator[PlanTransaction]:
 _admitted = threading.BoundedSemaphore(2)
 """Threads that may store new plans at once on SQLite, whose single writer serves waiting threads in turn.
 
-With more of them, those that finish calls wait for so long that clients must ask again for their results.
+With more of them, threads that finish calls would wait so long that clients must ask again for results.
 """
 ADMISSION_SECONDS = 1.0
 """The longest wait for admission. Then the thread goes on: another program probably holds the file's lock."""
@@ -185,7 +185,7 @@ ADMISSION_SECONDS = 1.0
 
 @contextmanager
 def _admission() -> Iterator[None]:
-    """Wait on SQLite until few other threads store new plans. A thread inside a transaction holds the lock already."""
+    """On SQLite, wait until few other threads store new plans. A thread in a transaction has the lock already."""
     waits = on_sqlite() and not connection.in_atomic_block
     is_admitted = waits and _admitted.acquire(timeout=ADMISSION_SECONDS)
     try:
@@ -219,7 +219,7 @@ def _collect_events(plan_pk: int, plan_ref: str, locked: LockedPlan) -> Iterator
 
 
 def _notification(listener: Listener, plan_ref: str, last_seq: int) -> Callable[[], None]:
-    """A function, because Django reads the __qualname__ of a robust hook that fails, and a partial has none."""
+    """Return a function, not a partial: if a hook fails, Django reads its `__qualname__`, which partials lack."""
 
     def notify() -> None:
         listener(plan_ref, last_seq)
@@ -228,7 +228,7 @@ def _notification(listener: Listener, plan_ref: str, last_seq: int) -> Callable[
 
 
 def record_call_event(tx: PlanTransaction, kind: str, call: Call, *, level: str, **data: Any) -> None:
-    """Record an event of a call; for calls that are not safe it is a fact, which also goes to the audit log."""
+    """Record an event of a call. For a call that is not safe, record a fact, which also goes to the audit log."""
     if level == SafetyLevel.SAFE:
         tx.record(kind, int(call.step_ref), call=call.public_id, **data)
     else:
@@ -270,10 +270,7 @@ def _write_on_sqlite(tx: PlanTransaction) -> int:
 
 
 def _write_on_postgresql(tx: PlanTransaction) -> int:
-    """Write counter and rows in one statement, pipelined with COMMIT to save a round trip under the lock.
-
-    Raises Plan.DoesNotExist.
-    """
+    """Write counter and rows in one statement, pipelined with COMMIT to save a round trip. Raises Plan.DoesNotExist."""
     if not tx.locked.exists:
         raise Plan.DoesNotExist
     parameters: list[Any] = [len(tx.rows), tx.plan_pk, tx.plan_pk, tx.now]
@@ -291,7 +288,7 @@ def _write_on_postgresql(tx: PlanTransaction) -> int:
 
 
 def current_transaction(plan_ref: str) -> PlanTransaction | None:
-    """Return this thread's open transaction of the plan, or None; also finds one that encloses another plan's."""
+    """Return this thread's open transaction of the plan, or None; another plan's transaction may be nested in it."""
     tx: PlanTransaction | None = getattr(_thread_state, "tx", None)
     while tx is not None and tx.plan_ref != plan_ref:
         tx = tx.outer
@@ -305,9 +302,9 @@ def latest_transaction() -> PlanTransaction | None:
 
 
 def recover_lost_commit(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Decorate a function that is one plan transaction to return its `result` if the commit went unanswered.
+    """Decorate a function that runs one plan transaction: if the answer to the commit is lost, return `tx.result`.
 
-    Raises what `act` raised if nothing was committed, or if that could not be found out within half a lease.
+    Raises the error of `act` if nothing was committed, or if half a lease was not enough to find out.
     """
 
     @wraps(act)

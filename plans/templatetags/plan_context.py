@@ -51,12 +51,12 @@ class PlanSurroundings:
 
     @property
     def way(self) -> list[Step]:
-        """The nearest steps before it."""
+        """The nearest steps before this step."""
         return [*self.before, *([self.asks] if self.asks else [])][-MOST_SHOWN:]
 
     @property
     def next(self) -> list[Step]:
-        """The nearest steps after it."""
+        """The nearest steps after this step."""
         return list(self.after[:MOST_SHOWN])
 
     @property

@@ -28,9 +28,9 @@ def plan_or_404(viewer: User, public_id: str) -> Plan:
 
 
 def control_plan(viewer: User, plan: Plan, requester: Callable[[Requester], None], *, further: bool = False) -> None:
-    """Act on a plan as its owner or an administrator; acts that continue the plan (`further`) also need a write role.
+    """Run the action `requester` for a viewer who may control the plan: its owner or an administrator.
 
-    Raises NotAllowed, and what the act raises.
+    Actions that continue the plan (`further`) also need a write role. Raises NotAllowed, and the errors of the action.
     """
     if not may_control(viewer, None, plan):
         raise NotAllowed(

@@ -136,7 +136,7 @@ class ConnectPage:
 
     @property
     def disabled_example(self) -> str:
-        """The source of the tool that the snippets call, if it is disabled; else empty."""
+        """The source of the snippets' tool, if this source is disabled; otherwise empty."""
         disabled = Tool.objects.filter(name=EXAMPLE_TOOL, source__enabled=False)
         return disabled.values_list("source__name", flat=True).first() or ""
 

@@ -28,13 +28,13 @@ ABOUT = {
     "python": "The mcp package, without a model",
     "curl": "MCP by hand, or REST",
 }
-"""What the page says of each client beside its name, in the order of the page."""
+"""Text beside the name of each client, in the order of the page."""
 SNIPPET = re.compile(r"([^\n]+):\n\n```(\w+)\n(.*?)^```\n\n", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One text to copy: `place` says where it belongs, `language` is that of a Markdown fence."""
+    """One text to copy: `place` says where it belongs, `language` is the language of its Markdown fence."""
 
     place: str
     language: str
@@ -46,7 +46,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class McpClient:
-    """A client: what to copy, what to do then, and how its calls wait for people."""
+    """A client: what to copy, what to do afterwards, and how calls wait for people."""
 
     slug: str
     label: str
@@ -60,7 +60,7 @@ class McpClient:
         """Read a client's guide.
 
         The title is the label. The section Configuration begins with the snippets, each after a line that names its
-        place; the next paragraph is `then`. The first one of the section on waiting is `waiting`.
+        place; the paragraph after the snippets is `then`. The first paragraph of the section on waiting is `waiting`.
         """
         guide = (GUIDES / f"{slug}.md").read_text(encoding="utf-8")
         _, _, configuration = guide.partition("\n## Configuration\n\n")

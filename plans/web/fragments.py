@@ -57,7 +57,7 @@ def plans_source(user: SocketUser) -> RenderSource:
 
 
 def inbox_source(user: SocketUser, view: str) -> RenderSource:
-    """Return the source of one view of pending requests; the view of all is shared by users who see private data."""
+    """Return the source of one view of pending requests; users who see private data share the view of all requests."""
     if view == WAITING and can_see_private(user.user):
         return RenderSource(("inbox", None), partial(_render_inbox, view, user.user), Feed.listen_to_all, SHELL_RESTS)
     return _personal_source("inbox", user, view, partial(_render_inbox, view))
@@ -133,7 +133,7 @@ def _state_of(step: StepOverview, changes: int) -> str:
 
 
 def _step_state(step: Step, changes: int) -> str:
-    """Return the visible state of a step; any change of the plan may have edited a pending one."""
+    """Return the visible state of a step; a pending step may have been edited by any change of its plan."""
     came_back = step.call is not None and step.call.came_back_at is not None
     version = f" {changes}" if step.status == StepStatus.PENDING else ""
     return f"{step.status}{version} {step.waiting_for} {step.attempt}" + (" came back" if came_back else "")
@@ -145,7 +145,7 @@ def _refresh_trigger(name: str, target: str, address: str, state: str) -> str:
 
 
 def request_refresh_trigger(change: Change) -> str:
-    """Return a fragment that makes the page of a request reload it, unless the page moves on within a second."""
+    """Return a fragment that makes a request's page reload the request, unless the page is left within a second."""
     return _render("approvals/_look.html", change=change)
 
 

@@ -46,7 +46,7 @@ MOST_SEGMENTS = 24
 _WAITING_STEPS = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan=OuterRef("pk"))
 PLAN_WAITS_FOR_PEOPLE = Exists(_WAITING_STEPS)
 AWAITED_FROM_PEOPLE = Subquery(_WAITING_STEPS.order_by("-waiting_for").values("waiting_for")[:1])
-"""Subquery for what the plan waits for from people, as on the plan's own page; None for nothing."""
+"""Subquery for the reason why the plan waits for people, as on the plan's own page; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)

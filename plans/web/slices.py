@@ -147,7 +147,7 @@ class SlicePage:
 
     @property
     def more(self) -> range:
-        """Numbers to choose from for further steps: as many as this viewer might decide."""
+        """Choices for the number of further steps, up to as many as this viewer might decide."""
         authors = {self.plan.author_id}
         rules = [each.rule for each in self._ahead if each.kind == GATED and each.rule is not None]
         possible = sum(may_pre_approve(rule, self.viewer, authors) is None for rule in rules)

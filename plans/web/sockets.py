@@ -47,7 +47,7 @@ class PageSocket(Socket):
         """Return the render sources of the page."""
 
     async def tell(self, user: SocketUser) -> None:
-        """Send changes until the socket closes; numbered sources start after the page's number."""
+        """Send changes until the socket closes. Sources with event numbers begin after the event number of the page."""
         after = self.drawn_at()
         await self.accept()
         changed = asyncio.Event()
@@ -77,8 +77,8 @@ class ShellSocket(PageSocket):
 class InboxSocket(PageSocket):
     """`/ws/pages/inbox/`, `/ws/pages/inbox/{view}/`: pending requests in one of the saved views.
 
-    A decided request is removed at once; the new list follows. The page names the audit entry as of which its request
-    was rendered, so every later change is sent, however long the page was disconnected.
+    A decided request is removed at once; the new list follows. A request's page sends the number of the last audit
+    entry that it shows, so that it gets every later change, however long it was disconnected.
     """
 
     _sees_private = False
@@ -114,7 +114,7 @@ class InboxSocket(PageSocket):
 
 
 def _missed_changes(user: SocketUser, after: int) -> list[str]:
-    """Return refresh triggers for requests that changed after this number."""
+    """Return refresh triggers for requests that changed after this number of the audit log."""
     audited = requests_audited_since(user.user, after).values_list("public_id", "status")
     return [request_refresh_trigger(Change(CHANGED, *each)) for each in audited]
 
@@ -163,7 +163,8 @@ SessionMark = Sequence[tuple[int, int]]
 def session_source(plan: Plan) -> RenderSource:
     """Return the source of the session of a plan, shared by everyone who may see it, whichever plan they opened.
 
-    Calls in the session are plans of their own that may be created at any time, so a change of any plan triggers it.
+    Calls in the session are plans of their own that may be created at any time, so a change of any plan triggers this
+    source.
     """
     key = SessionKey.of_plan(plan)
     return RenderSource(("session", key), SessionRenderer(plan, key), Feed.listen_to_all, SESSION_REST_SECONDS)

@@ -83,7 +83,7 @@ class Trial(ArgumentsEditor):
 
     @property
     def looks_again(self) -> str:
-        """Delay after which the page reloads the call; empty if it has ended."""
+        """Delay after which the page reloads the call; empty if the call has ended."""
         if self.is_running:
             return "700ms"
         return "3s" if self.call is not None and self.call.waiting_for else ""

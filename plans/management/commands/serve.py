@@ -20,7 +20,7 @@ WITHOUT_EXECUTOR = "config.asgi:application_without_executor"
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (only a name; nothing is bound)
 REQUESTS_END_SECONDS = 5
 SOCKET_BYTES = 4096
-"""Maximum size of a client's socket message; the server ignores all of them."""
+"""Maximum size of a socket message from a client. The server ignores the content of these messages."""
 
 
 class Server(uvicorn.Server):

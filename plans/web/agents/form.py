@@ -132,7 +132,7 @@ class AgentForm(PageForm):
         )
 
     def _offer(self, field: str, names: Sequence[str]) -> None:
-        """Offer these names, and checked ones that no longer exist: the service decides about them."""
+        """Offer these names and all checked names, even if they no longer exist: the service validates them."""
         missing = [name for name in self[field].value() or () if name not in names]
         cast("forms.ChoiceField", self.fields[field]).choices = [(name, name) for name in (*missing, *names)]
 
@@ -193,7 +193,7 @@ class TaskForm(PageForm):
         return task
 
     def renew_key(self) -> None:
-        """Let the form be submitted again."""
+        """Set a new key, so that submitting the form again starts another plan."""
         self.data = {name: self.data[name] for name in self.data} | {"key": secrets.token_urlsafe(18)}
 
 

@@ -49,7 +49,7 @@ class AgentRow:
 
     @property
     def times(self) -> int:
-        """Number of steps it began."""
+        """Number of steps that the agent began."""
         return int(getattr(self.agent, "times", 0))
 
     @property
@@ -80,7 +80,7 @@ class RunRow:
 
     @property
     def word(self) -> Badge:
-        """Badge with the reason why it stopped, or that it is at work."""
+        """Badge that says why the run stopped, or that it is at work."""
         why = self.run.stopped_for
         return STOP_LABELS[AgentRun.Stopped(why)] if self.run.ended_at and why else AT_WORK
 
@@ -156,7 +156,7 @@ def agent_or_404(viewer: User, name: str) -> Agent:
 
 
 def give_task(agent: Agent, task: str, key: str, *, by: Requester) -> str:
-    """Store and start a plan whose only step the agent carries out, once for each key; return the plan's id.
+    """Store and start a plan with one step for the agent, only once for each key; return the plan's id.
 
     Raises NotAllowed, Conflict, NotConfigured, PlanProblems.
     """

@@ -139,7 +139,7 @@ def submitted_form(form: QueryDict) -> AskForm:
 
 
 def submit_request(form: AskForm, *, by: Requester) -> str:
-    """Request a draft; return its id. Raises NotAllowed, ParameterError, NotConfigured, and what calls raise."""
+    """Request a draft; return its id. Raises NotAllowed, ParameterError, NotConfigured and errors of calls."""
     if not may_ask(by.user):
         raise asking_role_required()
     if not form.request:
@@ -186,7 +186,7 @@ class RequestHistory:
 
 
 def load_history(viewer: User, cursor: str) -> RequestHistory:
-    """Return the requests of the user from pages and personal tokens; two queries."""
+    """Return the viewer's own requests, made on pages or with personal tokens; two queries."""
     own = Q(token=None) | Q(token__kind=ApiToken.Kind.PERSONAL)
     calls = Call.objects.filter(own, tool_name=states.DRAFT_TOOL, requested_by=viewer)
     calls = calls.only("public_id", "arguments", "status", "created_at", "plan_ref")

@@ -45,7 +45,7 @@ class PreviewStep:
 
     @property
     def waits(self) -> bool:
-        """True if a person must approve it before it runs."""
+        """True if a person must approve the step before it runs."""
         return self.level == "dangerous"
 
     @property
@@ -114,7 +114,7 @@ class DraftPage:
 
     @property
     def is_own(self) -> bool:
-        """True if the viewer requested it and may still request plans."""
+        """True if the viewer requested the draft and may still request plans."""
         return is_own_call(self.viewer, self.call) and may_ask(self.viewer)
 
     @property
@@ -160,7 +160,6 @@ class DraftPage:
 
     @property
     def errors(self) -> int:
-        """Number of errors that prevent starting it."""
         return sum(problem.severity == "error" for problem in self.problems)
 
     @property

@@ -104,7 +104,7 @@ class PlanEditor:
 
     @property
     def tools(self) -> Sequence[tuple[str, str]]:
-        """The tools used, with their safety levels; empty for an unknown tool."""
+        """The tools used, with their safety levels; the level of an unknown tool is empty."""
         names = dict.fromkeys(step.tool for step in self.steps.values() if step.tool)
         known = snapshot.callable_tools()
         return [(name, str(known[name].tool.safety_level) if name in known else "") for name in names]

@@ -36,7 +36,7 @@ Data = Mapping[str, Any]
 EntryBuilder = Callable[[str, Data], HistoryEntry]
 """Builds the entry of an event from its subject ("Step 3", "The plan") and its data."""
 ENTRY_BUILDERS: dict[str, EntryBuilder] = {}
-"""The builders by event type: the functions below, and at the end of the module those of one sentence each."""
+"""The builders by event type: the functions below, and those with a fixed sentence at the end of the module."""
 
 
 def event_line(event: Event) -> EventLine:

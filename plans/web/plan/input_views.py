@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class ArgumentEditor(ArgumentsEditor):
-    """Editor of a call's arguments; `fits` is set after they were checked and the tool accepts them."""
+    """Editor of a call's arguments; `fits` is true once the arguments were checked and accepted by the tool."""
 
     fits: bool = False
     answered_with: int = 200

@@ -180,7 +180,7 @@ class StepOverview:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A value in memory: the beginning of its JSON text and the full size, both omitted if it is private."""
+    """A value in memory: the beginning of its JSON text and the full size, both omitted if the value is private."""
 
     pk: int
     key: str
@@ -251,7 +251,7 @@ class PlanOverview:
 
     @property
     def working_since(self) -> datetime | None:
-        """Start time that it would have had if it had worked without breaks; None while it does not work."""
+        """Now minus the plan's working time, for a running clock; None while the plan does not work."""
         return self.drawn_at - timedelta(milliseconds=self.working_ms) if self.timeline.seconds is not None else None
 
     @property
@@ -340,10 +340,9 @@ def load_overview(plan: Plan) -> PlanOverview:
 
 
 def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
-    """Return the row of a value: that of a tool's result, without the arguments which the result repeats.
+    """Return the row of a value. For a tool's response, show only its result, without the arguments that it repeats.
 
-    Of a result that is too long to be read whole, `head` is the beginning of its JSON; without one, only the size is
-    shown.
+    `head` is the beginning of the value's JSON. A response too long to be read whole is shown by its size only.
     """
     shown = without_macs(head)
     if not shown.startswith(RESULT_BEGINS):
@@ -410,7 +409,7 @@ def _label(step: Step, badge: Badge, blocker: int | None) -> str:
 
 
 def _word_of(plan: Plan, step: Step) -> Badge:
-    """Return the badge for a step's status; a step that could continue is paused if its plan is."""
+    """Return the badge for a step's status; a step that could continue is shown as paused if its plan is paused."""
     if plan.paused_at is not None and step.status == StepStatus.IN_PROGRESS and step.ready_at is not None:
         return status_badge("paused")
     return status_badge("skipped" if step.skipped else step.status, step.waiting_for)

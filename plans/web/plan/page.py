@@ -89,7 +89,7 @@ def _open_question(overview: PlanOverview, step: StepOverview, text: str) -> Ope
 
 
 def conversation_state(overview: PlanOverview) -> str:
-    """Return a value without any text of the conversation that changes when a page must reload it."""
+    """Return a value that changes when a page must reload the conversation, and contains none of its text."""
     waiting = [f"{step.number}:{step.step.attempt}" for step in overview.steps if waits_for_answer(step.step)]
     return f"{' '.join(waiting)} {len(overview.plan.reply)}"
 

@@ -108,7 +108,7 @@ def masked_parts(call: Call, private_parts: PrivateCallParts) -> MaskedParts:
 
 
 def reveal_on_page(plan: Plan, step_id: int, path: str, *, by: User) -> MaskedField:
-    """Reveal one value of a step's result. Raises Http404 without a call, and what `reveal_private_values` raises."""
+    """Reveal one value of a step's result. Raises Http404 without a call, and the errors of `reveal_private_values`."""
     call = Call.objects.filter(step__plan=plan, step__step_id=step_id).first()
     if call is None:
         raise Http404
@@ -189,7 +189,7 @@ class StepCard:
 
     @property
     def starts_until(self) -> datetime | None:
-        """Expiry of its unused approval; None if it is not approved or already started."""
+        """Time at which the unused approval expires; None if the call is not approved or has started."""
         request = self.request
         return request.not_after if request is not None and request.status == RequestStatus.APPROVED else None
 

@@ -1,6 +1,7 @@
 """Timeline of a plan: when its steps worked, waited and were retried, in percent of a lane; long waits are compressed.
 
-The current wait of a step is read from its row and its call's; earlier ones from events. Templates style the bars.
+The current wait of a step is read from the rows of the step and its call, earlier waits from events. Templates style
+the bars.
 """
 
 from bisect import bisect_right
@@ -72,8 +73,8 @@ class Tick:
 class Timeline:
     """Bars in the order of the intervals, ticks of the axis, and the offset of the present (None after the end).
 
-    While a step works, `seconds` is the time between start and present with waits compressed: the axis shrinks as more
-    time passes. None while no step works.
+    `seconds` is the length of the axis until the present, with long waits compressed. While a step works, the page
+    shrinks the axis as time passes; otherwise `seconds` is None.
     """
 
     bars: tuple[PlacedInterval, ...]
@@ -235,9 +236,9 @@ def _intervals_of_step(step: Step, events: Sequence[Event]) -> list[Interval]:
 
 
 def _past_intervals(step: Step, begun: datetime, events: Iterable[Event]) -> tuple[list[Interval], datetime]:
-    """Return the past attempts and waits of a step since it began, and the time it continued after them.
+    """Return the past attempts and waits of a step since it began, and the time at which it continued.
 
-    A step that requests approval again with new input has not run in between: that is one wait. A step that was
+    A step that requests approval again with new input has not run in between, so both waits are one. A step that was
     deferred before it could run has not failed.
     """
     found: list[Interval] = []
