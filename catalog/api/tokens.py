@@ -172,7 +172,7 @@ class TokenDetail(TokenEndpoint):
 class CurrentToken(TokenEndpoint):
     @property
     def current(self) -> ApiToken:
-        """The token that the request came with. Raises Http404 for a session."""
+        """Return the token that authenticated this request. Raises Http404 if a session did."""
         if self.token is None:
             raise Http404
         return self.token

@@ -70,7 +70,7 @@ NOTES_HEADER_PARAMETER = OpenApiParameter(
 
 
 def export_response(query: dict[str, Any], versions: Iterable[ToolVersion], *, alone: bool = False) -> HttpResponseBase:
-    """Return the response with tools in a provider's format (gram as text), and the export notes as a header."""
+    """Return a response with tools in a provider's format. Notes about the export are in a header."""
     provider = query["provider"]
     documents, notes = providers.export_tool(provider, versions, strictly=query["strict"])
     if alone and not documents:

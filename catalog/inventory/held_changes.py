@@ -1,4 +1,4 @@
-"""Held changes: definitions that an upstream changed and that wait for an administrator."""
+"""Held changes: definitions that an upstream changed and that an administrator must accept first."""
 
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -32,10 +32,10 @@ from catalog.sources.settings import settings_of
 
 
 def accept_version(tool_row: Tool, number: int, *, by: User, reason: str) -> None:
-    """Take up the held version of a tool.
+    """Accept the held version of a tool, so that it becomes the current one.
 
-    Raises NotAllowed, and InvalidOverride if that version is not held, or if its number does not identify the change,
-    because that changes only the request or also its address: `accept_changes` takes up such changes.
+    Raises NotAllowed. Raises InvalidOverride if version `number` is not held, or if the change affects only the request
+    or also its address: a version's number does not identify such a change, so use `accept_changes`.
     """
     _check_acceptance(by, reason)
     with catalog_write_lock():
@@ -60,16 +60,16 @@ def accept_version(tool_row: Tool, number: int, *, by: User, reason: str) -> Non
 def held_digest(tool_row: Tool) -> str:
     """Return the SHA-256 of the held definition of a tool.
 
-    A version's number does not identify it: a change of the request alone, such as another host, makes no new version.
+    A version's number is not enough: a change of the request alone, such as another host, makes no new version.
     """
     return digest(canonical_text(tool_row.held_definition))
 
 
 def accept_changes(source: Source, changes: Mapping[str, str], *, by: User, reason: str) -> None:
-    """Take up held changes of a source's tools, given by name and `held_digest`.
+    """Accept held changes of a source's tools; `changes` maps the name of each tool to its `held_digest`.
 
-    Each part of TOOLS_AT_ONCE tools is a transaction of its own. Raises NotAllowed, and InvalidOverride if one of the
-    changes is not held any more; its part and the later ones are then not taken up, and the message says how many were.
+    Tools are written in transactions of TOOLS_AT_ONCE. Raises NotAllowed. Raises InvalidOverride if a change is no
+    longer the held one: its transaction is rolled back, later ones do not start, and the message counts those accepted.
     """
     _check_acceptance(by, reason)
     names = sorted(changes)
@@ -97,7 +97,7 @@ def _check_acceptance(by: User, reason: str) -> None:
 
 
 def _accept(tool_rows: Iterable[Tool], *, by: User, reason: str) -> None:
-    """Take up the held change of each tool. Call it inside `catalog_write_lock`."""
+    """Make the held definition of each tool the current one. Call it inside `catalog_write_lock`."""
     facts: list[signals.Fact] = []
     for tool_row in tool_rows:
         facts += take_up_definition(tool_row, Definition.from_json(tool_row.held_definition or {}))

@@ -57,9 +57,9 @@ def create_http_tool(
 ) -> Tool:
     """Store a tool whose calls are HTTP requests; return its row.
 
-    `specification` is gram text, or JSON with `name`, `description` and `typeSignature` or `schema`; beside a signature
-    the schema is ignored. `http` has `method`, `url` and optionally `headers` (stored encrypted) and `timeout`. Raises
-    NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
+    `specification` is gram text, or JSON with `name`, `description` and `typeSignature` or `schema`; if there is a
+    signature, the schema is ignored. `http` has `method`, `url` and optionally `headers` (stored encrypted) and
+    `timeout`. Raises NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
     """
     if not can_override(by):
         raise NotAllowed("Only an administrator may create tools.")
@@ -96,10 +96,10 @@ def update_http_tool(
 ) -> bool:
     """Change an HTTP tool that was defined by hand; return whether anything changed.
 
-    `values` has `specification` and `http` as `create_http_tool` takes them. What they leave out stays as stored, and
-    so do masked headers, unless they would then be sent to another server. `shown` is the `definition_digest` that the
-    values were edited from. Raises NotAllowed, ParameterError naming the field, and Conflict if the stored definition
-    is not the one shown: a form sends every field, and would undo a change made since.
+    `values` may have `specification` and `http` as in `create_http_tool`. Omitted fields and masked headers keep the
+    stored values, but no header is kept for another server. A form passes as `shown` the `definition_digest` that it
+    displayed: if the tool has changed since, Conflict is raised, because the form would undo that change. Raises
+    NotAllowed, and ParameterError naming the field.
     """
     if not can_override(by):
         raise NotAllowed("Only an administrator may change tools.")
@@ -139,7 +139,7 @@ def definition_digest(tool_row: Tool) -> str:
 
 
 def operation_of(tool_row: Tool) -> Operation | None:
-    """Return the request that calls of an HTTP tool become, whether defined by hand or imported; None for others."""
+    """Return the HTTP request that a call of this tool becomes; None if it is no HTTP tool."""
     http = (tool_row.definition or {}).get("http")
     return None if http is None else Operation.from_json(http)
 
@@ -147,7 +147,7 @@ def operation_of(tool_row: Tool) -> Operation | None:
 def shown_request(tool_row: Tool, viewer: User) -> dict[str, Any] | None:
     """Return method, URL, headers and timeout of an HTTP tool; None for other tools.
 
-    The headers are the tool's own, masked; they are None for someone who may not change tools.
+    The tool's own headers are masked. `headers` is None for a viewer who may not change tools.
     """
     operation = operation_of(tool_row)
     if operation is None:
@@ -161,7 +161,7 @@ def shown_request(tool_row: Tool, viewer: User) -> dict[str, Any] | None:
 
 
 def _publish(tool_row: Tool, definition: Definition) -> None:
-    """Make a definition the one that is called, and let processes read the catalog again. Raises ParameterError."""
+    """Make a definition the tool's current one, and make processes read the catalog again. Raises ParameterError."""
     problem = judge_definition(tool_row.name, definition, settings_of(tool_row.source))
     if problem:
         raise field_error("specification", "invalid", problem)
@@ -182,7 +182,7 @@ def _fields(definition: Definition) -> dict[str, Any]:
 
 
 def _read_specification(given: str | Mapping[str, Any], kept_name: str = "") -> tuple[str, str, dict[str, Any]]:
-    """Return name, description and schema; `kept_name` is that of a tool that exists. Raises ParameterError."""
+    """Return name, description and schema. A tool that exists must keep `kept_name`. Raises ParameterError."""
     if isinstance(given, Mapping):
         _check_name(given.get("name"), kept_name)
         if not isinstance(given.get("description"), str) or not clean_text(given["description"]):
@@ -201,7 +201,7 @@ def _read_specification(given: str | Mapping[str, Any], kept_name: str = "") -> 
 
 
 def _check_name(name: object, kept_name: str) -> None:
-    """Raise ParameterError unless a tool may be called so; the message proposes a name."""
+    """Raise ParameterError if a tool cannot have this name; the message proposes a valid one."""
     if kept_name:
         if name != kept_name:
             raise field_error("specification.name", "invalid", f"The name {kept_name} cannot be changed.")
@@ -218,7 +218,7 @@ def _check_name(name: object, kept_name: str) -> None:
 
 
 def _object_schema(schema: object) -> dict[str, Any]:
-    """Return the schema of the arguments, closed to others unless it allows them itself. Raises ParameterError."""
+    """Return the arguments' schema, which forbids further arguments unless it says otherwise. Raises ParameterError."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         message = "Give the arguments as `schema`, the JSON Schema of an object, or as `typeSignature`."
         raise field_error("specification.schema", "invalid", message)
@@ -226,7 +226,7 @@ def _object_schema(schema: object) -> dict[str, Any]:
 
 
 def _with_request(definition: Definition, http: Mapping[str, Any]) -> Definition:
-    """Return the definition with this request in place of its own, which has the values of masked headers.
+    """Return the definition with the request `http`. Masked headers get the values of the old request.
 
     Raises ParameterError.
     """
@@ -256,7 +256,7 @@ def _with_request(definition: Definition, http: Mapping[str, Any]) -> Definition
 
 
 def _check_url(url: str, schema: Mapping[str, Any]) -> set[str]:
-    """Return the placeholders of a URL. Raises ParameterError unless they are parameters, in path and query only."""
+    """Return the placeholders in a URL. Raises ParameterError unless all are parameters and in path or query."""
     try:
         check_url(PLACEHOLDER.sub(SAMPLE, url))
     except RequestNotSent as error:

@@ -25,7 +25,7 @@ TOOLS_AT_ONCE = 50
 
 
 def publish_changes(facts: Sequence[signals.Fact], *, is_changed: bool) -> None:
-    """Let processes read the catalog again if it changed, and record the facts."""
+    """Record facts in the audit log, and if anything changed, make all processes read the catalog again."""
     search.index_changed_tools()
     if is_changed:
         bump_revision()
@@ -49,7 +49,7 @@ def names_for(source: Source, definitions: Sequence[Definition], tool_rows: Mapp
 
 
 def level_facts(tool_row: Tool) -> dict[str, Any]:
-    """Return the properties of a tool for a fact that may explain a lower level."""
+    """Return the audit facts about a tool, with its level."""
     return {
         **version_facts(tool_row),
         "level": tool_row.current_version.safety_level if tool_row.current_version else None,
@@ -57,7 +57,7 @@ def level_facts(tool_row: Tool) -> dict[str, Any]:
 
 
 def is_same_offer(known_definition: Definition, offered_definition: Definition) -> bool:
-    """Return whether the upstream offers the same as before; level and timeout follow from the source's settings."""
+    """Return whether the upstream offers the same. Ignores level and timeout, which the source's settings decide."""
     return _offer(known_definition) == _offer(offered_definition)
 
 
@@ -74,9 +74,9 @@ def offer_digest(definition: Definition) -> str:
 
 
 def override_beside(tool_row: Tool, definition: Definition) -> str:
-    """Return the override of the level that stays in force when a definition is taken up.
+    """Return the administrator's level override that remains after a new definition is accepted; empty for none.
 
-    An upstream that becomes more dangerous overrules a lower level that an administrator set before.
+    If the upstream declares a higher level than before, a lower override ends.
     """
     declared = SafetyLevel(definition.safety_level)
     is_raised = bool(tool_row.declared_level) and declared.rank > SafetyLevel(tool_row.declared_level).rank
@@ -85,9 +85,9 @@ def override_beside(tool_row: Tool, definition: Definition) -> str:
 
 
 def take_up_definition(tool_row: Tool, definition: Definition) -> list[signals.Fact]:
-    """Make a definition the one that is called and shown, and publish its version.
+    """Make a definition the tool's current one, and publish its version.
 
-    Return the facts to record about an administrator's level that is no longer in force.
+    Return the audit facts to record if this ends an administrator's level override.
     """
     reached = settings_of(tool_row.source)
     before, override = tool_row.declared_level, tool_row.level_override
@@ -113,7 +113,7 @@ def _write_implementation(tool_row: Tool, reference: str, digest: str) -> None:
 
 
 def refresh_implementations(source: Source) -> None:
-    """Write the digests of a source's tools again: they cover the address to which calls go."""
+    """Store new digests of a source's tools, because the digests cover where calls are sent."""
     reached = settings_of(source)
     for tool_row in source.tools.filter(definition__isnull=False):
         tool = build_tool(tool_row.name, Definition.from_json(tool_row.definition or {}), reached)

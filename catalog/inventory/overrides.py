@@ -1,6 +1,6 @@
 """Administrators' overrides of a tool: level, categories, description, implementations, grant limits, on and off.
 
-A change that the fingerprint covers makes a new version. Each change is one audit entry with before and after.
+An override of a property that the fingerprint covers makes a new version. Each change is one audit entry.
 """
 
 import unicodedata
@@ -45,7 +45,7 @@ OVERRIDE_COLUMNS = (
 
 
 class InvalidOverride(ToolError):
-    """An override with an invalid value; names the field and says which values it accepts."""
+    """An override with an invalid value. The message names the field and the accepted values."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message, {"errors": [{"path": field, "code": "invalid", "message": message}]})
@@ -60,7 +60,7 @@ class OverrideChange:
 
 
 def apply_overrides(name: str, values: Mapping[str, Any], *, by: User, reason: str = "") -> list[OverrideChange]:
-    """Apply all of `values` (keys of SETTERS) or none; return the settings that changed.
+    """Apply all overrides in `values`, or none if one is invalid; return what changed. The keys are those of SETTERS.
 
     Raises NotAllowed unless `by` is an administrator, Tool.DoesNotExist, and InvalidOverride naming the field.
     """
@@ -90,12 +90,12 @@ def apply_overrides(name: str, values: Mapping[str, Any], *, by: User, reason: s
 
 
 def can_override(user: User) -> bool:
-    """Return whether the user may change tools: administrators, never through an agent's token."""
+    """Return whether the user may change tools: an administrator who does not act through an agent's token."""
     return has_role(user, ADMINISTRATOR) and agent_token_of(user) is None
 
 
 def _validate_text(field: str, text: str, most: int) -> None:
-    """Refuse text that is too long or contains invisible characters other than line breaks."""
+    """Raise InvalidOverride for a text that is too long or has invisible characters other than line breaks."""
     if len(text) > most:
         raise InvalidOverride(field, f"Write at most {most:,} characters (now {len(text):,}).")
     if any(
@@ -105,7 +105,7 @@ def _validate_text(field: str, text: str, most: int) -> None:
 
 
 def _set_level(tool_row: Tool, level: str, reason: str) -> list[OverrideChange]:
-    """Set the level; lowering it needs a reason. An override equal to the author's level is removed."""
+    """Set the level. Lowering it needs a reason. An override equal to the declared level is removed."""
     version = tool_row.current_version
     stored = tool_row.level_override or tool_row.declared_level or (version.safety_level if version else "dangerous")
     before = SafetyLevel(stored)
@@ -116,7 +116,7 @@ def _set_level(tool_row: Tool, level: str, reason: str) -> list[OverrideChange]:
 
 
 def _set_categories(tool_row: Tool, names: Sequence[str] | None, reason: str) -> list[OverrideChange]:
-    """Set the categories, overriding the code; None restores the author's."""
+    """Set the categories in place of those in the code; None restores the code's."""
     if names is not None and (len(set(names)) != len(names) or len(names) > MAX_CATEGORIES):
         raise InvalidOverride("categories", f"Enter at most {MAX_CATEGORIES} different categories.")
     for index, name in enumerate(names or ()):  # a page edits them as a comma-separated list on one line
@@ -141,7 +141,7 @@ def _set_enabled(tool_row: Tool, enabled: bool, reason: str) -> list[OverrideCha
 
 
 def _set_description(tool_row: Tool, text: str | None, reason: str) -> list[OverrideChange]:
-    """Replace the description for models; None or the author's own text restores the author's."""
+    """Replace the description for models. None, or the author's text, restores the author's description."""
     wanted = (text or "").strip()
     _validate_text("description_override", wanted, MAX_DESCRIPTION_OVERRIDE)
     if wanted and not tool_row.accepts_overrides:
@@ -154,7 +154,7 @@ def _set_description(tool_row: Tool, text: str | None, reason: str) -> list[Over
 
 
 def _set_implementations(tool_row: Tool, wanted: Sequence[Mapping[str, Any]], reason: str) -> list[OverrideChange]:
-    """Set weights and switches of implementations; this may change the implementation of running plans."""
+    """Set weights of implementations and switch them on or off. Running plans may get another implementation."""
     known = {each.pk: each for each in tool_row.implementations.all()}
     changes: list[OverrideChange] = []
     for index, values in enumerate(wanted):
@@ -173,7 +173,7 @@ def _set_implementations(tool_row: Tool, wanted: Sequence[Mapping[str, Any]], re
 
 
 def _set_grantable(tool_row: Tool, limits: Mapping[str, Any] | None, reason: str) -> list[OverrideChange]:
-    """Allow grants for the tool within these limits; None restores the level's default (dangerous: no grants)."""
+    """Set the limits of grants for the tool; None restores the default of its level (dangerous: no grants)."""
     wanted = (
         None if limits is None else {"max_hours": DEFAULT_GRANT_HOURS, "max_uses": DEFAULT_GRANT_USES} | dict(limits)
     )

@@ -35,7 +35,7 @@ def search_words(text: str) -> list[str]:
 
 
 def _normalize_character(letter: str) -> str:
-    """Return the replacement of a character: empty for an accent, a space for a separator."""
+    """Return the replacement of a character: nothing for an accent, a space for a separator."""
     if unicodedata.combining(letter):
         return ""
     if letter >= NO_SPACES_FROM and letter.isalpha():
@@ -44,7 +44,7 @@ def _normalize_character(letter: str) -> str:
 
 
 def matching_words(text: str) -> Q:
-    """Return the condition that a tool matches every word of the text; without words no tool matches."""
+    """Return the condition that a tool matches every word of the text. A text without words matches no tool."""
     return _matching_keys(text, name_only=False)
 
 
@@ -73,7 +73,7 @@ def _matching_keys(text: str, *, name_only: bool) -> Q:
 
 
 def index_changed_tools() -> None:
-    """Index each tool whose current version is not the indexed one.
+    """Update the search index of each tool whose current version is not indexed yet.
 
     Call it in the transaction that changes tools, so that the index is always current.
     """

@@ -43,10 +43,10 @@ DEFERRED_COLUMNS = (
 
 
 def tool_condition(*, q: str = "", max_level: str = "", **facets: Any) -> Q:
-    """Return the condition for tools that match all words of `q`, have at most this level, and match every facet.
+    """Return the condition for tools that match all words of `q`, have at most `max_level`, and match every facet.
 
-    The facets are the keys of `FACET_COLUMNS`. A facet takes one value or a list of alternatives; an empty list matches
-    all.
+    The names of facets are the keys of `FACET_COLUMNS`. A tool must have the value of a facet, or one of a list of
+    values; an empty list matches all tools.
     """
     condition = search.matching_words(q) if q else Q()
     if max_level:
@@ -69,13 +69,13 @@ class CallCounts:
 
 
 def offered_tools() -> "QuerySet[Tool]":
-    """Return the tools that a source offers and that have a current version; `in_use` is true of the enabled ones."""
+    """Return the tools that a source offers now, including disabled ones; their alias `in_use` is true if enabled."""
     offered = Tool.objects.filter(registered=True, current_version__isnull=False)
     return offered.alias(in_use=Q(enabled=True, source__enabled=True))
 
 
 def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
-    """Return the matching tools with the columns that `sort` needs; `with_list_details` loads the rest for a page."""
+    """Return the matching tools with only the columns that `sort` needs. `with_list_details` loads the rest."""
     rows = offered_tools().filter(condition).only("pk", "name")
     match sort.lstrip("-"):
         case "level":
@@ -89,7 +89,7 @@ def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
 def with_list_details(tool_rows: Sequence[Tool], *, counted: bool = False) -> list[Tool]:
     """Return the tools of a page with version, source, categories and the time of the last call.
 
-    With `counted`, also with the numbers of calls and failures in the last days.
+    If `counted`, they also have the numbers of recent calls and failures.
     """
     full = (
         Tool.objects.select_related("source", "current_version").prefetch_related("categories").defer(*DEFERRED_COLUMNS)
@@ -106,7 +106,7 @@ def _calls_of_outer_tool(**terms: object) -> "QuerySet[Call]":
 
 
 def _recent_call_count(**terms: object) -> Coalesce:
-    """Count only the days that pages display, so that a long history costs nothing."""
+    """Count the calls of those days that pages display; counting a long history would be slow."""
     calls = _calls_of_outer_tool(created_at__gte=usage_window_start(), **terms).values("tool_name")
     return Coalesce(Subquery(calls.annotate(n=Count("*")).values("n")), 0)
 
@@ -128,13 +128,13 @@ def sort_column(sort: str) -> str:
 
 
 def get_tool_row(name: str) -> Tool:
-    """Return one tool with its version, also if no source offers it any more. Raises Tool.DoesNotExist."""
+    """Return the tool with this name, even if no source offers it any more. Raises Tool.DoesNotExist."""
     rows = Tool.objects.select_related("source", "current_version", "held_version").prefetch_related("categories")
     return rows.get(name=name, current_version__isnull=False)
 
 
 def tool_versions(tool: Tool, *, with_held: bool = False) -> "QuerySet[ToolVersion]":
-    """Return the tool's versions; a new one that is held only on request. A held change of the request makes none."""
+    """Return the tool's versions. A held version that is not the current one is included only if `with_held`."""
     found = tool.versions.annotate(is_current=Q(pk=tool.current_version_id)).select_related("tool")
     held = tool.held_version_id
     return found if with_held or held in (None, tool.current_version_id) else found.exclude(pk=held)
@@ -157,7 +157,7 @@ def call_counts(tool: Tool) -> CallCounts:
 
 
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
-    """Return the current versions of the matching tools that may be called directly, by name."""
+    """Return the current versions of the matching tools that may be called directly, sorted by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk")).exclude(tool__name__in=STEP_TOOLS)
     wanted = offered_tools().filter(condition & Q(in_use=True))
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

@@ -1,6 +1,6 @@
 """In-memory snapshot of the tools that this process may call: loaded code joined with database rows.
 
-Used on the hot path. It is read again when it is a second old and the catalog's revision has changed. Never writes.
+Every call reads it. A snapshot older than a second is replaced if the catalog's revision has changed. Never writes.
 """
 
 import threading
@@ -33,9 +33,8 @@ LoadedTool = DeclaredTool[Any, Any]
 class CallableTool:
     """A loaded tool joined with its rows and overrides, with one of its implementations.
 
-    `drifted` if the code loaded here differs from the rows; `implementation_pk` is None if no implementation is
-    available.
-    `options` has the tool with each active implementation if there are several; `bounds` are their cumulative weights.
+    `drifted` is true if the loaded code differs from the rows. `implementation_pk` is None if no implementation is
+    available. If there are several, `options` has this tool with each, and `bounds` their cumulative weights.
     """
 
     tool: LoadedTool
@@ -58,18 +57,18 @@ class CallableTool:
     bounds: tuple[int, ...] = ()
 
     def with_catalog_contract(self) -> "CallableTool | None":
-        """Return the tool for checking calls that another process will run, which has the catalog's code.
+        """Return the tool with the catalog's contract, to check calls that may run in a process with newer code.
 
-        None if this process's contract was never in the catalog: then it is newer and not synchronised yet.
+        None if the catalog has never had this process's contract, because the code here is newer than the last sync.
         """
         if self.fingerprint == self.tool.fingerprint:
             return self
         return replace(self, tool=self.later) if self.later is not None else None
 
     def select_implementation(self, plan_ref: str, kept: int | None = None) -> "CallableTool":
-        """Return the tool with the implementation for a plan: `kept` while it is active, else chosen by weight.
+        """Return the tool with the implementation `kept` if it is still active, otherwise with one chosen by weight.
 
-        The same plan always gets the same one unless the weights change. Raises NoImplementation.
+        A plan always gets the same implementation unless the weights change. Raises NoImplementation.
         """
         if not self.options and self.implementation_pk is not None:
             return self
@@ -96,7 +95,7 @@ _refresh_lock = threading.Lock()
 
 
 def callable_tool(name: str) -> CallableTool | None:
-    """Return the callable tool with this name, or None if no loaded tool has rows under it."""
+    """Return the callable tool with this name; None if it is not loaded or not in the catalog."""
     view = _snapshot
     if monotonic() - view.checked_at > SNAPSHOT_SECONDS:
         view = _refresh()
@@ -106,7 +105,7 @@ def callable_tool(name: str) -> CallableTool | None:
 def loaded_tool(name: str) -> LoadedTool | None:
     """Return the declaration of a tool for display, as this process last read it.
 
-    `catalog.tools.registry.get_tool` knows imported tools only after the catalog was read in this process.
+    Unlike `catalog.tools.registry.get_tool`, it reads the catalog first, so it always finds imported tools.
     """
     if (known := get_tool(name)) is not None:
         return known
@@ -115,7 +114,7 @@ def loaded_tool(name: str) -> LoadedTool | None:
 
 
 def missing_tool_error(name: str) -> ToolError:
-    """Return the error for a tool that `callable_tool` does not know: its source removed it, or there is none."""
+    """Return the error for a name that `callable_tool` does not know: the tool was removed, or never existed."""
     removed = Tool.objects.filter(registered=False).select_related("source").only("name", "source__name")
     tool_row = removed.filter(name=name).first() if "\0" not in name else None  # PostgreSQL cannot compare it
     return unknown_tool_error(name) if tool_row is None else ToolRemoved(tool_row.name, tool_row.source.name)
@@ -129,7 +128,7 @@ def callable_tools() -> Mapping[str, CallableTool]:
 
 
 def last_read(name: str) -> CallableTool | None:
-    """Return the tool from the current snapshot without a database query, for use on an event loop."""
+    """Return the tool from the current snapshot without a database query, as an event loop requires."""
     return _snapshot.tools.get(name)
 
 
@@ -173,7 +172,7 @@ def _load_snapshot(old_snapshot: _Snapshot) -> _Snapshot:
 
 
 def _join_tool(tool: LoadedTool, tool_row: Tool) -> CallableTool:
-    """Join a loaded tool with its rows: once for each active implementation if there are several."""
+    """Join a loaded tool with its rows. If it has several active implementations, `options` has one join for each."""
     loaded = with_overrides(tool, tool_row)
     version = cast("ToolVersion", tool_row.current_version)
     drifted = version.fingerprint != loaded.fingerprint
@@ -218,7 +217,7 @@ def _join_tool(tool: LoadedTool, tool_row: Tool) -> CallableTool:
 
 
 def _newer_tool(tool: LoadedTool, tool_row: Tool, version: ToolVersion) -> LoadedTool | None:
-    """Return the tool under the current version; None if the loaded contract is not an earlier version."""
+    """Return the tool with the catalog's contract, if the loaded code has an earlier version of it; else None."""
     if not tool_row.versions.filter(fingerprint=tool.fingerprint).exists():
         return None
     contract = {name: getattr(version, name) for name in ("description", "input_schema", "safety_level")}

@@ -1,4 +1,4 @@
-"""Preview of a source: the tools it would bring, without storing anything."""
+"""Preview of a source: the tools that it would add or change, without storing anything."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from catalog.sources.settings import settings_of
 class OfferedTool:
     """A tool as a preview shows it; `change` is `new`, `changed`, `same` or `removed`.
 
-    `digest` identifies the upstream's offer of the tool, independently of the source's settings.
+    `digest` covers what the upstream offers, but not the source's settings.
     """
 
     name: str
@@ -39,11 +39,11 @@ class SourcePreview:
 def preview_source(
     values: Mapping[str, Any], *, by: User, any_command: bool = False, is_new: bool = False
 ) -> SourcePreview:
-    """Return the tools that a source would bring; an upstream that fails is a problem of the preview.
+    """Return the tools of a source with these values. If the upstream fails, the preview has a problem and no tools.
 
-    A stored source of this name is previewed with these changes, unless the source `is_new`.
-    Stored headers and environment are used only with the stored address: a preview leaves no entry in the audit log.
-    Raises as `create_source`.
+    If a source of this name is stored, the values are applied to it, unless `is_new`. Its stored secrets are used only
+    if its address stays the same: a preview leaves no audit entry, so it must not send secrets anywhere else. Raises
+    what `create_source` raises.
     """
     check_administrator(by)
     stored = None if is_new else imported_sources().filter(name=values.get("name", "")).first()

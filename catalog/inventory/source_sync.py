@@ -1,7 +1,7 @@
 """Synchronisation of sources: reading what an upstream offers and writing its tools into the catalog.
 
-An upstream's change of a tool makes a new version. It is held until an administrator accepts it, unless a trusted
-source only changed words; the tool cannot be called meanwhile. What an upstream no longer offers is kept in history.
+If an upstream changes a tool, the change is held until an administrator accepts it, and the tool cannot be called until
+then. Only new descriptions from a trusted source apply at once. Tools that are no longer offered keep their history.
 """
 
 import threading
@@ -62,7 +62,7 @@ READ_WITH = (*ADDRESS, "only", "api_origin", "secrets", "timeout", "trusted", "e
 
 
 def read_upstream(source: Source, *, once: bool = False) -> Listing:
-    """Read the tools that an upstream offers now; with `once`, over a connection of its own.
+    """Return the tools that an upstream offers now. `once` opens a separate connection for this.
 
     Raises SourceProblem, UpstreamUnavailable and UpstreamError.
     """
@@ -84,8 +84,8 @@ def read_upstream(source: Source, *, once: bool = False) -> Listing:
 def sync_source(source: Source) -> SyncResult:
     """Read the upstream and write its tools into the catalog; return what changed.
 
-    What was read is dropped and read again if the source was changed, or another process synchronised it, meanwhile.
-    Raises SourceProblem, UpstreamUnavailable or UpstreamError; the source is then `failing` with the same words.
+    If the source is changed or synchronised by another process meanwhile, the upstream is read again. Raises
+    SourceProblem, UpstreamUnavailable or UpstreamError, and stores the message as the source's error.
     """
     result = SyncResult()
     for _ in range(MAX_READINGS):
@@ -102,7 +102,7 @@ def sync_source(source: Source) -> SyncResult:
 
 
 def check_origin(source: Source, listing: Listing) -> None:
-    """Raise SourceProblem if a document has come to name another server than the one that the credentials are for."""
+    """Raise SourceProblem if a document now names another server than the stored credentials were entered for."""
     origin = _listed_origin(listing)
     secrets = read_secrets(source)
     if (secrets["headers"] or secrets["query"]) and source.api_origin and origin and origin != source.api_origin:
@@ -113,15 +113,15 @@ def check_origin(source: Source, listing: Listing) -> None:
 
 
 def _listed_origin(listing: Listing) -> str:
-    """Return scheme and host of the operations of an OpenAPI document, which has one server; empty for others."""
+    """Return scheme and host of an OpenAPI document's operations, which share one server; empty without operations."""
     return next((origin_of(each.http["url"]) for each in listing.definitions if each.http), "")
 
 
 def _write_listing(source: Source, listing: Listing, result: SyncResult) -> bool:
-    """Write what an upstream offers; return whether the source stayed as it was when it was read.
+    """Write what an upstream offers; return False if the source has changed since it was read.
 
-    Each part is a transaction of its own: others can write in between, and what a killed process began is continued by
-    the next synchronisation.
+    Tools are written in several transactions, so that others can write in between. If the process is killed, the next
+    synchronisation continues.
     """
     accepted, problems = judged_definitions(listing, settings_of(source))
     origin = _listed_origin(listing)
@@ -165,14 +165,14 @@ def _write_listing(source: Source, listing: Listing, result: SyncResult) -> bool
 
 @contextmanager
 def _unchanged(source: Source) -> Iterator[bool]:
-    """Lock the catalog; yield whether the source is as it was when it was read."""
+    """Lock the catalog and yield whether the source is still as it was when it was read."""
     with catalog_write_lock():
         now = Source.objects.get(pk=source.pk)
         yield all(getattr(now, name) == getattr(source, name) for name in READ_WITH)
 
 
 def _finish_sync(source: Source, error: str = "") -> None:
-    """Store the outcome. A synchronisation that was requested after `source` was read stays due."""
+    """Store the outcome of a synchronisation. If another was requested after `source` was read, it stays due."""
     is_same_request = When(sync_requested_at=source.sync_requested_at, then=None)
     Source.objects.filter(pk=source.pk).update(
         error=error,
@@ -184,7 +184,7 @@ def _finish_sync(source: Source, error: str = "") -> None:
 
 
 def request_sync(source_pk: int) -> None:
-    """Make a source's synchronisation due: its upstream announced a change."""
+    """Make the synchronisation of a source due, because its upstream announced a change."""
     try:
         Source.objects.filter(pk=source_pk, enabled=True).update(sync_requested_at=clock.now())
     finally:
@@ -192,7 +192,7 @@ def request_sync(source_pk: int) -> None:
 
 
 def record_unreachable(source_pk: int, reason: str) -> None:
-    """Store the reason why a call could not reach a source's upstream; a failing source is connected to again."""
+    """Store as a source's error why a call could not reach its upstream; sources with an error are tried again."""
     try:
         Source.objects.filter(pk=source_pk, enabled=True, error="").update(error=reason[:1000])
     finally:
@@ -206,7 +206,7 @@ register_failure_listener(record_unreachable)
 def sync_due_sources() -> int:
     """Synchronise the sources that are due; return how many were tried.
 
-    A conditional UPDATE claims each one by moving its time, so that another process tries again if this one is killed.
+    A conditional UPDATE claims a source: it becomes due later, so that another process retries if this one is killed.
     """
     now = clock.now()
     is_stale = Q(kind=Source.Kind.MCP, last_sync_at__lte=now - RESYNC_AFTER)
@@ -233,14 +233,14 @@ def sync_due_sources() -> int:
 
 
 class SyncThread:
-    """A thread that synchronises due sources, so that a slow upstream holds up nothing else."""
+    """A thread that synchronises due sources, so that a slow upstream delays nothing else."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
     def look(self) -> None:
-        """Close connections to disabled sources; start a round unless one is running here."""
+        """Close connections to disabled sources, and start synchronising unless this process is already doing so."""
         enabled = list(imported_sources().filter(enabled=True).values_list("pk", flat=True))
         keep_connections(enabled)
         is_busy = self._thread is not None and self._thread.is_alive()
@@ -249,7 +249,7 @@ class SyncThread:
             self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Start nothing more, wait a moment for the current round, and end the connections of this process."""
+        """Start no more synchronisations, wait briefly for the current ones, and close this process's connections."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
@@ -265,7 +265,7 @@ class SyncThread:
 
 
 def judged_definitions(listing: Listing, settings: UpstreamSettings) -> tuple[list[Definition], list[str]]:
-    """Return the definitions that can be imported, and the problems of the others."""
+    """Return the definitions that can be imported, and the problems of the others and of the listing."""
     accepted: list[Definition] = []
     problems = list(listing.problems)
     for definition in listing.definitions:
@@ -280,7 +280,7 @@ def judged_definitions(listing: Listing, settings: UpstreamSettings) -> tuple[li
 def _sync_tool(
     source: Source, name: str, definition: Definition, tool_row: Tool | None, result: SyncResult
 ) -> Iterator[signals.Fact]:
-    """Write one tool that the upstream offers; yield the facts to record about it."""
+    """Write one tool that the upstream offers; yield the audit facts about it."""
     if tool_row is None:
         tool_row = _add_tool(source, name, definition, result)
         result.added.append(name)
@@ -320,7 +320,10 @@ def _sync_tool(
 
 
 def _add_tool(source: Source, name: str, definition: Definition, result: SyncResult) -> Tool:
-    """Add a tool with its chosen settings, except a lower level without a reason or for another definition."""
+    """Add a tool with the settings chosen for it; a lower level needs a reason.
+
+    A lower level that was chosen for another definition than the one offered now is ignored.
+    """
     setting = source.tool_settings.get(definition.upstream, {})
     level = setting.get("safety_level") or definition.safety_level
     if SafetyLevel(level).rank < SafetyLevel(definition.safety_level).rank:

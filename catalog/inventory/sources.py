@@ -1,4 +1,4 @@
-"""Sources as rows: creating, changing and ending imported ones; enabling and disabling the sets that ship."""
+"""Sources as rows: creating, changing and disabling imported sources; switching the sets that ship on and off."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -50,7 +50,7 @@ def imported_sources() -> QuerySet[Source]:
 
 
 def switchable_sources() -> QuerySet[Source]:
-    """Return the sources that administrators enable and disable: imported ones and the shipped sets, by name."""
+    """Return the sources that administrators can enable and disable, by name: imported sources and shipped sets."""
     shipped = Q(kind=Source.Kind.PYTHON, name__in=shipped_modules())
     return Source.objects.filter(IMPORTED | shipped).order_by("name")
 
@@ -58,9 +58,9 @@ def switchable_sources() -> QuerySet[Source]:
 def create_source(
     values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
 ) -> Source:
-    """Store a source; its first synchronisation is due at once, or claimed by a caller who does it.
+    """Store a source. Its first synchronisation is due at once, unless `is_claimed` by a caller who does it.
 
-    `any_command` admits programs that TOOLGATE_STDIO_COMMANDS does not list: for someone who has a shell anyway.
+    `any_command` allows programs that TOOLGATE_STDIO_COMMANDS does not list, for callers who have a shell anyway.
     Raises NotAllowed, ParameterError naming the field, and Conflict if the name is taken.
     """
     check_administrator(by)
@@ -82,9 +82,9 @@ def is_name_taken(name: str) -> bool:
 def update_source(
     source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
 ) -> Source:
-    """Change a source, or `enabled` of a shipped set. Masked headers and variables keep their stored values.
+    """Change a source. Masked values of secrets keep the stored ones. Of a shipped set, only `enabled` can be changed.
 
-    Levels that follow from `trusted` apply at once, since an administrator changed it. Raises as `create_source`.
+    Levels that follow from a changed `trusted` apply at once. Raises what `create_source` raises.
     """
     check_administrator(by)
     if not source.is_imported:
@@ -117,7 +117,7 @@ def update_source(
 
 
 def _switch_set(source: Source, values: Mapping[str, Any], *, by: User) -> Source:
-    """Enable or disable a shipped set. Raises ParameterError for any other change, and Conflict for another module."""
+    """Enable or disable a shipped set. Raises ParameterError for other changes, and Conflict for other modules."""
     if not is_shipped_set(source.name):
         raise Conflict("Only imported sources and the sets that ship with Toolgate can be changed.")
     other = next((name for name in values if name != "enabled"), None)
@@ -137,7 +137,7 @@ def _switch_set(source: Source, values: Mapping[str, Any], *, by: User) -> Sourc
 
 
 def end_source(source: Source, *, by: User) -> None:
-    """Disable a source and with it all of its tools. Raises NotAllowed."""
+    """Disable a source, and thereby all its tools. Raises NotAllowed."""
     update_source(source, {"enabled": False}, by=by)
 
 
@@ -148,7 +148,7 @@ def _next_sync(source: Source, *, is_claimed: bool) -> datetime | None:
 
 
 def claimed_until(source: Source) -> datetime:
-    """Return the time until which other processes leave a source to the one that synchronises it now."""
+    """Return the time until which a source that is synchronised now is not due for other processes."""
     return clock.now() + RETRY_AFTER + timedelta(seconds=2 * source.timeout)
 
 
@@ -158,7 +158,7 @@ def check_administrator(by: User) -> None:
 
 
 def built_source(source: Source, values: Mapping[str, Any], origin: str, *, any_command: bool) -> Source:
-    """Return the source with these values set and checked; `origin` is from `named_origin`. Raises ParameterError."""
+    """Return the source with these values, checked. `origin` comes from `named_origin`. Raises ParameterError."""
     stored = read_secrets(source)
     program = (source.command, stored["env"])
     before = {name: getattr(source, name) for name in ADDRESS}
@@ -191,9 +191,9 @@ def built_source(source: Source, values: Mapping[str, Any], origin: str, *, any_
 
 
 def named_origin(source: Source, values: Mapping[str, Any]) -> str:
-    """Return scheme and host of the API once the source has these values.
+    """Return scheme and host of the API that a source with these values would call.
 
-    It is empty if that follows from the document at the source's URL, which is read by the synchronisation.
+    It is empty if only the document at the source's URL names them, which the synchronisation reads.
     """
     url, document, base_url = (values.get(name, getattr(source, name)) for name in ("url", "document", "base_url"))
     if base_url or not document:
@@ -216,12 +216,12 @@ def _check_tool_settings(tools: Mapping[str, Any]) -> None:
 
 
 def _facts(source: Source) -> dict[str, Any]:
-    """Return the fields that the audit log keeps: no headers, environment or document."""
+    """Return the fields for the audit log: no secrets and no document."""
     return {name: getattr(source, name) for name in AUDITED}
 
 
 def _apply_tool_settings(source: Source, *, by: User, only: Mapping[str, Any] | None) -> None:
-    """Set the levels and switches of existing tools that a change of the source contains. Raises ParameterError."""
+    """Set levels of existing tools, and enable or disable them, as a change says. Raises ParameterError."""
     rows = rows_by_upstream(source) if only else {}
     for upstream, setting in (only or {}).items():
         row = rows.get(upstream)

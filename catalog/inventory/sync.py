@@ -1,7 +1,7 @@
 """Synchronisation of the registry with the database: tools, immutable versions, implementations, categories.
 
-Runs under one lock. Nothing is deleted: tools that no loaded module offers are marked unregistered. Administrators'
-overrides stay. If code lowers a level, the old level stays until an administrator agrees.
+Runs under one lock. Nothing is deleted: a tool that no loaded module offers is marked unregistered. Administrators'
+overrides are kept. If code lowers a level, the old level stays until an administrator agrees.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class SyncResult:
         return sum(map(len, self.as_dict().values()))
 
     def lines(self) -> list[str]:
-        """Return one line for each change: `added NAME`."""
+        """Return one line for each change, such as `added NAME`."""
         return [f"{word} {name}" for word, names in self.as_dict().items() for name in names]
 
     def __bool__(self) -> bool:
@@ -68,7 +68,7 @@ def sync_tools() -> SyncResult:
 def sync_registered_tools() -> SyncResult:
     """Synchronise the catalog with the registered tools, in one transaction; return the changes.
 
-    Raises ToolDefinitionError if a module has the name of an imported source: they would share its row.
+    Raises ToolDefinitionError if a module has the name of an imported source, since both would use the same row.
     """
     result, facts = SyncResult(), list[Fact]()
     with catalog_write_lock():
@@ -120,7 +120,7 @@ def _python_source_defaults(error: str = "") -> dict[str, object]:
 
 
 def _enable_named_sets() -> Iterator[Fact]:
-    """Enable the shipped sets that TOOLGATE_TOOLS names, except those that an administrator enabled or disabled."""
+    """Enable the shipped sets in TOOLGATE_TOOLS, but not those that an administrator has enabled or disabled before."""
     named = [name for name in settings.TOOLGATE_TOOLS if is_shipped_set(name)]
     for source in Source.objects.filter(name__in=named, enabled=False, switched_at=None):
         source.enabled = True
@@ -166,7 +166,7 @@ def _sync_tool(tool: LoadedTool, tool_row: Tool | None, result: SyncResult) -> I
 
 
 def _get_or_create_source(tool: LoadedTool) -> Source:
-    """Return the source of a tool's module. A new shipped set is disabled, unless it is named or has calls."""
+    """Return the source of a tool's module. A new shipped set is disabled, unless named in TOOLGATE_TOOLS or called."""
     name = _module_name(tool)
     source = Source.objects.filter(name=name).first()
     if source is None:
@@ -177,7 +177,7 @@ def _get_or_create_source(tool: LoadedTool) -> Source:
 
 
 def record_source(source: Source) -> None:
-    """Record a source that nobody added: a Python module, or that of the HTTP tools defined by hand."""
+    """Record in the audit log a source that nobody added: a Python module, or the source of HTTP tools."""
     signals.record_fact("source.created", source=source.name, kind_of_source=source.kind, trusted=source.trusted)
 
 
@@ -191,7 +191,7 @@ def _module_name(tool: LoadedTool) -> str:
 
 
 def _sync_implementations(tool_row: Tool, tool: LoadedTool) -> bool:
-    """Store the code that serves the tool; return whether it changed. Weights belong to the administrator."""
+    """Store the implementations in the code; return whether they changed. Only administrators change weights."""
     known = {each.reference: each for each in tool_row.implementations.all() if each.kind == Implementation.Kind.PYTHON}
     codes = loaded_variants(tool)
     now = {reference: (code.digest, True) for reference, code in codes.items()}
@@ -234,7 +234,8 @@ def _sync_declaration(tool_row: Tool, tool: LoadedTool) -> bool:
 def _level_override(tool_row: Tool, declared_level: SafetyLevel) -> SafetyLevel | None:
     """Return the level override that applies, or None.
 
-    A level raised by code applies at once and ends an override; a level lowered by code is overridden by the old one.
+    A higher level in the code applies at once and ends a lower override. After a lower level in the code, the old level
+    stays as an override.
     """
     version = tool_row.current_version
     was = SafetyLevel(tool_row.declared_level or (version.safety_level if version else declared_level))
@@ -247,7 +248,7 @@ def _level_override(tool_row: Tool, declared_level: SafetyLevel) -> SafetyLevel 
 
 
 def level_change_fact(tool_row: Tool, before: str) -> Fact:
-    """Return the fact that the declared level changed: the old one was kept, or an administrator's override ended."""
+    """Return the audit fact about a new declared level: the old level stays as override, or an override has ended."""
     kind = "tool.level_kept" if tool_row.level_override else "tool.level_raised"
     level = tool_row.level_override or tool_row.declared_level
     data = {"tool": tool_row.name, "declared": tool_row.declared_level, "level": level, "before": before or None}

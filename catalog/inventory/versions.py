@@ -1,6 +1,6 @@
 """Versions of a tool: its author's contract combined with administrators' overrides, one row for each state.
 
-Versions are written only here, by the synchronisation and by overrides, by one writer at a time.
+Only synchronisation and overrides write versions, and only under `catalog_write_lock`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ UNFINGERPRINTED_COLUMNS = ("query_types", "output_key")
 
 @contextmanager
 def catalog_write_lock() -> Iterator[None]:
-    """Open a transaction in which no other process writes the catalog. On SQLite BEGIN IMMEDIATE is enough."""
+    """Open a transaction in which no other process can write the catalog. On SQLite, BEGIN IMMEDIATE suffices."""
     with transaction.atomic():
         lock_until_commit(LockSpace.CATALOG, "")
         yield
 
 
 def bump_revision() -> None:
-    """Increment the revision that every process checks each second, so that all read the catalog again."""
+    """Increment the revision that all processes check each second, so that they read the catalog again."""
     CatalogState.objects.filter(pk=1).update(revision=F("revision") + 1)
 
 
@@ -57,8 +57,8 @@ def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
 def effective_columns(tool_row: Tool) -> dict[str, Any]:
     """Return the columns of the current version with the tool's present overrides, whatever code is loaded here.
 
-    Only the code knows whether its author declared the reversibility. If it is not loaded, a value other than the
-    level's default counts as declared, and the next sync corrects it.
+    Only the code knows whether its author declared the reversibility. If the code is not loaded, a value other than the
+    default of the level counts as declared; the next synchronisation corrects it.
     """
     version = tool_row.current_version
     if version is None:
@@ -86,7 +86,7 @@ def columns_fingerprint(name: str, columns: Mapping[str, Any]) -> str:
 
 
 def publish_version(tool_row: Tool, columns: Mapping[str, Any]) -> bool:
-    """Set the tool's version to one with these columns, creating it if it is new; return whether it changed."""
+    """Make the version with these columns the current one, creating it if needed; return whether it changed."""
     fingerprint = columns_fingerprint(tool_row.name, columns)
     if tool_row.current_version is not None and tool_row.current_version.fingerprint == fingerprint:
         return False
@@ -98,13 +98,13 @@ def publish_version(tool_row: Tool, columns: Mapping[str, Any]) -> bool:
 
 
 def create_version(tool_row: Tool, fingerprint: str, columns: Mapping[str, Any]) -> ToolVersion:
-    """Store the next version of a tool, without pointing the tool at it."""
+    """Store the next version of a tool without making it the current one."""
     last = tool_row.versions.aggregate(last=Max("number"))["last"] or 0
     return ToolVersion.objects.create(tool=tool_row, number=last + 1, fingerprint=fingerprint, **columns)
 
 
 def drift_fact(tool_row: Tool) -> signals.Fact | None:
-    """Return the fact that open requests or grants refer to an earlier version, or None."""
+    """Return the audit fact that waiting calls were made with an earlier version of the tool; None without any."""
     undecided = Q(status=CallStatus.HELD) | Q(status=CallStatus.READY, started_at=None)
     stale = Call.objects.filter(undecided, version__tool=tool_row).exclude(version=tool_row.current_version)
     numbers = sorted(set(stale.values_list("version__number", flat=True)))

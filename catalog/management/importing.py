@@ -21,7 +21,7 @@ def add_keep_argument(parser: CommandParser) -> None:
 
 
 def administrator(username: str | None) -> User:
-    """Return the administrator with this name, or the first one. Raises CommandError."""
+    """Return the administrator with this username; without a username, the first administrator. Raises CommandError."""
     people = User.objects.filter(is_active=True).order_by("pk")
     for person in people.filter(username=username) if username else people:
         if has_role(person, ADMINISTRATOR):
@@ -34,7 +34,7 @@ def administrator(username: str | None) -> User:
 def import_source(values: Mapping[str, Any], *, by: User, keep: bool, write: Callable[[str], Any]) -> int:
     """Create or change a source, synchronise it and print what changed; return the exit status.
 
-    Unless `keep`, the upstream is read before, and nothing is stored if it brings no tool. Raises CommandError.
+    The upstream is read first; nothing is stored if it offers no tools. `keep` skips this check. Raises CommandError.
     """
     known = Source.objects.filter(name=values["name"]).first()
     try:

@@ -1,6 +1,7 @@
 """Authentication by bearer token or session, and permissions by scope and role.
 
-A request with a token ignores its cookies. A user acts by role; a token needs the scope, and its owner the role.
+Cookies are ignored if a request has a token. A user needs the right role; a token needs the right scope, and its owner
+the role.
 """
 
 from collections.abc import Sequence
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class BearerAuthentication(BaseAuthentication):
-    """`Authorization: Bearer tg_…`; `request.auth` is the token."""
+    """Authentication by `Authorization: Bearer tg_…`; sets `request.auth` to the token."""
 
     def authenticate(self, request: Request) -> "tuple[User, ApiToken] | None":
-        """Return the user and the token, or None without a bearer header.
+        """Return the token's owner and the token; None if the request has no bearer header.
 
         Raises AuthenticationFailed for an unknown, expired or revoked token.
         """
@@ -49,7 +50,7 @@ class BearerAuthentication(BaseAuthentication):
 
 
 class SignedInAuthentication(SessionAuthentication):
-    """Session authentication that marks the user with the time of sign-in."""
+    """Session authentication that also records on the user when they signed in."""
 
     def authenticate(self, request: Request) -> "tuple[User, None] | None":
         """Return the user of the session, or None. Raises PermissionDenied if the CSRF check fails."""
@@ -72,7 +73,7 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class HasScope(BasePermission):
-    """Requires one of the scopes that the view's `required_scopes` lists for the method."""
+    """Requires one of the scopes in the view's `required_scopes` for the request's method."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         """Return True, or raise PermissionDenied naming the missing scope or role."""
@@ -90,7 +91,7 @@ class HasScope(BasePermission):
 
 
 def check_scope(scope: str, user: User, token: ApiToken | None) -> None:
-    """Raise NotAllowed unless the user, or their live token, has the scope and the role it needs."""
+    """Raise NotAllowed unless a live token, if any, has the scope and the user has the role that the scope requires."""
     if not user.is_active or (token is not None and not token.is_live):
         raise NotAllowed("This account or token is no longer valid.")
     if token is not None and scope not in token.scopes:

@@ -1,8 +1,8 @@
 """Examples of the OpenAPI document, added after it is generated, so that views carry none.
 
-Each app has a file `api/examples.yaml` with `requests` and `responses`. Their keys are names of components, or ids of
-operations, which win; a response that is not JSON is named `operation media/type`. An example of a component `X` serves
-`PatchedX` and, as an item, `PageX` and arrays.
+Each app has a file `api/examples.yaml` with the tables `requests` and `responses`. A key is the id of an operation or
+the name of a component; operations take precedence. The key for a response that is not JSON is `operation media/type`.
+The example of a component `X` is also used for `PatchedX`, `PageX` and arrays of `X`.
 """
 
 import re
@@ -42,7 +42,7 @@ PROBLEMS: Mapping[int, ProblemDetails] = {
 
 
 def add_examples(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Add the examples of all apps to the bodies of requests and responses. A postprocessing hook."""
+    """Add the examples of all apps to the bodies of requests and responses. A drf-spectacular postprocessing hook."""
     requests: dict[str, Named] = {}
     responses: dict[str, Named] = {}
     for app in apps.get_app_configs():

@@ -1,9 +1,9 @@
 """Idempotency keys: a key is reserved before the work, and its first response is kept for 24 hours.
 
-The transaction of the work marks the key as done, so a repeat after a lost response is answered without repeating the
-work. Work that fails releases its key at once, or as soon as the database is back. If a process dies first, its key
-stays reserved for a minute; a repeat then takes the key over, and the first request, if it still runs, is refused. The
-caller's roles are part of the request's digest: a stored response may hold data that the caller can no longer see.
+The transaction of the work marks the key as done, so a repeat after a lost response does not repeat the work. If the
+work fails, its key is released at once, or when the database is back. If the process dies first, the key stays reserved
+for a minute. Then a repeat may take it over, and the first request is refused if it still runs. The caller's roles are
+part of the request's digest, because a stored response may contain data that the caller can no longer see.
 """
 
 import json
@@ -43,7 +43,7 @@ def using_idempotency_key(key: IdempotencyKey) -> Iterator[None]:
 
 
 def record_done(ref: str) -> None:
-    """Store the reference of the written object with the active key, if any, inside the transaction that writes it.
+    """Store a reference to the written object with the current request's key, if any, in the transaction of the write.
 
     Raises Conflict if a repeated request took the key over and does the work instead.
     """
@@ -55,14 +55,14 @@ def record_done(ref: str) -> None:
 
 
 def release_key(key: IdempotencyKey) -> None:
-    """Release a key unless work was done under it. If the database is unavailable, the key is released later."""
+    """Release a key unless its work was done. If the database is unavailable, this happens later."""
     _keys_to_release.add(key.pk)
     with suppress(DatabaseError):
         release_ended_keys()
 
 
 def release_ended_keys() -> None:
-    """Release the keys whose work has ended in this process. Raises DatabaseError if the database is unavailable."""
+    """Release the keys of failed work in this process. Raises DatabaseError if the database is unavailable."""
     if ended := tuple(_keys_to_release):
         IdempotencyKey.objects.filter(pk__in=ended, done_ref="").delete()
         _keys_to_release.difference_update(ended)
@@ -90,10 +90,10 @@ def respond_once(
     *,
     unstored: Collection[str] = (),
 ) -> Response:
-    """Return the first response for this key and body, or a new response without a key.
+    """Return the first response for this key and body. Without a key, always do the work.
 
-    `again` builds the response for work whose first response was lost, from the stored reference. `unstored` names the
-    fields that are never stored, so a repeat lacks them. The response is 409 if the body or the caller's roles differ.
+    If the work was done but its response was lost, `again` builds a response from the stored reference. Fields named in
+    `unstored` are not stored, so repeats lack them. Responds with 409 if body or roles have changed.
     """
     key = request.headers.get("Idempotency-Key")
     if key is None:
@@ -114,9 +114,9 @@ def respond_once(
 
 
 def run_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
-    """Return the result of `act` from the first use of this key.
+    """Call `act` at the first use of this key; return its result then and at every later use.
 
-    Raises Conflict while the first use is running, or for another body. An exception of `act` releases the key.
+    Raises Conflict while the first call runs, or for another body. An exception of `act` releases the key.
     """
     row, is_first = _reserve_key(owner, key, body_digest)
     mine = IdempotencyKey.objects.filter(pk=row.pk)
@@ -145,7 +145,6 @@ def _reserve_key(owner: str, key: str, body_digest: str) -> tuple[IdempotencyKey
 
 
 def delete_expired_keys(*, now: datetime, limit: int = 1000) -> int:
-    """Delete up to `limit` expired keys of all owners; return the number of deleted rows."""
     old = IdempotencyKey.objects.filter(created_at__lt=now - timedelta(hours=KEY_LIFETIME_HOURS)).order_by("created_at")
     deleted, _ = IdempotencyKey.objects.filter(pk__in=old.values("pk")[:limit]).delete()
     return deleted

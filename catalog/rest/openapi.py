@@ -22,7 +22,7 @@ DESCRIPTIONS = {
 
 
 def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Declare the error responses of each operation that its view does not declare."""
+    """Add the usual error responses to each operation. Those that its view declares are kept."""
     for path in result["paths"].values():
         for method, operation in path.items():
             responses = operation["responses"]
@@ -45,7 +45,7 @@ def describe_refusals(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
 
 
 def describe_fields(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Remove "Return" from descriptions of fields, which come from docstrings of serializer methods."""
+    """Remove "Return" from descriptions of fields, because they are docstrings of serializer methods."""
     for schema in result["components"]["schemas"].values():
         for field in schema.get("properties", {}).values():
             text = field.get("description", "")
@@ -56,7 +56,7 @@ def describe_fields(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
 
 
 def let_alternatives_overlap(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-    """Replace `oneOf` by `anyOf`, because alternatives overlap: null is also any JSON value."""
+    """Replace `oneOf` by `anyOf`: one value can match several alternatives, as null also matches "any JSON value"."""
     _rename(result["components"]["schemas"])
     return result
 

@@ -23,7 +23,7 @@ RowT = TypeVar("RowT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class PageCursor:
-    """A position between two rows: the sort value and key of one row, and the direction."""
+    """Sort value and key of one row: the page has the rows after it, or if `back`, the rows before it."""
 
     back: bool
     value: str | int
@@ -34,7 +34,7 @@ class PageCursor:
 
     @classmethod
     def read(cls, text: str) -> "PageCursor | None":
-        """Return the cursor, or None for an empty text. Raises ValidationError for an invalid cursor."""
+        """Return the cursor in a text, None if it is empty. Raises ValidationError if it is invalid."""
         if not text:
             return None
         try:
@@ -62,7 +62,7 @@ class Page(Generic[RowT]):
 
 
 def paginate(queryset: "QuerySet[RowT]", *, order: str, at: PageParameters) -> Page[RowT]:
-    """Return one page, sorted by the field `order` (text, integer or time; `-` for descending), then by id."""
+    """Return one page, sorted by the field `order` and then by id. `-` before the field sorts descending."""
     back = at.cursor is not None and at.cursor.back
     name, descending = order.lstrip("-"), order.startswith("-") != back
     sign, side = ("-", "lt") if descending else ("", "gt")
@@ -97,7 +97,7 @@ def paginated_response(request: Request, page: Page[RowT], show: Callable[[RowT]
 
 @cache
 def page_schema(serializer: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
-    """Return the serializer of a page, for the OpenAPI document."""
+    """Return a serializer class for pages of these objects, for the OpenAPI document."""
     name = f"Page{serializer.__name__.removesuffix('Serializer')}Serializer"
     link = serializers.URLField
     fields = {

@@ -30,7 +30,7 @@ RETRY_AFTER_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class ProblemDetails:
-    """An error response: `errors` have path, code and message; `policy` has the name and rule of a refusing policy."""
+    """An error response. `errors` have path, code and message; `policy` has name and rule of the refusing policy."""
 
     status: int
     detail: str
@@ -102,7 +102,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
 
 
 def problem_for(error: Exception) -> ProblemDetails | None:
-    """Return the problem for this exception, or None for an unexpected one."""
+    """Return the problem document for an exception; None for an unexpected exception."""
     if is_unavailable(error):
         return DATABASE_UNAVAILABLE
     for kind, make in PROBLEM_FACTORIES:
@@ -125,7 +125,7 @@ def _problem_factory(status: int, code: str) -> Callable[[Any], ProblemDetails]:
 
 
 def _field_problem_factory(code: str, field: str = "") -> Callable[[Any], ProblemDetails]:
-    """Return a factory of 422 problems with the paths of the error, or with `field` if it has none."""
+    """Return a function that makes a 422 problem of an error. If the error names no field, it names `field`."""
 
     def make(error: errors.ToolError) -> ProblemDetails:
         message = error.user_message()
@@ -141,7 +141,7 @@ def _validation_problem(error: exceptions.ValidationError) -> ProblemDetails:
 
 
 def first_error_detail(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return the first error as the detail of a problem, with its path unless it is about the whole body."""
+    """Return the first error as a sentence, with its path unless it concerns the whole body."""
     if not found:
         return "The request is not valid."
     first = found[0]
@@ -244,10 +244,10 @@ STATUS_DETAILS: Mapping[int, str] = {
 
 
 class ProblemDetailsMiddleware(MiddlewareMixin):
-    """Turns error pages under /api/ into problem documents. Outermost, so that it sees errors of other middleware."""
+    """Turns HTML error pages under /api/ into problem documents. Outermost, to see errors of all middleware."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        """Return 404 for a write to a path without its final slash; a redirect would lose the body."""
+        """Return 404 for a write to a path without its final slash, since Django's redirect would lose the body."""
         path = request.path_info
         if path.startswith(API_PREFIX) and not path.endswith("/") and request.method not in SAFE_METHODS:
             return problem_response(ProblemDetails(404, f"This path does not exist. Paths end with a slash: {path}/"))

@@ -19,7 +19,7 @@ MAX_ID_LENGTH = 64
 
 
 class StrictTextField(serializers.CharField):
-    """A text, stored as sent. Numbers are refused, and so are blank texts unless `allow_blank` is set."""
+    """A text that is kept exactly as sent. Numbers are refused; blank texts too, unless `allow_blank`."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("max_length", MAX_TEXT_FIELD)
@@ -27,7 +27,7 @@ class StrictTextField(serializers.CharField):
         super().__init__(**options)
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
-        """Validate the text; a blank text is refused where an empty one is."""
+        """Refuse a text of white space wherever an empty text is refused."""
         if isinstance(data, str) and not self.allow_blank and not data.strip():
             self.fail("blank")
         return super().run_validation(data)
@@ -39,7 +39,7 @@ class StrictTextField(serializers.CharField):
 
 
 class OptionalTextField(StrictTextField):
-    """An optional text; missing, empty and null are all the empty text."""
+    """An optional text. Missing, empty and null all become the empty text."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, allow_blank=True, allow_null=True, default="", **options)
@@ -70,7 +70,7 @@ class StrictBooleanField(serializers.BooleanField):
 
 
 class StrictChoiceField(serializers.ChoiceField):
-    """One of a set of words; the error message lists them."""
+    """One of a set of words. The error message lists the words."""
 
     def __init__(self, choices: Iterable[str], **options: Any) -> None:
         words = list(choices)
@@ -90,7 +90,7 @@ class BlankAsNullField(serializers.CharField):
 
 class JsonObjectField(serializers.DictField):
     def to_internal_value(self, data: object) -> dict[Any, Any]:
-        """Return the object unchanged; its schema is checked by the caller."""
+        """Return the object unchanged. The caller validates it."""
         if not isinstance(data, dict):
             self.fail("not_a_dict", input_type=type(data).__name__)
         return data
@@ -127,14 +127,14 @@ class PageQuery(QuerySerializer):
 
 
 class StrictJSONParser(BaseParser):
-    """Parser of `application/json` that uses `catalog.core.canonical_json`."""
+    """Parser of `application/json` by the strict rules of `catalog.core.canonical_json`."""
 
     media_type = "application/json"
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Raises MalformedJSON, and TooLarge: before reading, if Content-Length is too large."""
+        """Return the parsed body. Raises MalformedJSON, and TooLarge, if possible before reading the body."""
         meta = parser_context["request"].META if parser_context else {}
         announced = int(meta.get("CONTENT_LENGTH") or 0)
         if announced > MAX_JSON_BYTES:

@@ -34,14 +34,14 @@ class AlwaysJSON(BaseContentNegotiation):
 
 
 class Endpoint(APIView):
-    """A path of the API. `required_scopes` lists the scopes of each method, any one of which is sufficient."""
+    """Base class of API views. `required_scopes` lists scopes for each method; a request needs one of them."""
 
     permission_classes = (IsAuthenticated, HasScope)
     content_negotiation_class = AlwaysJSON
     required_scopes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate and authorize, then require a JSON body; a chunked body has no Content-Length before."""
+        """Authenticate and authorize, then require a JSON body. Sets the Content-Length that a chunked body lacks."""
         super().initial(request, *args, **kwargs)
         if not request.META.get("CONTENT_LENGTH") and request.method in ("POST", "PATCH", "PUT"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
@@ -50,7 +50,7 @@ class Endpoint(APIView):
             raise UnsupportedMediaType(request.content_type)
 
     def perform_authentication(self, request: Request) -> None:
-        """Cache the body before authentication: Django's CSRF check consumes the stream."""
+        """Cache the body before authentication, because Django's CSRF check consumes the stream."""
         announced = request.META.get("CONTENT_LENGTH") or "0"
         if announced.isdecimal() and int(announced) <= MAX_JSON_BYTES:
             request.body  # noqa: B018 (reading caches it)

@@ -1,1 +1,1 @@
-"""Imported tools: MCP servers, OpenAPI documents and HTTP tools, without rows: reading, calling and showing them."""
+"""Imported tools (MCP servers, OpenAPI documents, HTTP tools): reading, calling and showing them, without rows."""

@@ -37,10 +37,10 @@ ADDED_FIELDS = frozenset({"is_task", "title", "hints"})
 class Definition:
     """One imported tool.
 
-    `upstream` is the upstream's own name. `offered_digest` identifies what an MCP server offered, word for word;
-    `http` says how the arguments become an HTTP request (`http_requests.Operation` as JSON). `why` explains the level.
-    With `is_task`, an MCP server runs the tool as a task only. `title` and `hints` are the server's own; hints about
-    the level are not among them.
+    `upstream` is the tool's name at the upstream. `offered_digest` is the SHA-256 of the MCP server's entry; `http`
+    says how the arguments become an HTTP request (`http_requests.Operation` as JSON). `why` explains the level. If
+    `is_task`, the tool must be called as an MCP task. `title` and `hints` come from the server; hints about the level
+    are left out.
     """
 
     kind: Literal["mcp", "http"]
@@ -69,7 +69,7 @@ class Definition:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of how a call is made: everything except words, levels and categories."""
+        """Return the SHA-256 of how a call is made; descriptions, schemas, level and categories do not count."""
         how = [self.kind, self.upstream, self.timeout, dict(self.http or {})]
         return digest(canonical_text([*how, "task"] if self.is_task else how))
 
@@ -81,12 +81,12 @@ class Listing:
 
 
 def clean_text(text: str | None) -> str:
-    """Return a description without characters that cannot be seen, at most MAX_IMPORTED_DESCRIPTION long."""
+    """Return a description without invisible characters, cut to MAX_IMPORTED_DESCRIPTION."""
     return visible_text(text)[:MAX_IMPORTED_DESCRIPTION]
 
 
 def visible_text(text: str | None) -> str:
-    """Return a text without characters that cannot be seen."""
+    """Return a text without invisible characters and without space at its ends."""
     kept = "".join(
         letter for letter in (text or "") if letter in "\n\t" or unicodedata.category(letter) not in INVISIBLE
     )
@@ -94,7 +94,7 @@ def visible_text(text: str | None) -> str:
 
 
 def clean_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return an upstream's schema in the current dialect, without identifier, and with cleaned descriptions."""
+    """Return an upstream's schema in dialect 2020-12, without its identifier and with cleaned descriptions."""
     copy = {key: value for key, value in as_current_dialect(_copied(schema)).items() if key not in ("$id", "id")}
     for _, part in subschemas(copy):
         for word in ("title", "description"):
@@ -113,7 +113,7 @@ def _copied(value: Any) -> Any:
 
 
 def differ_in_words_only(old_definition: Definition, new_definition: Definition) -> bool:
-    """Return whether two definitions differ in descriptions only: same schemas, level and request."""
+    """Return whether two definitions have the same schemas, level and request, so that only texts may differ."""
     return _without_words(old_definition) == _without_words(new_definition)
 
 
@@ -144,9 +144,9 @@ def catalog_names(
 ) -> dict[str, str]:
     """Return a catalog name for each upstream name.
 
-    Names in `kept` stay. Others are the upstream's own where valid and free, else `source__name` with `_` for
-    characters that a name cannot have. A name that is too long is cut to 64 characters with a hash, and a name that is
-    taken gets a hash.
+    Names in `kept` do not change. A new tool gets its upstream name if that is valid and free, otherwise
+    `source__name`, where `_` replaces invalid characters. If that is too long or taken too, it is cut to 64 characters
+    and ends in a hash.
     """
     names = {upstream: kept[upstream] for upstream in upstream_names if upstream in kept}
     used = {*taken, *names.values()}

@@ -17,9 +17,9 @@ BESIDE_REFERENCE = frozenset({"$ref", "definitions", "$defs", "title", "descript
 
 
 def as_current_dialect(schema: Mapping[str, Any]) -> Schema:
-    """Return a schema in the dialect 2020-12, without `$schema`; one of an unknown dialect as it is.
+    """Return a schema in dialect 2020-12, without `$schema`; unchanged if it cannot be translated.
 
-    A schema that names no dialect may use the forms of draft-07, which mean nothing in 2020-12.
+    A schema without `$schema` is read as draft-07, whose older keywords have no meaning in 2020-12.
     """
     named = schema.get("$schema")
     known = DIALECTS.fullmatch(named) if isinstance(named, str) else None
@@ -38,7 +38,7 @@ def _uses(value: Any, keywords: tuple[str, ...]) -> bool:
 
 
 def _translated(schema: Any, *, old_references: bool) -> Any:
-    """Return a schema, or a list of schemas, with the forms of 2020-12; data such as `enum` stays as it is."""
+    """Return a schema, or a list of schemas, with the keywords of 2020-12. Data such as `enum` is not changed."""
     if isinstance(schema, list):
         return [_translated(each, old_references=old_references) for each in schema]
     if not isinstance(schema, Mapping):
@@ -55,7 +55,7 @@ def _translated(schema: Any, *, old_references: bool) -> Any:
 
 
 def _current_forms(schema: Mapping[str, Any]) -> Schema:
-    """Return a schema with lists of `items` and with `dependencies` renamed; its subschemas stay as they are."""
+    """Return a copy in which `dependencies` and a list of `items` have their names of 2020-12. Not recursive."""
     found = {key: value for key, value in schema.items() if key not in ("additionalItems", "dependencies")}
     if isinstance(found.get("items"), list):
         first = found.pop("items")

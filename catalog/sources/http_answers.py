@@ -1,7 +1,7 @@
 """Bodies of HTTP answers as values: read up to a limit, in any character set, JSON leniently.
 
-An answer with a status of success reports something that has happened. Whatever is wrong with its body, it stays a
-success: what cannot be read as it says is kept as text, and what is too long is cut, with a warning.
+An answer with a 2xx status is always a success, because the call has had its effect. A body that does not match its
+Content-Type is kept as text, and a body that is too long is cut; both add a warning.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ TEXT_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of an answer as far as it was read; `size` is its length, None if that is unknown."""
+    """The part of an answer's body that was read; `size` is the length of the whole body, None if unknown."""
 
     data: bytes
     content_type: str
@@ -46,7 +46,7 @@ class Body:
 
     @property
     def is_text(self) -> bool:
-        """True if the body is text by its type, or has no type and no byte that text does not have."""
+        """True if the Content-Type is a text type; without a Content-Type, if the bytes are UTF-8 without NUL."""
         kind = self.media_type
         if not kind:
             try:
@@ -71,9 +71,9 @@ _SUFFIXES = ("xml", "yaml", "json", "json-seq")
 
 
 async def read_body(response: httpx2.Response, ends: float) -> Body:
-    """Return the body of an answer that is being received: at most MAX_READ bytes, until `ends` by the loop's clock.
+    """Read the body of an answer: at most MAX_READ bytes, and not after `ends`, a time of the event loop's clock.
 
-    A connection that breaks after the status has arrived cuts the body.
+    If the connection breaks, the bytes read so far are returned.
     """
     data, interrupted = bytearray(), ""
     try:
@@ -94,7 +94,7 @@ async def read_body(response: httpx2.Response, ends: float) -> Body:
 
 
 def response_text(response: httpx2.Response) -> str:
-    """Return the body of an answer that was read completely, decoded from its own character set."""
+    """Return the body of a completely received answer as text, decoded with the character set that it names."""
     return Body(response.content, response.headers.get("Content-Type", ""), len(response.content)).text
 
 

@@ -1,7 +1,7 @@
 """HTTP tools: arguments become one HTTP request, and its response a result.
 
-An operation fixes method, scheme, host and the shape of the path. Arguments fill placeholders of path and query, each
-percent-encoded whole, or the body; they can never change where the request goes.
+An operation fixes method, scheme, host and the shape of the path. Arguments fill placeholders of path and query, where
+they are percent-encoded completely, or the body. They can never change where the request goes.
 """
 
 import asyncio
@@ -42,16 +42,15 @@ MAX_SHOWN_BODY = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """The mapping of arguments to a request. Each dictionary maps an argument to its name in the request.
+    """The mapping of arguments to a request. Each dictionary maps the name of an argument to its name in the request.
 
-    `url` has the placeholders of the path, and of the query where an author wrote them there. `body` is the encoding of
-    the body (`json`, `form` or none), and `media_type` the Content-Type of a JSON body. `body_argument` names the
-    argument that is the whole body; without it the body is an object of `body_fields`, and with `body_optional` no body
-    if there is none of them. `secrets` is the ciphertext of headers that belong to this tool alone.
+    `url` has placeholders in its path, and in its query if an author wrote them there. `body` is the encoding of the
+    body (`json`, `form` or none), and `media_type` the Content-Type of a JSON body. If `body_argument` is set, that
+    argument is the whole body. Otherwise the body is an object of `body_fields`; if `body_optional`, no body is sent
+    when all of them are missing. `secrets` is the ciphertext of headers that only this tool sends.
 
-    `styles` has the parameters that are not sent as described at `prepare`, and how they are sent: arrays joined by a
-    `comma`, `space` or `pipe`; the members of an object as pairs of their own (`form`) or as `name[member]`
-    (`deepObject`); everything as `json`.
+    `styles` lists the arguments that are not sent as `prepare` describes: arrays joined by a `comma`, `space` or
+    `pipe`; objects as one pair for each member (`form`) or as `name[member]` (`deepObject`); any value as `json`.
     """
 
     method: str
@@ -83,7 +82,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request as it would be sent; `secret_headers` and `secret_query` are masked wherever it is shown."""
+    """A request ready to be sent. Displays of it mask `secret_headers` and `secret_query`."""
 
     method: str
     url: str
@@ -93,7 +92,7 @@ class PreparedRequest:
     secret_query: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def target(self) -> str:
-        """Return the URL that is requested, with the stored credentials of its query."""
+        """Return the URL to request, including the stored credentials in its query."""
         return _with_query(self.url, [f"{_quoted(name)}={_quoted(value)}" for name, value in self.secret_query.items()])
 
     def shown(self) -> str:
@@ -115,10 +114,10 @@ def prepare(
     headers: Mapping[str, str],
     query: Mapping[str, str] | None = None,
 ) -> PreparedRequest:
-    """Return the request for checked arguments; none of them replaces a stored header or query parameter.
+    """Return the request for validated arguments. Stored headers and query parameters win over arguments.
 
-    Where `Operation.styles` says nothing else, texts are sent as they are, arrays in the query as one pair for each
-    item, and other values as JSON. Raises ToolValidationError for a value that its place cannot hold.
+    Unless `Operation.styles` says otherwise, a text is sent unchanged, an array in the query as one pair for each item,
+    and other values as JSON. Raises ToolValidationError for a value that cannot be sent in its place.
     """
     names = PLACEHOLDER.findall(operation.url)
     path_end = len(operation.url.partition("?")[0])
@@ -190,7 +189,7 @@ def _refuse_control_characters(name: str, text: str) -> None:
 def _query_pairs(
     operation: Operation, arguments: Mapping[str, Any], in_url: Collection[str], reserved: Collection[str]
 ) -> list[str]:
-    """Return the encoded pairs of the query; those with a reserved name are left out."""
+    """Return the query as encoded `name=value` pairs. Names in `reserved` are left out: stored credentials use them."""
     pairs: list[tuple[str, str]] = []
     for name, value in arguments.items():
         wire, style = operation.query.get(name), operation.styles.get(name, "")
@@ -238,7 +237,7 @@ def _body(operation: Operation, arguments: Mapping[str, Any]) -> tuple[bytes, st
 
 
 def preview(request: PreparedRequest) -> Preview:
-    """Return the exact request for reviewers, with secret headers masked."""
+    """Return the exact request for reviewers, with secrets masked."""
     parts = urlsplit(request.url)
     return Preview(f"{request.method} {parts.netloc}{parts.path}", "text", after=request.shown())
 
@@ -246,7 +245,8 @@ def preview(request: PreparedRequest) -> Preview:
 async def send(source: str, request: PreparedRequest, timeout: float) -> UpstreamResult[Any]:
     """Send a request and return its response as a result.
 
-    Raises UpstreamUnavailable if nothing was sent, EffectUnknown if the answer was lost, UpstreamError otherwise.
+    Raises UpstreamUnavailable if nothing was sent, EffectUnknown if the request may have been carried out, and
+    UpstreamError for other failures.
     """
     try:
         response, body = await _exchange(request, timeout)
@@ -271,10 +271,10 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> Upstrea
 
 
 async def _exchange(request: PreparedRequest, seconds: float) -> tuple[httpx2.Response, Body]:
-    """Send a request, and again where it is redirected within its origin; return the answer and its body.
+    """Send a request, follow redirects within its origin, and return the last answer and its body.
 
-    Connecting has its own time, so that a server that cannot be reached is told apart from one that does not answer.
-    Raises TimeoutError if no status arrives within `seconds`; a body that takes longer is cut.
+    Connecting has a shorter limit, to tell an unreachable server from one that does not answer. Raises TimeoutError if
+    no status arrives within `seconds`; a body that takes longer is cut.
     """
     method, url, body = request.method, request.target(), request.body
     limits = httpx2.Timeout(None, connect=seconds * CONNECT_SHARE, pool=seconds * CONNECT_SHARE)
@@ -312,7 +312,7 @@ _clients: dict[int, httpx2.AsyncClient] = {}
 
 
 def _http_client() -> httpx2.AsyncClient:
-    """Return the client of this process: connections are kept, and building a TLS context takes 20 ms."""
+    """Return the HTTP client of this process: its connections are reused, as is its TLS context, built in 20 ms."""
     if os.getpid() not in _clients:
         _clients.clear()
         _clients[os.getpid()] = httpx2.AsyncClient(
@@ -342,7 +342,7 @@ FAILURES: Mapping[int, tuple[str, str]] = {
 
 
 def _result(source: str, request: PreparedRequest, response: httpx2.Response, body: Body) -> UpstreamResult[Any]:
-    """Return the result of a request, whose redirects were followed as far as they may be."""
+    """Return the result of a request from its last answer, after allowed redirects, or raise its error."""
     method = request.method
     if 200 <= response.status_code < 300:
         return answer_of(body, request.url)  # without stored credentials

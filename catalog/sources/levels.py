@@ -7,9 +7,9 @@ from catalog.definitions.levels import SafetyLevel
 
 
 def level_from_annotations(annotations: Any, *, trusted: bool) -> tuple[SafetyLevel, str]:
-    """Return the level that follows from MCP annotations, and why. An untrusted source's tools rank one level higher.
+    """Return the safety level that follows from MCP annotations, and the reason for it.
 
-    The defaults are those of MCP: not read-only, destructive.
+    Missing annotations count as in MCP: not read-only, destructive. Unless `trusted`, the level is one higher.
     """
     if annotations is not None and annotations.read_only_hint:
         level, why = SafetyLevel.SAFE, "read-only hint"

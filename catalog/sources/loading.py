@@ -36,9 +36,9 @@ _built: dict[int, tuple[str, LoadedTool]] = {}
 
 
 def load_imported_tools(rows: Iterable[ToolRow]) -> dict[str, LoadedTool]:
-    """Return the tools of rows that have a definition, by name.
+    """Return the tools of those rows that have a definition, by name. Each row's source must be loaded.
 
-    Each row needs its source. A tool that cannot be built is logged and left out, so it cannot be called.
+    A tool that cannot be built is logged and left out, so it cannot be called.
     """
     settings: dict[int, UpstreamSettings] = {}
     found = {}
@@ -63,8 +63,8 @@ def load_imported_tools(rows: Iterable[ToolRow]) -> dict[str, LoadedTool]:
 def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *, level: str = "") -> LoadedTool:
     """Return the callable tool of a definition.
 
-    `level` is the level in force: before an MCP call above `safe`, the upstream's definition is verified. Raises
-    ToolDefinitionError, and SchemaProblem for a schema that Toolgate does not accept.
+    `level` is the level in force. If it is above `safe`, every MCP call first verifies that the upstream's definition
+    is unchanged. Raises ToolDefinitionError, and SchemaProblem for a schema that Toolgate does not accept.
     """
     required = SafetyLevel(level or definition.safety_level)
     scrubber = scrubber_of(settings)
@@ -106,9 +106,9 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
 async def _settled(
     pending_result: Awaitable[UpstreamResult[Any]], definition: Definition, scrubber: Scrubber
 ) -> UpstreamResult[Any]:
-    """Return the result of a call, or raise its error, without the upstream's credentials.
+    """Return the result of a call, or raise its error, with the upstream's credentials masked.
 
-    A value that the tool's own output schema refuses is kept with a warning, unless another one tells the cause.
+    A value that does not match the tool's output schema is kept. It gets a warning, unless there is one already.
     """
     with scrubbed_errors(scrubber):
         result = await pending_result
@@ -149,19 +149,19 @@ def _http_handlers(definition: Definition, operation: Operation, settings: Upstr
 
 
 def reference_of(definition: Definition, settings: UpstreamSettings) -> str:
-    """Return the reference of the implementation: source and upstream name, in at most 255 visible characters."""
+    """Return the name of the implementation: source and upstream name, in at most 255 visible characters."""
     plain = "".join(letter if "!" <= letter <= "~" else "_" for letter in definition.upstream)
     text = f"{definition.kind}:{settings.name}/{plain}"
     return text if len(text) <= 255 else f"{text[:240]}#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def implementation_digest(definition: Definition, settings: UpstreamSettings) -> str:
-    """Return the SHA-256 of the target and the form of a call, to which its approval is bound."""
+    """Return the SHA-256 of where and how a call is sent. An approval is bound to it."""
     return digest(canonical_text([settings.digest, definition.digest]))
 
 
 def judge_definition(name: str, definition: Definition, settings: UpstreamSettings) -> str:
-    """Return why a definition cannot be imported; empty if it can."""
+    """Return why a definition cannot be imported; empty if it can be."""
     try:
         if NUL.search(canonical_text(definition.as_json())):  # PostgreSQL cannot store it
             raise ValueError("it contains the character NUL.")

@@ -1,8 +1,8 @@
 """Client of upstream MCP servers: one long-lived connection for each source and process, over stdio or HTTP.
 
-Everything here runs on the event loop of asynchronous handlers. A connection is entered and left by one task that
-owns it, because the SDK's cancel scopes belong to a task; calls of other tasks share its client. A connection that
-breaks is opened again by the next call. `mcp_failures` says what becomes of a request that fails.
+Everything here runs on the event loop of asynchronous handlers. The SDK's cancel scopes belong to a task, so one task
+opens and closes a connection, and the tasks of calls share it. After a connection breaks, the next call opens a new
+one. `mcp_failures` defines the consequences of a failed request.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _failure_listeners: list[FailureListener] = []
 
 
 def register_change_listener(listener: ChangeListener) -> None:
-    """Call `listener` with a source's key, in a thread, when its upstream says that its tools changed."""
+    """Call `listener` with a source's key, in a thread, when its upstream announces that its tools changed."""
     _listeners.append(listener)
 
 
@@ -60,7 +60,7 @@ def register_failure_listener(listener: FailureListener) -> None:
 
 
 def report_unreachable(settings: UpstreamSettings, reason: str) -> None:
-    """Notify the listeners that a call could not reach its upstream, on the event loop of asynchronous handlers."""
+    """Tell the failure listeners that a call could not reach its upstream. For the loop of asynchronous handlers."""
     if settings.pk in _connections:  # otherwise the process stops, or the source was changed or disabled meanwhile
         for listener in _failure_listeners:
             asyncio.get_running_loop().run_in_executor(None, listener, settings.pk, reason)
@@ -81,7 +81,7 @@ def connection_to(settings: UpstreamSettings) -> "Connection":
 
 
 def keep_connections(sources: Collection[int]) -> None:
-    """Close this process's connections to all other sources, once their calls have ended. For any thread."""
+    """Close this process's connections to all sources except these, after their calls have ended. For any thread."""
     if _owner_pid != os.getpid():
         return
     for pk in _connections.keys() - set(sources):
@@ -91,7 +91,7 @@ def keep_connections(sources: Collection[int]) -> None:
 
 
 def close_connections() -> None:
-    """End this process's connections, retired ones too, and wait until their programs have ended. For any thread."""
+    """Close all connections of this process and wait until their programs have ended. For any thread."""
 
     async def end_all() -> None:
         known = {*_connections.values(), *_open_connections}
@@ -107,7 +107,7 @@ atexit.register(close_connections)
 
 
 class Connection:
-    """A connection to one upstream, opened by its first use and shared by all calls."""
+    """A connection to one upstream, opened by the first call and shared by all."""
 
     def __init__(self, settings: UpstreamSettings) -> None:
         self.settings = settings
@@ -149,13 +149,13 @@ class Connection:
             yield session
 
     def retire(self) -> None:
-        """End the connection when its calls have ended. A call that needs another session opens one for itself."""
+        """Close the connection when its calls have ended. A call that needs another session opens a new one."""
         self._retired = True
         if self._session is not None:
             self._drop(self._session)
 
     async def end(self) -> None:
-        """End the connection now, even if calls use it, and wait until it has ended."""
+        """Close the connection now, even if calls use it, and wait until it is closed."""
         self._ended, self._session = True, None
         for session in self._sessions:
             session.end()
@@ -168,7 +168,7 @@ class Connection:
         session.retire()
 
     async def _own(self, session: Session) -> None:
-        """Enter the connection, keep it until it is closed, and leave it, in this one task."""
+        """Open the connection, wait for the request to close it, and close it, all in this one task."""
         handshake = Handshake()
         try:
             async with connected(self.settings, handshake, self._record_change) as link:
@@ -185,7 +185,7 @@ class Connection:
             self._drop(session)
 
     async def _listen(self, client: Any) -> None:
-        """Record changes that an upstream of protocol version 2026-07-28 announces; older ones send notifications."""
+        """Follow announced changes of an upstream of protocol version 2026-07-28; older versions send notifications."""
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost  # noqa: PLC0415 - loaded with the SDK
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415
 
@@ -216,9 +216,9 @@ class Connection:
 
     @asynccontextmanager
     async def _listed(self) -> AsyncIterator[tuple[Session, OfferedTools]]:
-        """Yield a session, kept open while the body runs, and all tools it lists. Raises as `list_tools`.
+        """Yield a session, kept open while the body runs, and all tools it lists. Raises what `list_tools` raises.
 
-        An upstream that was restarted does not know an older session, so such a failure is tried again in a new one.
+        A restarted upstream does not know older sessions, so a failure in one is tried again in a new session.
         """
         was_open = self._session is not None and not self._session.has_ended
         for may_try_again in (was_open, False):
@@ -239,7 +239,7 @@ class Connection:
                 return
 
     async def _list(self, session: Session) -> OfferedTools:
-        """Read all pages of the list of tools. Raises RequestFailed, and SourceProblem for a list that is unusable."""
+        """Read all pages of the list of tools. Raises RequestFailed, and SourceProblem for an unusable list."""
         name, timeout = self.settings.name, self.settings.timeout
         tools: list[Any] = []
         problems: list[str] = []
@@ -276,11 +276,11 @@ class Connection:
         level: SafetyLevel,
         on_progress: ProgressListener | None = None,
     ) -> UpstreamResult[Any]:
-        """Call a tool of this level and return its result.
+        """Call a tool and return its result. `level` is its safety level.
 
         Above `safe`, the upstream's tools are listed first, and the call is refused if the tool's definition differs
-        from the imported one. `on_progress` hears of progress that the upstream reports.
-        Raises UpstreamUnavailable, UpstreamError and EffectUnknown.
+        from the imported one. `on_progress` is called with the progress that the upstream reports. Raises
+        UpstreamUnavailable, UpstreamError and EffectUnknown.
         """
         is_repeatable = level is SafetyLevel.SAFE or (level is SafetyLevel.CAUTIOUS and definition.retry_safe)
         sent_again = False
@@ -302,7 +302,7 @@ class Connection:
 
     @asynccontextmanager
     async def _verified(self, definition: Definition) -> AsyncIterator[Session]:
-        """Yield a session, kept open while the body runs, that lists the tool as imported. Raises as `call`."""
+        """Yield a session in which the tool is listed exactly as it was imported. Raises what `call` raises."""
         async with AsyncExitStack() as stack:
             try:
                 session, offered = await stack.enter_async_context(self._listed())
@@ -324,9 +324,9 @@ class Connection:
         arguments: Mapping[str, Any],
         on_progress: ProgressListener | None,
     ) -> dict[str, Any]:
-        """Send one call and return its result as it arrived. Raises RequestFailed.
+        """Send one call and return its raw result. Raises RequestFailed.
 
-        Each sign of progress gives the upstream its timeout again, PATIENCE times in all.
+        Each report of progress restarts the timeout; in all, a call may take PATIENCE times the timeout.
         """
         loop, timeout = asyncio.get_running_loop(), self.settings.timeout
         began, limit = loop.time(), asyncio.timeout(timeout)
@@ -356,7 +356,7 @@ class Connection:
     async def _run_task(
         self, link: Link, definition: Definition, params: Mapping[str, Any], extend: Callable[..., Awaitable[None]]
     ) -> dict[str, Any]:
-        """Call a tool as a task and wait for its result, without which the task is cancelled. Raises RequestFailed."""
+        """Call a tool as a task and wait for its result. Cancels the task if that fails. Raises RequestFailed."""
         ttl = round(1000 * (PATIENCE + 1) * self.settings.timeout)
         begun = await link.request("tools/call", {**params, "task": {"ttl": ttl}}, schema=definition.input_schema)
         state = begun.get("task")
@@ -391,7 +391,7 @@ class Connection:
 def list_upstream(settings: UpstreamSettings, *, once: bool = False) -> Listing:
     """Return the tools that a server offers. Raises UpstreamUnavailable and SourceProblem.
 
-    Call it in any thread but that of the loop. `once` uses a connection of its own and leaves that of calls alone.
+    Do not call it on the loop's own thread. `once` opens a separate connection and does not touch that of calls.
     """
 
     async def read() -> OfferedTools:

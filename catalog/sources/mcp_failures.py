@@ -1,7 +1,7 @@
 """Everything that can go wrong with a request to an upstream MCP server, and the consequences.
 
-A fault says where a failure was seen: on the way, in the HTTP answer, or in a message of the upstream. Error codes and
-words are the upstream's own and decide nothing. docs/sources.md has the same table for people.
+A fault says where a failure was seen: in the transport, in the HTTP answer, or in a message of the upstream. The
+upstream chooses error codes and texts, so they decide nothing. docs/sources.md has the same table.
 """
 
 from collections.abc import Mapping
@@ -49,9 +49,9 @@ class Effect(StrEnum):
 class Meaning:
     """The consequences of a fault.
 
-    `seen` describes it in docs/sources.md. `sentence` is for people and models; it may name `source`, `request`
-    (such as "the call"), `status`, `seconds`, `said` (the upstream's words after ": ", or a full stop) and `wait`.
-    `kind` is the kind of the error, unless it is an `effect_unknown`. With `new_session`, later calls open another one.
+    `seen` describes the fault in docs/sources.md. `sentence` is the error message; its placeholders are `source`,
+    `request` (such as "the call"), `status`, `seconds`, `said` (": " and the upstream's words, or a full stop) and
+    `wait`. `kind` is the error's kind, unless the effect is unknown. If `new_session`, later calls open a new session.
     """
 
     seen: str
@@ -134,9 +134,9 @@ MEANINGS: Mapping[Fault, Meaning] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One failure; `words` are the upstream's, `status` is that of its HTTP answer, `seconds` the time it had.
+    """One failure: `words` of the upstream, `status` of its HTTP answer, `seconds` that it had to answer.
 
-    The transport makes it the data of a JSON-RPC error. An upstream cannot send such data: it is no JSON.
+    The transport stores it as the data of a JSON-RPC error. An upstream cannot forge it: its data is plain JSON.
     """
 
     fault: Fault
@@ -150,7 +150,7 @@ class Failure:
         return MEANINGS[self.fault]
 
     def sentence(self, source: str, request: str) -> str:
-        """Return a sentence about the failure of a request; `request` names it, as in "the call"."""
+        """Return the error message; `request` is what failed, such as "the call"."""
         said = visible_text(self.words)[:MAX_WORDS]
         wait = f" Try again in {self.retry_after} seconds." if self.retry_after is not None else ""
         return self.meaning.sentence.format(
@@ -164,7 +164,7 @@ class Failure:
 
 
 class RequestFailed(Exception):
-    """A request to an upstream has no result."""
+    """A request to an upstream that has no result."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.fault)
@@ -182,7 +182,7 @@ def call_error(failure: Failure, source: str, *, is_repeatable: bool) -> Toolgat
 
 
 def words_of(error: Mapping[str, Any]) -> str:
-    """Return the words of a JSON-RPC error, or of another error as JSON that HTTP servers send."""
+    """Return the message in a JSON-RPC error, or in another JSON error that HTTP servers send."""
     for name in ("message", "detail", "error_description", "title", "error"):
         if isinstance(error.get(name), str) and error[name].strip():
             return str(error[name])

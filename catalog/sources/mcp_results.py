@@ -1,7 +1,7 @@
 """Results of MCP servers as results of tools.
 
-A result is read as the server sent it, before the SDK validates it: a block of a type that the SDK does not know is no
-reason to call a call failed that ran.
+A result is read as the server sent it, before the SDK validates it. Otherwise a block of a type that is unknown to the
+SDK would turn a successful call into a failed one.
 """
 
 import json
@@ -26,7 +26,7 @@ from catalog.sources.definitions import visible_text
 
 
 def to_tool_result(source: str, raw: Mapping[str, Any]) -> UpstreamResult[Any]:
-    """Return a result, as it arrived, as a tool's result. Raises UpstreamError for an error without content."""
+    """Return the raw result of an MCP call as a tool's result. Raises UpstreamError for an error without content."""
     warnings: list[ResultWarning] = []
     structured = _structured(raw.get("structuredContent"), warnings)
     given = raw.get("content")
@@ -48,7 +48,7 @@ def to_tool_result(source: str, raw: Mapping[str, Any]) -> UpstreamResult[Any]:
 
 
 def _structured(value: Any, warnings: list[ResultWarning]) -> Any:
-    """Return structured content as JSON that can be stored, or as text with a warning."""
+    """Return structured content if it can be stored as JSON, otherwise as text with a warning."""
     if value is None:
         return None
     try:
@@ -70,7 +70,7 @@ def _cut_value(text: str, warnings: list[ResultWarning]) -> str:
 
 
 def _block(given: Any) -> dict[str, Any]:
-    """Return a content block with its binary data as bytes; anything else becomes a text block of its JSON."""
+    """Return a content block with its binary data as bytes. An invalid block becomes a text block of JSON."""
     if isinstance(given, dict) and isinstance(given.get("type"), str):
         block = decode_block(given)
         data = binary_of(block)

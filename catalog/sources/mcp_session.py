@@ -1,4 +1,4 @@
-"""Sessions with upstream MCP servers: how one connects, and why one could not.
+"""Sessions with upstream MCP servers: connecting, and the reason if that fails.
 
 The SDK is loaded with the first session: it takes half a second.
 """
@@ -19,7 +19,7 @@ from catalog.sources.settings import UpstreamSettings
 
 
 class Link:
-    """A connected client of the SDK: requests with raw results, and their failures."""
+    """A connected client of the SDK that returns raw results and raises failures as RequestFailed."""
 
     def __init__(self, client: Any, channel: Any) -> None:
         self.client = client
@@ -33,10 +33,10 @@ class Link:
     async def request(
         self, method: str, params: Mapping[str, Any], *, schema: Schema | None = None, on_progress: Any = None
     ) -> dict[str, Any]:
-        """Send a request and return its result as it arrived. Raises RequestFailed.
+        """Send a request and return its raw result. Raises RequestFailed.
 
-        The SDK's own requests refuse a whole result, such as a list of tools, for one part that they do not know.
-        `schema` is the input schema of a tool that is called: it may name arguments to repeat in headers.
+        The SDK's own method refuses a whole result, such as a list of tools, for one part that it does not know.
+        `schema` is the input schema of the called tool: it may name arguments that are repeated as headers.
         """
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
         from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # noqa: PLC0415
@@ -110,7 +110,7 @@ class Session:
 
 @dataclass(slots=True)
 class Handshake:
-    """The upstream's answers to an attempt to connect: the HTTP status and the last JSON-RPC error."""
+    """The upstream's answers while connecting: the HTTP status and the last JSON-RPC error."""
 
     http_status: int = 0
     refusal: Any = None
@@ -120,7 +120,7 @@ class Handshake:
 async def connected(
     settings: UpstreamSettings, handshake: Handshake, on_change: Callable[[], None]
 ) -> AsyncIterator[Link]:
-    """Enter a client of the SDK for an upstream, over HTTP or with its command."""
+    """Connect a client of the SDK to an upstream, over HTTP or by its command, and yield its link."""
     from mcp import Client, StdioServerParameters, types  # noqa: PLC0415
     from mcp.client.stdio import stdio_client  # noqa: PLC0415
 
@@ -164,14 +164,14 @@ async def connected(
 
 
 def innermost_error(error: BaseException) -> BaseException:
-    """Return the first cause in nested groups of exceptions."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def connect_problem(settings: UpstreamSettings, handshake: Handshake, error: BaseException) -> str:
-    """Return why an upstream cannot be connected to, without its address or command."""
+    """Return why connecting failed, without the upstream's address or command."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
 
     name = settings.name

@@ -30,7 +30,7 @@ class UnusableTool(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """The entries of a server's list of tools as they arrived, and the problems of the list itself."""
+    """The raw entries of a server's list of tools, and the problems of the list itself."""
 
     entries: Sequence[Any]
     problems: Sequence[str] = ()
@@ -40,7 +40,7 @@ class OfferedTools:
     """True for protocol version 2026-07-28, in which schemas may name arguments to repeat in headers."""
 
     def digest_of(self, name: str) -> str | None:
-        """Return the digest of a tool; None if it is not listed, or cannot be imported."""
+        """Return the digest of the tool with this name; None if it is not listed or cannot be imported."""
         # The first of a name counts, as for an import.
         entry = next((each for each in self.entries if isinstance(each, dict) and each.get("name") == name), None)
         try:
@@ -49,7 +49,7 @@ class OfferedTools:
             return None
 
     def listing(self, settings: UpstreamSettings) -> Listing:
-        """Return the definitions of the tools that can be imported, and a sentence for each of the others."""
+        """Return the definitions of the tools that can be imported, and a problem for each of the others."""
         from mcp.shared.inbound import find_invalid_x_mcp_header  # noqa: PLC0415 - loaded with the SDK
 
         found: dict[str, Definition] = {}
@@ -83,7 +83,7 @@ class OfferedTools:
 
 
 def _read_tool(entry: object) -> Any:
-    """Return an entry of a list of tools as the SDK's model. Raises UnusableTool."""
+    """Return an entry of the list as the SDK's model of a tool. Raises UnusableTool."""
     from mcp.types import Tool  # noqa: PLC0415 - loaded with the SDK
     from pydantic import ValidationError  # noqa: PLC0415
 
@@ -98,7 +98,7 @@ def _read_tool(entry: object) -> Any:
 
 
 def offered_digest(tool: Any) -> str:
-    """Return the SHA-256 of a server's entire entry for a tool."""
+    """Return the SHA-256 of a server's entry for a tool, without its icons and metadata."""
     offered = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
     return digest(canonical_text(offered))
 

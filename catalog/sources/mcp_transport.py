@@ -1,7 +1,7 @@
-"""Transports of the MCP client that say of each error where it was seen.
+"""Transports of the MCP client that record where each error was seen.
 
-The SDK turns failures of the transport into JSON-RPC errors with codes that upstreams use as well. Here the data of
-every error that reaches a connected session is a `Failure`. A request that fails leaves the session's others alone.
+The SDK turns failures of the transport into JSON-RPC errors with codes that upstreams use as well. Here, every error
+that reaches a connected session has a `Failure` as its data. A failed request does not affect others of its session.
 Importing this module loads the SDK, which takes half a second.
 """
 
@@ -53,9 +53,9 @@ LOST_SESSION_STATUSES = frozenset({400, 404})
 
 
 class Channel:
-    """A transport of the SDK. After `connected` is set, errors that its upstream sent have a `Failure` as their data.
+    """A transport of the SDK that adds a `Failure` to the errors of its upstream after `connected` is set.
 
-    Before, `refusal` is the last of them. `has_ended` is true when the upstream can send no more.
+    Before that, `refusal` keeps the last error. `has_ended` is true when the upstream can send nothing more.
     """
 
     def __init__(self, transport: AbstractAsyncContextManager[TransportStreams]) -> None:
@@ -81,7 +81,7 @@ class _ClassifiedStream:
 
     @property
     def last_context(self) -> Any:
-        """The context of the last message's sender, which the SDK asks for."""
+        """Context of the last message's sender, which the SDK reads."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -126,7 +126,7 @@ class _ClassifiedStream:
 
 
 class PacedTransport(AsyncGuardedTransport):
-    """HTTP transport that pauses between GETs: otherwise an upstream sets the SDK's pause, which may be zero."""
+    """HTTP transport that pauses between GETs. Without it, an upstream sets the pause, which may be zero."""
 
     _next_stream = 0.0
 
@@ -138,11 +138,11 @@ class PacedTransport(AsyncGuardedTransport):
 
 
 class HttpTransport(StreamableHTTPTransport):
-    """The SDK's transport over HTTP, except for how a POST is answered.
+    """The SDK's transport over HTTP with its own handling of answers to POST.
 
-    The SDK answers one that fails with a code and an English sentence, in which an upstream's own errors cannot be told
-    from a lost session, a proxy's status or a broken connection, and ends the session if a request cannot be sent. It
-    overrides methods that the SDK may rename: the tests with a scripted upstream then fail.
+    For a failed POST, the SDK reports a code and an English sentence, which do not tell an error of the upstream from a
+    lost session, a proxy's status or a broken connection. The SDK also ends the session if a request cannot be sent.
+    This class overrides private methods of the SDK; if the SDK renames them, the tests with a scripted upstream fail.
     """
 
     def __init__(self, url: str) -> None:
@@ -181,7 +181,7 @@ class HttpTransport(StreamableHTTPTransport):
     async def _read_answer(
         self, ctx: RequestContext, response: httpx2.Response, request: JSONRPCRequest
     ) -> Failure | None:
-        """Pass on the message that answers a request; return a failure if there is none."""
+        """Pass on the message that answers a request; return a failure if there is no such message."""
         status = response.status_code
         if status == 202 or not 200 <= status < 300:
             body = b""
@@ -207,7 +207,7 @@ class HttpTransport(StreamableHTTPTransport):
         return None
 
     def _status_failure(self, response: httpx2.Response, message: JSONRPCMessage | None, body: bytes) -> Failure:
-        """Return the failure for a status other than 2xx and the message in its body, if any."""
+        """Return the failure for a status other than 2xx, and for the JSON-RPC message in its body, if any."""
         status = response.status_code
         words = _words_of_error(message.error) if isinstance(message, JSONRPCError) else _plain_words(response, body)
         if self.session_id is not None and status in LOST_SESSION_STATUSES:
@@ -223,7 +223,7 @@ class HttpTransport(StreamableHTTPTransport):
         )
 
     async def _handle_sse_response(self, response: httpx2.Response, ctx: RequestContext) -> None:
-        """Read events until one answers the request; resume the stream if it ends before that and has event ids."""
+        """Read events until the request is answered. A stream that ends before is resumed if its events have ids."""
         request: Any = ctx.session_message.message  # a request: a notification has no answer
         last_id: str | None = None
         pause: int | None = None
@@ -252,7 +252,7 @@ class HttpTransport(StreamableHTTPTransport):
         original_request_id: RequestId | None = None,
         resumption_callback: Callable[[str], Awaitable[None]] | None = None,
     ) -> bool:
-        """Pass on the message of an event; return whether the request of the stream has its answer."""
+        """Pass on the message of an event; return whether it answers the request of this stream."""
         if sse.event != "message":
             return False
         message = read_message(sse.data) if sse.data else None
@@ -271,7 +271,7 @@ class HttpTransport(StreamableHTTPTransport):
     async def _resolve_abandoned_request(
         self, read_stream_writer: StreamWriter, request_id: RequestId, message: str, *, code: int = CONNECTION_CLOSED
     ) -> None:
-        """Answer a request whose answer cannot arrive any more."""
+        """Report a failure for a request whose answer cannot arrive any more."""
         await self._fail(read_stream_writer, request_id, Failure(fault=Fault.UNANSWERED))
 
     async def _fail(self, writer: StreamWriter, request_id: RequestId, failure: Failure) -> None:
@@ -282,7 +282,7 @@ class HttpTransport(StreamableHTTPTransport):
 
 @asynccontextmanager
 async def http_streams(transport: HttpTransport, client: httpx2.AsyncClient) -> AsyncIterator[TransportStreams]:
-    """Run a transport, as the SDK's `streamable_http_client` does for its own."""
+    """Run a transport and yield its streams, like `streamable_http_client` of the SDK."""
     writer, read_stream = create_context_streams[SessionMessage | Exception](0)
     write_stream, reader = create_context_streams[SessionMessage](0)
     async with writer, read_stream, write_stream, reader, anyio.create_task_group() as tasks:
@@ -300,7 +300,7 @@ async def http_streams(transport: HttpTransport, client: httpx2.AsyncClient) -> 
 
 
 def read_message(text: str | bytes) -> JSONRPCMessage | None:
-    """Return a JSON-RPC message, or None. JSON that the SDK does not read is read leniently."""
+    """Return a JSON-RPC message, or None. JSON that the SDK refuses is read leniently."""
     try:
         return jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValueError:
@@ -321,7 +321,7 @@ def _words_of_error(error: ErrorData) -> str:
 
 
 def _plain_words(response: httpx2.Response, body: bytes) -> str:
-    """Return the words of an HTTP answer that holds no JSON-RPC message; empty for a page."""
+    """Return the text of an HTTP answer without a JSON-RPC message; empty for an HTML page."""
     kind = response.headers.get("Content-Type", "").lower()
     if kind.startswith("text/plain"):
         return response_text(response) if body else ""

@@ -1,8 +1,8 @@
 """The operations of an OpenAPI document as definitions of HTTP tools.
 
-Every operation stands alone: one that cannot be imported is a problem of the listing, with the reason, and changes
-nothing for the others. Schemas are taken from the document as it has them, since models would change how they are
-written. References are followed inside the document only.
+An operation that cannot be imported becomes a problem of the listing, with the reason, and does not affect the others.
+The document is read as plain JSON, since models would change how its schemas are written. References are followed
+inside the document only.
 """
 
 import re
@@ -39,9 +39,9 @@ NOT_AS_SPECIFIED = (ValueError, TypeError, KeyError, AttributeError)
 class ImportSettings:
     """Settings of a source for reading its document.
 
-    `url` is where the document came from; `base_url` replaces its first server. `timeout` is that of calls in seconds.
-    `only` chooses operations (`selection.Selection`). `query` has the names of the query parameters that are stored
-    with the source.
+    `url` is where the document came from. `base_url` replaces the first server that it names. `timeout` is the limit of
+    a call in seconds. `only` chooses operations (`selection.Selection`). `query` has the names of query parameters that
+    the source itself sets, such as API keys; tools have no arguments for them.
     """
 
     url: str = ""
@@ -117,7 +117,7 @@ def _problem(method: str, path: str, reason: str, outcome: str = "cannot be impo
 def _operations(
     document: Mapping[str, Any],
 ) -> Iterator[tuple[str, str, Mapping[str, Any], dict[str, Any] | LeftOut]]:
-    """Yield path, method, path object and operation; in place of an operation that cannot be read, the reason."""
+    """Yield path, method, path object and operation; for an unreadable operation, the reason in its place."""
     for path, written in (document.get("paths") or {}).items():
         if path.startswith("x-"):
             continue
@@ -140,7 +140,7 @@ def _operations(
 
 
 class _Credentials:
-    """The API keys that a document wants in the query or in a cookie, and how many operations cannot do without."""
+    """The API keys that a document wants in the query or in cookies, with counts of the operations that lack a key."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._usual = document.get("security")
@@ -159,7 +159,7 @@ class _Credentials:
                 self._keys[name] = place, key
 
     def of_operation(self, operation: Mapping[str, Any], stored: Collection[str]) -> set[str]:
-        """Return the names of an operation's keys in the query; note one that it needs and that is not stored."""
+        """Return the names of an operation's keys in the query. Count the operation if a key it needs is not stored."""
         security = operation.get("security", self._usual)
         choices = [each for each in security if isinstance(each, dict)] if isinstance(security, list) else []
         keys = [[self._keys[name] for name in each if name in self._keys] for each in choices]
@@ -169,7 +169,7 @@ class _Credentials:
         return {name for each in keys for place, name in each if place == "query"}
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each key that operations need and do not have."""
+        """Yield a sentence for each key that operations need and the source does not have."""
         for (place, name), count in self._missing.items():
             operations = "1 operation needs" if count == 1 else f"{count:,} operations need"
             remedy = "Store it under “query” of the source, or with --query of import_openapi."

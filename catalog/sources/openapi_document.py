@@ -1,7 +1,7 @@
 """OpenAPI documents (3.0 to 3.2, JSON or YAML) as values: reading them, following references, naming the server.
 
-A document is refused only if it is none. Its operations may be wrong in any way: the readers of this package raise
-LeftOut for the part that they cannot read.
+Only a text that is no OpenAPI document is refused as a whole. For a wrong part of a document, the readers of this
+package raise LeftOut.
 """
 
 import json
@@ -27,7 +27,7 @@ class LeftOut(Exception):
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """Return a document of JSON or YAML. Raises SourceProblem."""
+    """Return an OpenAPI document that is written as JSON or YAML. Raises SourceProblem."""
     if len(text) > MAX_DOCUMENT:
         raise SourceProblem(f"The document has more than {MAX_DOCUMENT:,} characters.")
     text = text.removeprefix("\ufeff")
@@ -79,7 +79,7 @@ def _parse_json(text: str) -> Any:
 
 
 def as_object(value: Any, name: str) -> dict[str, Any]:
-    """Return an object of a document; empty for null. Raises LeftOut for anything else."""
+    """Return the value as an object; an empty one for null. Raises LeftOut, mentioning `name`, for anything else."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -88,7 +88,7 @@ def as_object(value: Any, name: str) -> dict[str, Any]:
 
 
 def as_list(value: Any, name: str) -> list[Any]:
-    """Return a list of a document; empty for null. Raises LeftOut for anything else."""
+    """Return the value as a list; an empty one for null. Raises LeftOut, mentioning `name`, for anything else."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -97,7 +97,7 @@ def as_list(value: Any, name: str) -> list[Any]:
 
 
 def target_of(document: Mapping[str, Any], reference: str) -> Any:
-    """Return the part of a document that a reference names. Raises LeftOut."""
+    """Return the part of the document to which a reference points. Raises LeftOut."""
     shown = repr(reference[:100])
     if not reference.startswith("#"):
         raise LeftOut(f"it refers to another document, {shown}.")
@@ -114,7 +114,7 @@ def target_of(document: Mapping[str, Any], reference: str) -> Any:
 
 
 def resolved(document: Mapping[str, Any], part: Any, name: str) -> dict[str, Any]:
-    """Return an object of a document, following references. Raises LeftOut."""
+    """Return the object that `part` is or refers to. Raises LeftOut, mentioning `name`."""
     for _ in range(MAX_REFERENCE_CHAIN):
         found = as_object(part, name)
         if not isinstance(found.get("$ref"), str):
@@ -124,7 +124,7 @@ def resolved(document: Mapping[str, Any], part: Any, name: str) -> dict[str, Any
 
 
 def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
-    """Return the address that paths are appended to. Raises SourceProblem."""
+    """Return the URL to which paths are appended. Raises SourceProblem."""
     address = base_url
     if not address:
         try:
@@ -144,7 +144,7 @@ def server_of(document: Mapping[str, Any], url: str, base_url: str) -> str:
 
 
 def servers_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the servers of a document that can be read; "/" if there are none."""
+    """Return the readable servers of a document; a server "/" if there are none."""
     servers = document.get("servers")
     found = [each for each in servers if isinstance(each, dict)] if isinstance(servers, list) else []
     return found or [{"url": "/"}]
@@ -160,7 +160,7 @@ def addresses_of(servers: Iterable[Any], url: str) -> set[str]:
 
 
 def _address_of(server: Mapping[str, Any], url: str) -> str:
-    """Return the address of a server; it stays relative without the document's URL. Raises ValueError."""
+    """Return the URL of a server. It stays relative if the document's `url` is empty. Raises ValueError."""
     address = str(server.get("url", "/"))
     variables = server.get("variables")
     for name, variable in variables.items() if isinstance(variables, dict) else ():

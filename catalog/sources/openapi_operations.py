@@ -34,7 +34,7 @@ BESIDE_REFERENCE = frozenset({"$ref", "title", "description", "deprecated", "exa
 
 @dataclass(frozen=True, slots=True)
 class DocumentOperation:
-    """An operation as the document has it; `item` is the object of its path."""
+    """An operation as it stands in the document; `item` is the object of its path."""
 
     name: str
     method: str
@@ -45,7 +45,7 @@ class DocumentOperation:
 
 @dataclass
 class OperationReader:
-    """Reads one operation. `credentials` are the names of query parameters that are stored with the source."""
+    """Reads one operation. `credentials` names query parameters that the source sets, so they are not arguments."""
 
     document: Mapping[str, Any]
     schemas: OperationSchemas
@@ -146,7 +146,7 @@ class OperationReader:
         self.places[place][name] = wire
 
     def _leave_out(self, reason: str, *, is_required: bool) -> None:
-        """Leave a parameter or a body out, or raise LeftOut for its operation if it is required."""
+        """Record why a parameter or body is left out. Raises LeftOut, for the whole operation, if it is required."""
         if is_required:
             raise LeftOut(reason)
         self.left_out.append(reason)
@@ -154,8 +154,7 @@ class OperationReader:
     def _style(self, parameter: Mapping[str, Any], media_type: str, schema: Schema) -> str:
         """Return how a parameter's values are sent (`Operation.styles`). Raises LeftOut if they cannot be sent.
 
-        Without a style, requests contain texts as they are, an array in the query as one pair for each item, and other
-        values as JSON.
+        Without a style, a text is sent unchanged, an array in the query as one pair per item, and other values as JSON.
         """
         place, wire = parameter["in"], parameter["name"]
         if place == "header" and not HEADER_NAME.fullmatch(wire):
@@ -192,7 +191,7 @@ class OperationReader:
         return ARRAY_STYLES.get((written, explode), "") if "array" in kinds else "", {"object"}
 
     def _body(self, operation: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the body's fields beside the parameters, and return the operation's part about the body."""
+        """Add the body, or each of its fields, to the arguments; return the fields of `Operation` about the body."""
         if not operation.get("requestBody"):
             return {}
         body = resolved(self.document, operation["requestBody"], "its body")
@@ -233,10 +232,9 @@ class OperationReader:
         return {**encoding, "body_fields": names, "body_optional": not is_required}
 
     def _laid_out_fields(self, schema: Any, *, is_required: bool) -> dict[str, Any]:
-        """Return the fields of a body that can stand beside the parameters; empty if one of its rules would be lost.
+        """Return the fields of a body that can become separate arguments; empty if a rule of its schema would be lost.
 
-        An optional body that requires fields is one argument: without any field it may be missing, with one it needs
-        the others.
+        An optional body with required fields stays one argument: it may be missing, but not incomplete.
         """
         whole = self._flat_object(schema)
         properties, needed = whole.get("properties"), whole.get("required") or []
@@ -251,7 +249,7 @@ class OperationReader:
         return {} if {*needed} & {*fields} and not is_required else fields
 
     def _flat_object(self, schema: Any) -> dict[str, Any]:
-        """Return the schema that a reference without further rules names, or the schema itself; empty for others."""
+        """Return the schema to which references lead. Empty if it is no object, or a reference has other keywords."""
         for _ in range(MAX_REFERENCE_CHAIN):
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
                 break
@@ -262,7 +260,7 @@ class OperationReader:
 
 
 def _path_template(path: str, arguments: Mapping[str, str]) -> str:
-    """Return the path with its placeholders called as the arguments are. Raises LeftOut."""
+    """Return the path with the names of arguments in its placeholders. Raises LeftOut."""
     by_wire = {wire: name for name, wire in arguments.items()}
     wanted = re.findall(r"\{([^{}]*)\}", path)
     if set(wanted) != set(by_wire):
@@ -274,7 +272,7 @@ def _path_template(path: str, arguments: Mapping[str, str]) -> str:
 
 
 def _json_media_type(accepted: str) -> str:
-    """Return the media type for JSON that this media type or range accepts; empty if it accepts no JSON."""
+    """Return the JSON media type to send if `accepted`, a media type or range, allows JSON; otherwise empty."""
     if without_parameters(accepted) in JSON_RANGES:
         return JSON
     return accepted.strip() if is_json(accepted) and accepted.isascii() and accepted.isprintable() else ""

@@ -1,6 +1,6 @@
 """Schemas of an OpenAPI document as JSON Schema 2020-12, for the arguments of requests.
 
-Properties that are read-only are neither offered nor required at any depth: a server sets them.
+Read-only properties are removed at every depth, because only the server sets them.
 """
 
 import copy
@@ -30,7 +30,7 @@ READ_ONLY = "x-read-only"
 
 
 class DocumentSchemas:
-    """The schemas of a document, each converted and measured once however often it is used."""
+    """The schemas of a document. Each is converted and measured once, however often it is used."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
@@ -39,11 +39,11 @@ class DocumentSchemas:
         self._copied = 0
 
     def measure(self, schema: Schema) -> int:
-        """Return the size of a schema's copy in bytes, where references are as short as those of a tool's schema."""
+        """Return the size in bytes of a schema's copy, counting each reference as short as it will be in a tool."""
         return self._convert(schema)[1]
 
     def copy(self, schema: Schema) -> Schema:
-        """Return a copy with references as in the document. Raises SourceProblem if all copies are too large."""
+        """Return a copy with the document's references. Raises SourceProblem if all copies together are too large."""
         converted, size = self._convert(schema)
         self._copied += size
         if self._copied > MAX_COPIED:
@@ -54,7 +54,7 @@ class DocumentSchemas:
         return copy.deepcopy(converted)
 
     def clean_text(self, text: str) -> str:
-        """Return a cleaned description, cleaned once however many operations share it."""
+        """Return a cleaned description. A description that operations share is cleaned once."""
         if text not in self._texts:
             self._texts[text] = clean_text(text).rstrip()
         return self._texts[text]
@@ -103,10 +103,10 @@ class DocumentSchemas:
 
 @dataclass
 class OperationSchemas:
-    """The schemas of one operation: those of its arguments, and `definitions` with all that they refer to.
+    """The schemas of one operation: those of its arguments, and in `definitions` all that they refer to.
 
-    `room` is how many bytes are left to it. A little less is counted than the tool's schema will have, so that no
-    acceptable operation is left out: the schema itself is checked when the definition is judged.
+    `room` is how many bytes the operation's schemas may still take. The count is slightly too low, so that no
+    acceptable operation is left out; the complete schema is checked again when the definition is judged.
     """
 
     schemas: DocumentSchemas
@@ -115,9 +115,9 @@ class OperationSchemas:
     names: dict[str, str] = field(default_factory=dict)
 
     def schema(self, name: str, schema: Any) -> Schema:
-        """Return the schema of the property or definition of this name; adds those it refers to to `definitions`.
+        """Convert the schema of the property or definition `name`. Schemas that it refers to go into `definitions`.
 
-        Raises LeftOut, before it is copied, if it exceeds the room that is left.
+        Raises LeftOut, before copying, if the schema is larger than the remaining room.
         """
         self.take(len(name) + len('"":,'))
         if isinstance(schema, bool):
@@ -132,13 +132,13 @@ class OperationSchemas:
         return result
 
     def take(self, size: int) -> None:
-        """Use some of the room. Raises LeftOut if it is less."""
+        """Subtract `size` bytes from the room. Raises LeftOut if too little is left."""
         self.room -= size
         if self.room < 0:
             raise LeftOut(f"its schemas are too large: at most {MAX_SCHEMA_BYTES:,} bytes are accepted.")
 
     def kinds(self, schema: Schema) -> set[str]:
-        """Return the types that a schema names or implies; it contains "" if some part names none."""
+        """Return the types that a schema names or implies; "" is among them if a part of it allows any type."""
         kinds: set[str] = set()
         for part in self._in_place(schema):
             kind = part.get("type")
@@ -172,9 +172,9 @@ class OperationSchemas:
 
 
 def require_no_read_only(schema: Schema) -> None:
-    """Remove read-only properties from `required` where another part of an `allOf` or a reference names them, in place.
+    """Remove read-only properties from `required`, in place, also in other parts of their `allOf` or reference.
 
-    The schema is the whole one of a tool, and has READ_ONLY where properties were removed.
+    `schema` is the whole schema of a tool; READ_ONLY marks where properties were removed.
     """
     parts = [part for _, part in subschemas(schema)]
     if not any(READ_ONLY in part for part in parts):
@@ -207,7 +207,7 @@ def local_reference(name: str) -> str:
 
 
 def _modernize(part: Schema) -> None:
-    """Write a schema object of OpenAPI 3.0 as JSON Schema 2020-12, in place."""
+    """Convert one schema object of OpenAPI 3.0 to JSON Schema 2020-12, in place."""
     is_nullable = part.get("nullable") is True
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(part.get(exclusive), bool) and part.pop(exclusive) and bound in part:

@@ -13,7 +13,7 @@ MAX_CHOSEN, MAX_CHOSEN_LENGTH = 200, 300
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The operations that are imported: those that one of the choices names, or all without any choice.
+    """The operations to import: those that match at least one choice, or all if there is no choice.
 
     A path includes those below it: `/user` includes `/user/emails`, but not `/users`. An operation is named by its
     `operationId`, or by method and path, such as `GET /user`.
@@ -28,7 +28,7 @@ class Selection:
         return cls(frozenset(only.get("tags", ())), tuple(only.get("paths", ())), frozenset(only.get("operations", ())))
 
     def choices_for(self, names: Iterable[str], path: str, tags: Iterable[object]) -> set[tuple[str, str]]:
-        """Return the choices, as kind and value, that include an operation with these names, path and tags."""
+        """Return the choices that match an operation with these names, path and tags, each as kind and value."""
         found = {("tags", tag) for tag in tags if isinstance(tag, str) and tag in self.tags}
         found |= {("operations", name) for name in names if name in self.operations}
         return found | {("paths", each) for each in self.paths if f"{path}/".startswith(f"{each.rstrip('/')}/")}
@@ -40,7 +40,7 @@ class Selection:
 
 
 def check_only(only: Any) -> dict[str, list[str]]:
-    """Return the `only` of a source without empty lists. Raises ParameterError naming the field."""
+    """Return the field `only` of a source, checked and without empty lists. Raises ParameterError naming the field."""
     if not isinstance(only, Mapping):
         raise field_error("only", "invalid", f"`only` is an object with lists of {', '.join(KINDS)}.")
     for kind, values in only.items():
@@ -58,7 +58,7 @@ def check_only(only: Any) -> dict[str, list[str]]:
 
 
 def parse_only(lines: Iterable[str]) -> dict[str, list[str]]:
-    """Return the `only` that people write: `tag=NAME`, `path=/PREFIX` and `operation=NAME`, or one JSON object.
+    """Return the value of `only` for typed lines: `tag=NAME`, `path=/PREFIX`, `operation=NAME` or a JSON object.
 
     Raises ParameterError naming the field.
     """
@@ -81,5 +81,5 @@ def parse_only(lines: Iterable[str]) -> dict[str, list[str]]:
 
 
 def write_only(only: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the lines that `parse_only` reads."""
+    """Return `only` as lines that `parse_only` reads."""
     return [f"{kind.removesuffix('s')}={value}" for kind, value in Selection.from_json(only).choices()]

@@ -52,8 +52,8 @@ MIN_CREDENTIAL = 8
 class UpstreamSettings:
     """Settings for reaching an upstream.
 
-    `headers`, `query` and `env` are secret; the representation omits them. `query` has parameters that are sent with
-    each call of an operation. A connection made before the source was last enabled, at `switched_at`, is not used.
+    `headers`, `query` and `env` are secret, so `repr()` omits them. The parameters in `query` are sent with each call
+    of an operation. `switched_at` is when the source was last enabled or disabled; older connections are not used.
     """
 
     pk: int
@@ -70,12 +70,12 @@ class UpstreamSettings:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def secrets(self) -> list[list[tuple[str, str]]]:
-        """Return names and values of the secrets, for comparison with earlier ones."""
+        """Return names and values of all secrets, to find out whether any has changed."""
         return [sorted(each.items()) for each in (self.headers, self.query, self.env)]
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the upstream's identity: address, command, names of the secrets."""
+        """Return the SHA-256 of the upstream's identity: kind, URL, command and names of the secrets."""
         names = [sorted(self.headers), sorted(self.env), *([sorted(self.query)] if self.query else [])]
         return digest(canonical_text([self.kind, self.url, list(self.command), *names]))
 
@@ -99,16 +99,16 @@ def settings_of(source: Source) -> UpstreamSettings:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme and host of a URL, with its port if it names one; empty for an empty URL."""
+    """Return scheme, host and any port of a URL; empty for an empty URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower() if url else ""
 
 
 def scrubber_of(settings: UpstreamSettings, headers: Mapping[str, str] | None = None) -> Scrubber:
-    """Return the scrubber of an upstream's credentials; `headers` are further ones of a single tool.
+    """Return a scrubber that finds an upstream's credentials in texts. `headers` are extra headers of a single tool.
 
-    A header's credential is also searched for without its scheme, such as `Bearer`. Paths that exist are no
-    credentials: a program that is given a folder names it in its results.
+    A header's credential is also found without its scheme, such as `Bearer`. A variable with the path of a file or
+    folder is no credential, because a program names such paths in its results.
     """
     sent = [*settings.headers.items(), *(headers or {}).items()]
     stored = [(name, value) for name, value in sent if name.lower() not in PLAIN_HEADERS]
@@ -149,7 +149,7 @@ def masked(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def unmasked(field_name: str, given: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
-    """Return given values, with stored ones where a mask was sent back. Raises ParameterError for an unknown mask."""
+    """Return `given` with its masks replaced by stored values. Raises ParameterError if none is stored for a mask."""
     result = {}
     for name, value in given.items():
         if value == MASK:
@@ -161,7 +161,7 @@ def unmasked(field_name: str, given: Mapping[str, str], stored: Mapping[str, str
 
 
 def check_values(field_name: str, values: Mapping[str, Any], pattern: re.Pattern[str]) -> None:
-    """Raise ParameterError unless names and values can be sent as headers, or set as environment."""
+    """Raise ParameterError unless names and values are valid as headers, query parameters or variables."""
     if len(values) > MAX_VALUES:
         raise field_error(field_name, "too_many", f"At most {MAX_VALUES} entries are accepted.")
     for name, value in values.items():
@@ -184,7 +184,7 @@ def allowed_variables() -> tuple[str, ...]:
 
 
 def check_program_environment(env: Mapping[str, str]) -> None:
-    """Raise ParameterError for a variable that is not allowed: many make a listed program run something else."""
+    """Raise ParameterError for a variable that is not allowed: many can make a listed program run other code."""
     for name in env:
         if not any(fnmatchcase(name.upper(), pattern.upper()) for pattern in allowed_variables()):
             message = (
@@ -195,7 +195,7 @@ def check_program_environment(env: Mapping[str, str]) -> None:
 
 
 def check_address(field_name: str, url: str) -> None:
-    """Raise ParameterError unless requests may be sent to a URL of this form. Its host is not resolved."""
+    """Raise ParameterError unless requests may be sent to a URL like this. Does not resolve its host."""
     try:
         check_url(url)
     except RequestNotSent as error:
@@ -203,7 +203,7 @@ def check_address(field_name: str, url: str) -> None:
 
 
 def check_source(values: Mapping[str, Any]) -> None:
-    """Raise ParameterError unless a source's fields make sense together."""
+    """Raise ParameterError if a field of a source is invalid, or if fields contradict each other."""
     if not SOURCE_NAME.fullmatch(values["name"]) or values["name"] in RESERVED_SOURCES:
         raise field_error(
             "name", "invalid", "Use 1 to 40 characters from a-z, 0-9, '_' and '-'. The name 'http' is reserved."

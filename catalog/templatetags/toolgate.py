@@ -1,4 +1,4 @@
-"""Template tags shared by all pages: icons, badges, times, diffs, and text with hidden characters revealed.
+"""Template tags shared by all pages: icons, badges, times, diffs, and text with hidden characters made visible.
 
 All output is escaped.
 """
@@ -29,7 +29,7 @@ register.filter(toasts.toast_button)
 
 @register.simple_tag
 def icon(name: str, classes: str = "") -> str:
-    """Render an icon of the sprite; `classes` adds a size (icon-small) or a status hue (status-icon run)."""
+    """Render an icon of the sprite; `classes` are CSS classes for a size (icon-small) or a hue (status-icon run)."""
     return format_html('<svg class="icon {}" aria-hidden="true"><use href="#i-{}"/></svg>', classes, name)
 
 
@@ -47,7 +47,7 @@ def reversibility(value: str) -> str:
 
 @register.simple_tag
 def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
-    """Render the pill of a status; `label` replaces the text, but not the icon and the hue."""
+    """Render a status as a pill with icon and hue; `label` replaces its text."""
     word = labels.status_badge(value, waiting_for)
     drawn = icon(word.icon, "spin" if word.icon == "run" else "")
     return format_html('<span class="status {}">{}{}</span>', word.hue, drawn, label or word.label)
@@ -55,7 +55,7 @@ def status(value: str, waiting_for: str | None = None, label: str = "") -> str:
 
 @register.simple_tag
 def status_icon(value: str, waiting_for: str | None = None) -> str:
-    """Render only the icon of a status; the page must have its label next to it."""
+    """Render only the icon of a status. The page must show the status as text next to it."""
     word = labels.status_badge(value, waiting_for)
     return icon(word.icon, f"status-icon {word.hue}{' spin' if word.icon == 'run' else ''}")
 
@@ -67,13 +67,13 @@ def status_label(value: str, waiting_for: str | None = None) -> str:
 
 @register.simple_tag
 def status_hue(value: str, waiting_for: str | None = None) -> str:
-    """Return the hue class of a status: run, ok, human, danger, warn or idle."""
+    """Return the CSS class of a status: run, ok, human, danger, warn or idle."""
     return labels.status_badge(value, waiting_for).hue
 
 
 @register.simple_tag
 def copyable(value: str) -> str:
-    """Render an id that is copied on click; it is shortened in the middle."""
+    """Render an id that a click copies; a long id is shortened in the middle."""
     short = value if len(value) <= 16 else f"{value[:10]}…{value[-4:]}"
     return format_html(
         '<button class="id" type="button" data-copy="{0}" title="{0}">'
@@ -87,7 +87,7 @@ def copyable(value: str) -> str:
 
 @register.simple_tag
 def avatar(name: str, kind: str = "person") -> str:
-    """Render initials: round for a person, square for a program."""
+    """Render the initials of a name: round for a person, square for a program."""
     shape = "avatar" if kind == "person" else "avatar bot"
     return format_html('<b class="{}" aria-hidden="true">{}</b>', shape, labels.name_initials(name))
 
@@ -149,7 +149,7 @@ def person_name(user: Any) -> str:
 
 @register.filter
 def shortened(text: object, most: int) -> str:
-    """Truncate a text like `truncatechars`, which is slow even for short texts: most are short, on pages with many."""
+    """Truncate like `truncatechars`, but fast for short texts, because pages have many of them."""
     whole = str(text)
     return whole if len(whole) <= most and whole.isascii() else truncatechars(whole, most)
 
@@ -185,7 +185,7 @@ def in_words(text: object) -> str:
 
 @register.filter
 def locked(text: object) -> str:
-    """Escape a tool's text as `revealed` does; placeholders of secrets become lock icons, which no text can imitate."""
+    """Escape a tool's text like `revealed`. Placeholders of secrets become lock icons, which no text can imitate."""
     pieces = []
     for part, name in placeholders.split_at_placeholders(str(text)):
         lock = ""
@@ -203,13 +203,13 @@ def hidden_count(text: object) -> int:
 
 @register.filter
 def pretty_json(value: Any) -> str:
-    """Format a JSON value with an indent of two spaces; pass it on to `revealed` if an agent wrote it."""
+    """Return a JSON value indented by two spaces, not escaped; if an agent wrote it, apply `revealed` too."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 @register.filter
 def coloured_json(value: Any) -> str:
-    """Render one of Toolgate's own JSON values in colours; the text is that of `pretty_json`."""
+    """Render a JSON value that Toolgate wrote itself, in colours; the text equals that of `pretty_json`."""
     tokens = [(match.lastgroup, match[0]) for match in _TOKENS.finditer(pretty_json(value))]
     pieces = (format_html('<span class="{}">{}</span>', kind, text) if kind else text for kind, text in tokens)
     return format_html_join("", "{}", ((piece,) for piece in pieces))
@@ -222,13 +222,13 @@ def document_text(document: Any) -> str:
 
 @register.filter
 def at(members: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a member by a computed name, or an empty text."""
+    """Return the member with this name, which a template may compute; an empty text if there is none."""
     return members.get(name, "") if isinstance(members, Mapping) else ""
 
 
 @register.filter
 def concat(text: str, more: object) -> str:
-    """Return the concatenation of two texts; `add` would sum two numbers."""
+    """Return two texts joined; Django's `add` would add them if both look like numbers."""
     return f"{text}{more}"
 
 
@@ -239,7 +239,7 @@ def grouped(number: int) -> str:
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Return a fraction as a percentage; a dash for None."""
+    """Return a fraction as a percentage, or a dash for None."""
     return "-" if part is None else f"{100 * part:.1f}".removesuffix(".0") + "%"
 
 
@@ -259,7 +259,7 @@ register.filter("beside", side_by_side)
 
 @register.filter
 def marked(row: DiffRow | None) -> str:
-    """Return a line of a diff with its changes marked, and a note if it lacks its newline; white space shows there."""
+    """Render the text of a diff line: changed parts in `ins` or `del`, and a note if the final newline is missing."""
     if not row:
         return ""
     tag = {"add": "ins", "del": "del"}.get(row.kind)
@@ -274,7 +274,7 @@ def marked(row: DiffRow | None) -> str:
 
 @register.filter
 def in_textarea(text: object) -> str:
-    """Return a text for a textarea: right after its start tag HTML drops one newline."""
+    """Return a text to put into a textarea. It begins with a newline, because HTML drops the first one."""
     return f"\n{text}"
 
 
@@ -303,7 +303,7 @@ NO_NUMBER = format_html("{}", "")
 
 @register.simple_tag
 def diff_rows(rows: Sequence[DiffRow], address: str = "") -> str:
-    """Render the rows of a diff; a cut offers to load its lines from `address`. No template, because rows are many."""
+    """Render the rows of a diff without a template, as there are many; a cut links to its lines at `address`."""
     return format_html_join("", "{}", ((_diff_row(row, address),) for row in rows))
 
 
@@ -329,5 +329,5 @@ def _diff_row(row: DiffRow, address: str) -> str:
 
 @register.inclusion_tag("catalog/_diff.html")
 def diff(before: str | None, after: str | None, label: str = "content") -> dict[str, object]:
-    """Render the difference of two texts; None means no file."""
+    """Render the difference between two texts; None means that there is no file."""
     return {"change": diff_texts(before, after), "label": label}

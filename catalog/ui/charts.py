@@ -13,7 +13,7 @@ MIN_BAR_HEIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class UsageBar:
-    """One day: left edge, width, tops and heights of all calls and of the failed ones."""
+    """The bar of one day: left edge and width, and top and height of the parts for all and for failed calls."""
 
     x: float
     width: float

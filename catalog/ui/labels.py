@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Badge:
-    """A status or level for display: text (translated on use), icon of the sprite, hue class."""
+    """A status or level for display: its text (translated when used), icon in the sprite and CSS class of its hue."""
 
     text: "StrOrPromise"
     icon: str
@@ -23,7 +23,6 @@ class Badge:
 
     @property
     def label(self) -> str:
-        """The text in the active language."""
         return str(self.text)
 
 
@@ -87,7 +86,7 @@ OPEN_STATUSES = frozenset(
 
 
 def status_badge(status: str, waiting_for: str | None = None) -> Badge:
-    """Return the badge of a status; for an open one that waits, the badge of `waiting_for`."""
+    """Return the badge of a status. An open status with a `waiting_for` has the badge of what it waits for."""
     if waiting_for in WAITING_BADGES and status in OPEN_STATUSES:
         return WAITING_BADGES[waiting_for]
     return STATUS_BADGES.get(status) or Badge(status.replace("_", " ").capitalize(), "info", "idle")
@@ -98,12 +97,12 @@ def safety_badge(level: str) -> Badge:
 
 
 def reversibility_badge(reversibility: str) -> Badge:
-    """Return the badge of a reversibility; an unknown one counts as irreversible."""
+    """Return the badge of a reversibility. An unknown reversibility counts as irreversible."""
     return REVERSIBILITY_BADGES.get(reversibility) or REVERSIBILITY_BADGES["irreversible"]
 
 
 def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
-    """Return the time since a moment, as in relative_time.js: just now, 4 min ago, 2 h ago, yesterday, a date."""
+    """Return the time since a moment: just now, 4 min ago, 2 h ago, yesterday, a date. Matches relative_time.js."""
     seconds = int(((now or clock.now()) - moment).total_seconds())
     if seconds < JUST_NOW_SECONDS:
         return gettext("just now")
@@ -114,7 +113,7 @@ def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def format_time_left(moment: datetime, now: datetime | None = None) -> str:
-    """Return the time left until a moment, rounded down; as in relative_time.js."""
+    """Return the time left until a moment, rounded down. Matches relative_time.js."""
     seconds = int((moment - (now or clock.now())).total_seconds())
     if seconds <= 0:
         return gettext("no time left")
@@ -126,19 +125,19 @@ def format_time_left(moment: datetime, now: datetime | None = None) -> str:
 
 
 def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
-    """Return the class of the time left: amber under five minutes, red under one; as in relative_time.js."""
+    """Return the CSS class for the time left: amber under five minutes, red under one. Matches relative_time.js."""
     seconds = (moment - (now or clock.now())).total_seconds()
     return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
 
 
 def format_date(moment: datetime) -> str:
-    """Return the date: 20 Nov 2026."""
+    """Return a date such as 20 Nov 2026."""
     utc = moment.astimezone(UTC)
     return f"{utc.day} {utc:%b %Y}"
 
 
 def format_duration(milliseconds: float) -> str:
-    """Return a duration: 41 ms, 2.4 s, 12 s, 4 min 09 s, 2 h 05 min."""
+    """Return a duration such as 41 ms, 2.4 s, 12 s, 4 min 09 s or 2 h 05 min."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
@@ -153,14 +152,14 @@ def format_duration(milliseconds: float) -> str:
 
 
 def format_timespan(seconds: int) -> str:
-    """Return a configured duration in its largest whole unit: 24 h, 15 min, 90 s."""
+    """Return a configured duration in the largest unit that gives a whole number: 24 h, 15 min, 90 s."""
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
     size, unit = next(whole, (1, "s"))
     return f"{seconds // size} {unit}"
 
 
 def format_byte_size(count: int) -> str:
-    """Return a number of bytes: 588 bytes, 41 KB, 1.2 MB (1,024 bytes to the KB)."""
+    """Return a number of bytes, with 1,024 bytes to the KB: 588 bytes, 41 KB, 1.2 MB."""
     if count < 1024:
         return ngettext("%(count)d byte", "%(count)d bytes", count) % {"count": count}
     size = count / 1024

@@ -1,4 +1,4 @@
-"""Django forms of pages: one template for each field, and problems of services at their fields."""
+"""Django forms of pages: one template for each field, and errors of services shown at their fields."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,16 +33,16 @@ class PageFormRenderer(TemplatesSetting):
 
 
 class PageBoundField(BoundField):
-    """A field of a page; one with an error takes the focus when the page is opened."""
+    """A field of a page's form. If it has an error, it takes the focus when the page is opened."""
 
     def build_widget_attrs(self, attrs: dict[str, Any], widget: forms.Widget | None = None) -> dict[str, Any]:
-        """Set `autofocus` on a field with an error: of several such elements, browsers use the first."""
+        """Set `autofocus` on a field with an error. If several fields have it, browsers focus the first."""
         built = super().build_widget_attrs(attrs, widget)
         return built | {"autofocus": True} if "aria-invalid" in built else built
 
 
 class MultilineField(forms.CharField):
-    """A text of several lines; their ends become LF, whatever the browser sends."""
+    """A text of several lines, with LF as line end whatever the browser sends."""
 
     def to_python(self, value: Any) -> Any:
         text: str | None = super().to_python(value)
@@ -63,7 +63,7 @@ class PageForm(forms.Form):
 
     @contextmanager
     def refusals_shown(self) -> Iterator[None]:
-        """Show the errors that a service raises in the body at the form's fields: invalid values, and conflicts."""
+        """Catch a ParameterError or Conflict that a service raises in the body, and show it at the form's fields."""
         try:
             yield
         except (ParameterError, Conflict) as error:
@@ -77,7 +77,7 @@ class PageForm(forms.Form):
 
 
 def render_form(request: HttpRequest, template: str, form: PageForm, **shown: Any) -> HttpResponse:
-    """Render a page with its form: 422 if the form has errors."""
+    """Render a page with its form; the status is 422 if the form has errors."""
     return render(request, template, {"form": form, **shown}, status=422 if form.errors else 200)
 
 
@@ -86,7 +86,7 @@ def stripped_lines(text: str) -> list[str]:
 
 
 class PairsField(forms.CharField):
-    """Lines such as `NAME: value`, as a dict."""
+    """Lines such as `NAME: value`, returned as a dict."""
 
     widget = forms.Textarea
 

@@ -36,7 +36,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def server_address(request: HttpRequest) -> str:
-    """Return this server's address for clients: TOOLGATE_URL, or the browser's if that is a loopback address."""
+    """Return the address of this server for clients: TOOLGATE_URL, or if that is a loopback address, the request's."""
     if urlsplit(settings.TOOLGATE_URL).hostname in LOOPBACK:
         return request.build_absolute_uri("/").rstrip("/")
     return str(settings.TOOLGATE_URL)
@@ -46,7 +46,7 @@ PageView = Callable[Concatenate[PageRequest, P], HttpResponseBase]
 
 
 def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Decorate a view that requires sign-in; its responses are not cached, not even by the browser."""
+    """Decorate a view so that it requires sign-in, and that not even the browser caches its responses."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -67,7 +67,7 @@ def sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P],
 
 
 def administrator_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Admit signed-in administrators only; anyone else signed in gets a 403."""
+    """Decorate a view so that it requires sign-in, and responds with 403 unless the user is an administrator."""
 
     @wraps(view)
     def guarded(request: PageRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -79,9 +79,9 @@ def administrator_required(view: PageView[P]) -> Callable[Concatenate[HttpReques
 
 
 def render_rejected_form(request: HttpRequest, template: str, *, status: int = 403, more: str = "") -> HttpResponse:
-    """Return a refused form with its input filled in again, except for passwords.
+    """Return a page that offers the input of a refused form again, except passwords.
 
-    Nothing of it is stored. `more` is the template's further text.
+    The input is not stored on the server. `more` is a further text for the template.
     """
     typed = [
         (name, text)
@@ -95,21 +95,21 @@ def render_rejected_form(request: HttpRequest, template: str, *, status: int = 4
 
 
 def push_list_url(request: PageRequest, response: HttpResponse, address: str) -> HttpResponse:
-    """Push a list's address to htmx as a new history entry, or replace it while a search is being typed."""
+    """Make htmx add a list's address to the browser history, or replace the last entry while a search is typed."""
     typed = request.htmx.trigger_name == "q"
     return replace_url(response, address) if typed else push_url(response, address)
 
 
 def is_fragment_request(request: PageRequest, *targets: str) -> bool:
-    """Return whether htmx requests a fragment with one of these ids; restoring history needs the entire page."""
+    """Return whether htmx requests a fragment with one of these ids; to restore history, it needs the whole page."""
     return request.htmx.target in targets and not request.htmx.history_restore_request
 
 
 def page_redirect(request: PageRequest, address: str) -> HttpResponse:
-    """Redirect the browser to another page, also if htmx sent the request."""
+    """Redirect the browser to another page, even if htmx sent the request."""
     return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
 
 
 def parse_number(text: str, *, most_digits: int = 18) -> int | None:
-    """Return the whole number in a query or form field; None if it is invalid or has too many digits."""
+    """Return the whole number in a query or form field; None if it is invalid or too long."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= most_digits else None

@@ -1,6 +1,6 @@
-"""The result of a call for people: its value as a value, its images and files, and what was wrong with it.
+"""The result of a call as people see it: its value, its images and files, and its warnings.
 
-Arguments are never part of it: pages show them where they belong.
+It never contains arguments; pages show them elsewhere.
 """
 
 import json
@@ -29,7 +29,7 @@ SIZE_NAMES = frozenset({"bytes", "size", "size_bytes", "bytes_written"})
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """The beginning of a text; `size` is its whole length in bytes if it is cut, else None."""
+    """The beginning of a text; if it was cut, `size` is the length of the whole text in bytes, else None."""
 
     head: str
     size: int | None = None
@@ -37,7 +37,7 @@ class ShownText:
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """Rows of a value that is a list of objects, or of name and value for one object."""
+    """A list of objects as rows with one column for each member, or one object as rows of name and value."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[ShownText]]
@@ -46,7 +46,7 @@ class ShownTable:
 
 @dataclass(frozen=True, slots=True)
 class ShownBlock:
-    """One content block: an image, a file to download, or a text. `label` says what it is."""
+    """One content block: an image, a file to download, or a text. `label` describes it."""
 
     label: str
     url: str = ""
@@ -56,7 +56,7 @@ class ShownBlock:
 
 @dataclass(frozen=True, slots=True)
 class ShownResult:
-    """A result: at most one of `scalar`, `text`, `table` and `items` shows the value, `blocks` other content."""
+    """A result. Its value is in at most one of the fields from `scalar` to `items`; `blocks` has other content."""
 
     message: str
     raw: ShownText
@@ -80,14 +80,14 @@ class ShownResult:
 
 
 def result_document(response: Any) -> Any:
-    """Return a standard response without the arguments that it repeats."""
+    """Return a standard response without its copy of the arguments."""
     if not isinstance(response, Mapping):
         return response
     return {name: each for name, each in response.items() if name not in ENVELOPE - {"success"}}
 
 
 def value_of(response: Mapping[str, Any]) -> Any:
-    """Return the value in a standard response: the only entry of its results, or all; with the tool's own members."""
+    """Return the value in a standard response: its only result or the list of results, with the tool's own members."""
     results = response.get("results", [])
     own = {name: each for name, each in response.items() if name not in ENVELOPE | NOTES}
     if own:
@@ -96,13 +96,13 @@ def value_of(response: Mapping[str, Any]) -> Any:
 
 
 def value_text(response: Any) -> str:
-    """Return the value in a standard response on one line; a text unchanged."""
+    """Return the value in a standard response as one line of JSON; a text is returned unchanged."""
     value = value_of(response) if isinstance(response, Mapping) else response
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def shown_result(call: Call) -> ShownResult:
-    """Return the result of an ended call; at most one query."""
+    """Return the result of an ended call for display; at most one query."""
     response = json.loads(without_macs(call.response)) if call.response else {}
     content = call.content_json
     value = value_of(response) if isinstance(response, dict) else response
@@ -165,7 +165,7 @@ def _cut(text: str, limit: int) -> ShownText:
 
 
 def _shown_blocks(call: Call, blocks: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[ShownBlock]:
-    """Yield blocks of a call, given with their indexes; an image is one whose bytes say so."""
+    """Yield the given blocks of a call, each with its index. Bytes decide whether a block is an image, not its type."""
     pictures = pictures_of(call)
     for number, block in blocks:
         text, label = text_of(block), described_block(block)

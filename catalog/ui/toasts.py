@@ -1,4 +1,4 @@
-"""Short messages on the next page, with a button that takes the action back."""
+"""Messages that the next page shows briefly, with a button that undoes the action."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ PREFIX = "button:"
 
 @dataclass(frozen=True, slots=True)
 class ToastButton:
-    """A button beside a message: its label, and the address and fields that it posts."""
+    """A button beside a message: its label, and the address and fields that it submits by POST."""
 
     label: str
     action: str

@@ -19,7 +19,7 @@ NOT_COMPARED = ("version", "fingerprint")
 
 @dataclass(frozen=True, slots=True)
 class ChangeSentence:
-    """One change: `kind` is add, del or edit; `subject` is a parameter's path or a property of the contract."""
+    """One change: `kind` is add, del or edit; `subject` is the path of a parameter or the name of a property."""
 
     kind: str
     subject: str
@@ -29,7 +29,7 @@ class ChangeSentence:
 
 @dataclass(frozen=True, slots=True)
 class VersionChange:
-    """A version and the one before it; `old` is None for the first."""
+    """The change from one version to the next; `old` is None for the first version."""
 
     old: ToolVersion | None
     new: ToolVersion
@@ -38,12 +38,12 @@ class VersionChange:
 
     @property
     def is_new_version(self) -> bool:
-        """True if the contract changes: a held change of the request alone makes no version."""
+        """True if the contract changes. If only the request of a held change differs, no new version exists."""
         return self.old != self.new
 
     @property
     def sentences(self) -> list[ChangeSentence]:
-        """The changes, first of the contract, then of the parameters; at most MOST_SENTENCES."""
+        """The changes, contract first, then parameters; at most MOST_SENTENCES."""
         if self.old is None:
             return []
         found = [ChangeSentence("edit", _("Request"), self.request)] if self.request else []
@@ -54,7 +54,7 @@ class VersionChange:
 
     @property
     def described(self) -> tuple[str, str] | None:
-        """The description before and after as lines, or None if unchanged."""
+        """The description before and after, each ending in a newline; None if it is unchanged."""
         if self.old is None or self.old.description == self.new.description:
             return None
         return f"{self.old.description}\n", f"{self.new.description}\n"
@@ -74,7 +74,7 @@ def _as_text(version: ToolVersion) -> str:
 
 
 def _contract_changes(old_version: ToolVersion, new_version: ToolVersion) -> Iterator[ChangeSentence]:
-    """Yield the changes other than those of description and parameters."""
+    """Yield all changes except those of description and parameters."""
     before, after = _contract_terms(old_version), _contract_terms(new_version)
     for subject, said in after.items():
         if before[subject] != said:
@@ -149,9 +149,9 @@ def held_change(tool: Tool) -> VersionChange | None:
 
 
 def pair_versions(versions: list[ToolVersion]) -> list[VersionChange]:
-    """Pair each version, newest first, with the one before it.
+    """Return the changes between successive versions; `versions` is sorted newest first.
 
-    The last of the list is only the second of a pair, unless it is the first version of all.
+    The oldest version in the list has no change of its own, unless it is the tool's first version.
     """
     pairs = [VersionChange(old, new) for new, old in pairwise(versions)]
     if versions and versions[-1].number == 1:

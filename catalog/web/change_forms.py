@@ -37,7 +37,7 @@ CHANGE_LABELS = {
 
 
 class ChangeForm(PageForm):
-    """A form for one setting of a tool. `resets_by` is the value of the button that restores the default."""
+    """A form for one setting of a tool. `resets_by` is the value of its button that restores the default."""
 
     what: ClassVar[str]
     resets_by: ClassVar[str] = ""
@@ -53,12 +53,12 @@ class ChangeForm(PageForm):
         return {}
 
     def overrides(self) -> dict[str, Any]:
-        """Return the submitted setting as `apply_overrides` takes it."""
+        """Return the submitted setting in the form that `apply_overrides` takes."""
         return dict(self.cleaned_data)
 
     @property
     def problem(self) -> str:
-        """The first error that no visible field displays; empty if there is none."""
+        """The first error that is not shown at a visible field; empty if there is none."""
         hidden = [error for field in self.hidden_fields() for error in field.errors]
         return next(iter([*self.non_field_errors(), *hidden]), "")
 
@@ -167,7 +167,7 @@ class GrantsForm(ChangeForm):
 
 
 class ImplementationsForm(ChangeForm):
-    """The weight and the switch of each implementation. A bound form has those that were sent."""
+    """The weight and on/off switch of each implementation; after a submit, of those that were submitted."""
 
     what = "implementations"
 
@@ -219,7 +219,7 @@ ImplementationRow = tuple[ImplementationStats, BoundField | None, BoundField | N
 
 
 def implementation_rows(stats: Sequence[ImplementationStats], form: ChangeForm | None) -> list[ImplementationRow]:
-    """Return each implementation's outcomes with the fields for its weight and its switch, if the form has them."""
+    """Return each implementation's outcomes with its fields for weight and on/off switch; None for a missing field."""
 
     def field(name: str) -> BoundField | None:
         return form[name] if form is not None and name in form.fields else None

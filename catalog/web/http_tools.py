@@ -1,4 +1,4 @@
-"""The pages of HTTP tools defined by hand, for administrators: a new one, and the change of a request."""
+"""The pages for HTTP tools defined by hand, for administrators: adding a tool and changing its request."""
 
 import json
 from typing import Any
@@ -74,7 +74,7 @@ class HttpToolFields(PageForm):
         return str(self.cleaned_data["name"])
 
     def clean_parameters(self) -> str | dict[str, Any]:
-        """Return a type signature as text and a JSON Schema as an object; without either, that of the placeholders."""
+        """Return a type signature as text, or a JSON Schema as an object; if empty, a schema of the placeholders."""
         text = self.cleaned_data["parameters"].strip()
         if not text:
             names = list(dict.fromkeys(PLACEHOLDER.findall(self.data.get("url", ""))))
@@ -88,7 +88,7 @@ class HttpToolFields(PageForm):
         return value if isinstance(value, dict) else {}
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show the error of the service, which has its own names for the fields."""
+        """Show an error of the service, after mapping its paths to the names of this form's fields."""
         if isinstance(error, ParameterError):
             for each in error.details.get("errors", ()):
                 path = str(each["path"]).removeprefix("http.").removeprefix("specification.")
@@ -105,7 +105,6 @@ class HttpToolChangeForm(HttpToolFields):
 
     @property
     def tool_name(self) -> str:
-        """Name of the tool, which cannot be changed."""
         return self.tool.name
 
 
@@ -148,8 +147,8 @@ def new_http_tool(request: PageRequest) -> HttpResponse:
 def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
     """Show specification and request of an HTTP tool defined by hand; a POST changes them.
 
-    If they were changed since the page was opened, nothing is saved: the page keeps what was entered, shows what is
-    stored where that differs, and can be sent again.
+    If the tool was changed since the page was opened, nothing is saved. The page then keeps the input, shows the stored
+    values that differ from it, and can be submitted again.
     """
     tool = tool_or_404(name)
     if not is_defined_by_hand(tool):
@@ -175,7 +174,7 @@ def change_http_tool(request: PageRequest, name: str) -> HttpResponse:
 
 
 def _initial(tool: Tool, viewer: User) -> dict[str, Any]:
-    """Return the fields as the form shows them: values of headers are masks."""
+    """Return the fields' values for the form, with header values masked."""
     shown, definition = shown_request(tool, viewer) or {}, tool.definition or {}
     return {
         **shown,

@@ -1,4 +1,4 @@
-"""The page that adds a source, for administrators: settings, a preview of the tools, and what is chosen for them."""
+"""The page that adds a source, for administrators: settings, a preview of the tools, and choices for each tool."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from catalog.web.sources import TYPES_OF_FIELDS, SourceFields, SourceType, synch
 
 
 class NewSourceForm(SourceFields):
-    """A source to be added. The page shows the fields of the chosen type only; those of other types are ignored."""
+    """A source to be added. The page shows only the fields of the chosen type; the other fields are ignored."""
 
     name = forms.SlugField(
         label=gettext_lazy("Name"),
@@ -68,7 +68,7 @@ class NewSourceForm(SourceFields):
 
     @property
     def settings_lines(self) -> list[tuple[BoundField, str]]:
-        """Each field below the type, with the types that have it, separated by spaces; empty for all."""
+        """Each field except name and type, with the types that have it, separated by spaces; empty if all have it."""
         names = [name for name in self.fields if name not in ("name", "kind")]
         return [(self[name], " ".join(TYPES_OF_FIELDS.get(name, ()))) for name in names]
 
@@ -90,9 +90,9 @@ class ToolChoice:
 
     @property
     def field_value(self) -> str:
-        """Value of the form field `tool`: digest, level and name of the tool that the choice is for.
+        """Value of the form field `tool`: digest, level and name of the tool, to recognise it when the form is sent.
 
-        The name is percent-encoded because browsers change the ends of lines in a field.
+        The name is percent-encoded because browsers change line ends in a field.
         """
         return f"{self.tool.digest[:16]}:{self.tool.safety_level}:{quote(self.tool.upstream)}"
 
@@ -102,9 +102,9 @@ class ToolChoice:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The choice as `sources.create_source` takes it; empty if nothing differs.
+        """The choices that differ from the defaults, in the form that `sources.create_source` takes.
 
-        A lower level names the definition that it was chosen for.
+        With a lower level, `digest` identifies the definition for which it was chosen.
         """
         changed: dict[str, Any] = {} if self.enabled else {"enabled": False}
         if self.level != self.tool.safety_level:
@@ -117,11 +117,11 @@ class ToolChoice:
 class ChoicesForm(PageForm):
     """Choices for the tools of a preview: the fields `tool`, `level:INDEX` and `on:INDEX` of each, and one reason.
 
-    INDEX is the place of the tool's value among those of `tool`, from 0. Fields are not named after tools because
-    browsers escape quotes and line breaks in the names of fields, and Django does not undo that.
+    INDEX counts the values of `tool` from 0. Fields are not named after tools because browsers escape quotes and line
+    breaks in the names of fields, and Django does not undo that.
 
-    A form that is `final` is refused unless it was filled in beside this very preview, and gives a reason if it
-    lowers a level.
+    If `is_final`, the source is to be added: the form is refused if the preview has changed since the page was
+    rendered, or if a level is lowered without a reason.
     """
 
     previewed = forms.CharField(required=False)
@@ -147,7 +147,7 @@ class ChoicesForm(PageForm):
 
     @property
     def unasked(self) -> list[ToolChoice]:
-        """The enabled tools that change something and run without asking anyone, unless a policy decides otherwise."""
+        """The enabled cautious tools: they change something, and run without approval unless a policy requires it."""
         return [each for each in self.choices if each.enabled and each.level == SafetyLevel.CAUTIOUS]
 
     def settings(self) -> dict[str, dict[str, Any]]:
@@ -156,9 +156,9 @@ class ChoicesForm(PageForm):
 
 
 def _choices(tools: Iterable[OfferedTool], sent: QueryDict) -> Iterator[ToolChoice]:
-    """Yield each tool with the choices that were made beside an earlier preview.
+    """Yield a choice for each tool, taking over what was chosen at an earlier preview.
 
-    A lower level is kept only for the very tool that it was chosen for, not for another one of the same name.
+    A lower level is dropped if the upstream now offers another definition under the tool's name.
     """
     seen = {}
     for index, each in enumerate(sent.getlist("tool")):
@@ -184,7 +184,7 @@ def _rank(level: str) -> int:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_required
 def new_source(request: PageRequest) -> HttpResponse:
-    """Show the form of a new source; a POST shows its tools, or with `do=add` adds what was previewed."""
+    """Show the form of a new source. A POST shows a preview of its tools; with `do=add`, it adds the source."""
     if request.method != "POST":
         return _render_page(request, NewSourceForm())
     form = NewSourceForm(request.POST, request.FILES)

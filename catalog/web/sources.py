@@ -59,7 +59,7 @@ TOOL_BADGES: Mapping[str, Badge] = {
 
 
 class SourceType(models.TextChoices):
-    """Kind of a source as people choose it: an MCP server is reached at a URL or started as a program."""
+    """Kind of a source on the page. It separates MCP servers at a URL from those started as a program."""
 
     MCP = "mcp", gettext_lazy("MCP server at a URL")
     PROGRAM = "program", gettext_lazy("MCP server as a program")
@@ -93,9 +93,9 @@ def has_field(name: str, source_type: SourceType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An OpenAPI document that was uploaded: in this request, in an earlier one, or `is_stored` with its source.
+    """An OpenAPI document: uploaded now, uploaded in an earlier request, or stored with the source (`is_stored`).
 
-    The ends of its lines are LF: a browser changes those of a hidden field.
+    Its line ends are LF, because a browser changes line ends in the hidden field that repeats an upload.
     """
 
     name: str
@@ -104,15 +104,14 @@ class Document:
 
     @property
     def kilobytes(self) -> int:
-        """The size, at least 1."""
         return max(1, round(len(self.text.encode()) / 1000))
 
 
 class SourceFields(PageForm):
     """The fields of sources of all types, except name and type.
 
-    `source_type` is None if the form names no valid one. `kept` is the document that stays unless a file or a URL
-    replaces it: the stored one, or one uploaded before.
+    `source_type` is None if no valid type was submitted. `kept` is the stored or earlier uploaded document, which
+    remains unless a file or a URL replaces it.
     """
 
     source_type: SourceType | None = None
@@ -218,7 +217,7 @@ class SourceFields(PageForm):
             raise forms.ValidationError(_("This file is not UTF-8 text.")) from None
 
     def clean(self) -> None:
-        """Ignore fields of other types; replace the kept document by an uploaded one, or by a URL."""
+        """Ignore fields of other types. An uploaded document replaces the kept one; a URL removes it."""
         source_type, data = self.source_type, self.cleaned_data
         if source_type is None:
             return
@@ -250,7 +249,7 @@ def _allowed_programs() -> str:
 
 
 class SourceSettingsForm(SourceFields):
-    """The fields of a source that can be changed later: those of its type."""
+    """The fields of an existing source, as far as its type has them."""
 
     def __init__(self, source: Source, *args: Any, **options: Any) -> None:
         super().__init__(*args, stored=source.document, **options)
@@ -261,7 +260,7 @@ class SourceSettingsForm(SourceFields):
 
 
 class AcceptanceForm(PageForm):
-    """The acceptance of all held changes of a source, each as `NAME:DIGEST`: those that the page showed."""
+    """The form that accepts all held changes of a source. `held` has those that the page showed, as `NAME:DIGEST`."""
 
     held = forms.MultipleChoiceField(
         widget=forms.MultipleHiddenInput,
@@ -279,7 +278,7 @@ class AcceptanceForm(PageForm):
         return [*self.errors.get("held", ()), *self.non_field_errors()]
 
     def changes(self) -> dict[str, str]:
-        """Return the digests of the accepted changes by the names of their tools."""
+        """Return the digest of each accepted change by the name of its tool."""
         return dict(each.split(":") for each in self.cleaned_data["held"])
 
 
@@ -310,7 +309,7 @@ def source_list(request: PageRequest) -> HttpResponse:
 
 
 def title_of(source: Source) -> str:
-    """Return the name of an imported source, and of a set that ships the last part of its module's name: Workspace."""
+    """Return the name of an imported source; for a shipped set, the last part of its module's name, as in Workspace."""
     return source.name if source.is_imported else source.name.rpartition(".")[2].capitalize()
 
 
@@ -319,7 +318,7 @@ def badge_of(source: Source) -> Badge:
 
 
 def synchronise(request: PageRequest, source: Source) -> None:
-    """Synchronise a source and show the result as a message on the next page."""
+    """Synchronise a source, and show what changed as a message on the next page."""
     try:
         changes = source_sync.sync_source(source)
     except (SourceProblem, UpstreamUnavailable) as error:
@@ -428,7 +427,7 @@ def _render_detail(
 
 
 def _initial(source: Source) -> dict[str, Any]:
-    """Return a source's fields as the form shows them: values of headers, query and environment are masks."""
+    """Return the fields' values for the form, with headers, query and environment masked."""
     secrets = read_secrets(source)
     return {
         "url": source.url,

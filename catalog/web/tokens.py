@@ -1,4 +1,4 @@
-"""Token pages: a person's own tokens, all tokens for administrators, one token, and a new token's text."""
+"""Pages of tokens: a person's own, all tokens for administrators, one token, and the text of a new one."""
 
 import json
 import secrets
@@ -86,7 +86,7 @@ class TokenSettingsForm(PageForm):
 
 
 class NewTokenForm(TokenSettingsForm):
-    """A new token, with the scopes that its owner's roles allow."""
+    """A new token, limited to the scopes that its owner's roles allow."""
 
     kind = forms.ChoiceField(label=_("Kind"), choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
     scopes = forms.MultipleChoiceField(error_messages={"required": _("Choose at least one scope.")})
@@ -153,7 +153,7 @@ def own_tokens(request: PageRequest) -> HttpResponse:
 @require_safe
 @sign_in_required
 def all_tokens(request: PageRequest) -> HttpResponse:
-    """Display all tokens to administrators, with `?owner=` those of one person; redirect others to their own."""
+    """Show all tokens to administrators, or with `?owner=` those of one person. Others are redirected to their own."""
     if not has_role(request.user, ADMINISTRATOR):
         return redirect("own-tokens")
     return _token_list(request, everyone=True)
@@ -191,7 +191,7 @@ def new_token(request: PageRequest) -> HttpResponse:
 
 
 def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
-    """Create a token and display its text; a form submitted twice redirects to its token."""
+    """Create a token and show its text. If the form was submitted twice, redirect to the token's page."""
     key = fields.pop("key")
     texts: list[str] = []
 

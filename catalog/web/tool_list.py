@@ -38,7 +38,7 @@ FacetSelection = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class FacetOption:
-    """One choice of a facet; `count` is the number of tools it would show together with the other facets."""
+    """One choice of a facet; `count` is how many tools the list would have with this choice and the other facets."""
 
     name: str
     value: str
@@ -49,12 +49,12 @@ class FacetOption:
 
     @property
     def id(self) -> str:
-        """The id of its count on the page, valid for any value."""
+        """The HTML id of its count. A checksum stands for the value, which may have any characters."""
         return f"n-{self.name}-{crc32(self.value.encode()):08x}"
 
     @property
     def parts(self) -> list[str]:
-        """The label split after each dot, where a line may break."""
+        """The label, split after each dot so that the template can allow a line break there."""
         return re.split(r"(?<=\.)", self.label)
 
 
@@ -97,7 +97,7 @@ def facet_condition(chosen: FacetSelection) -> Q:
 
 
 def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> FacetCounts:
-    """Count the matching tools, and for each known choice of a facet those that match the other facets."""
+    """Count the matching tools in all, and for each choice in `known`, with the other facets applied."""
     offered = offered_tools().order_by()
     found = offered.filter(searched)
     facets = []
@@ -132,7 +132,7 @@ MAX_COMPARED_NAMES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ToolListQuery:
-    """The parameters of the URL; invalid values are in `ignored`."""
+    """The parameters of the URL. Invalid values are only in `ignored`, for a message."""
 
     q: str = ""
     safety_level: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class ToolListQuery:
 
     @property
     def sort(self) -> str:
-        """The requested sort order; by default the best match first or, without words, the highest level."""
+        """The sort order. By default, the best match is first; without search words, the highest level."""
         return self.order or (BEST_MATCH if self.q else "-level")
 
     @property
@@ -174,7 +174,7 @@ class ToolListQuery:
 
 
 def parse_list_query(params: QueryDict, known: FacetSelection) -> ToolListQuery:
-    """Return the query of a URL; `known` are the existing choices."""
+    """Return the parameters of a URL; `known` has the valid choices of each facet."""
     asked = {name: tuple(dict.fromkeys(params.getlist(name))) for name in LEGENDS}
     ignored = [value for name, values in asked.items() for value in values if value not in known[name]]
     words, order = params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY_LENGTH], params.get("sort", "")
@@ -207,7 +207,7 @@ class ToolListPage:
 
     @property
     def chips(self) -> list[tuple[str, FacetOption]]:
-        """Each selected filter, with the address of the list without it."""
+        """Each selected filter, with the address of the list without this filter."""
         return [(self.query.without(option).url, option) for option in self.counts.chosen]
 
     @property
@@ -216,7 +216,7 @@ class ToolListPage:
 
 
 def tool_list(params: QueryDict) -> ToolListPage:
-    """Return the list for a URL, in a fixed number of queries."""
+    """Return the content of the page for these URL parameters, in a fixed number of queries."""
     every = offering_sources()
     known = {
         "safety_level": LEVELS,
@@ -250,7 +250,7 @@ def _parameter_count(tool: Tool) -> int:
 
 
 def _suggested_name(typed: str) -> str:
-    """Return the tool name, or the word of one, most similar to a text; empty if none is."""
+    """Return the tool name, or word in a tool name, that is most similar to a text; empty if none is similar."""
     meant = typed.casefold()
     if not meant or len(meant) > MAX_WORD_LENGTH:
         return ""

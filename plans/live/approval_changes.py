@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """One request in a snapshot: its status, the state whose change is reported, and its expiry."""
+    """One request in a snapshot. Changes of `status` and `state` are reported, those of `expires_at` are not."""
 
     status: str
     state: Hashable
@@ -44,13 +44,13 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class QueueSnapshot:
-    """One snapshot: the open requests, and the key of the newest request."""
+    """One snapshot: the open requests by id, and the primary key of the newest request."""
 
     seen: Mapping[str, RequestState] = field(default_factory=dict)
     newest: int = 0
 
     def waiting(self, now: datetime) -> int:
-        """Return the number of pending requests of all viewers."""
+        """Return the number of pending requests, whoever may see them."""
         return sum(each.status == RequestStatus.PENDING and each.expires_at > now for each in self.seen.values())
 
 
@@ -69,7 +69,7 @@ STATE_COLUMNS = (
 
 @read_snapshot()
 def take_snapshot(last_snapshot: QueueSnapshot | None = None) -> tuple[QueueSnapshot, ChangeBatch]:
-    """Return a consistent snapshot of the requests, and the changes since the last one."""
+    """Return a consistent snapshot of the requests, and the changes since the last snapshot."""
     is_known = Q(public_id__in=last_snapshot.seen if last_snapshot else ())
     condition = Q(status__in=OPEN) | is_known
     if last_snapshot is not None:
@@ -94,7 +94,7 @@ def take_snapshot(last_snapshot: QueueSnapshot | None = None) -> tuple[QueueSnap
 
 
 def related_rows() -> tuple[Mapping[int, object], ...]:
-    """Return the state of open requests in related rows: counts of comments and reviews, and delegations."""
+    """Return, for each open request, its number of comments, number of reviews, and delegations."""
     open_ = {"request__status__in": OPEN}
     comments = Comment.objects.filter(**open_).order_by().values_list("request").annotate(count=Count("pk"))
     answered = Review.objects.filter(**open_, undone_at=None).order_by().values_list("request")
@@ -105,7 +105,7 @@ def related_rows() -> tuple[Mapping[int, object], ...]:
 
 
 def _changes_of(last_state: RequestState | None, public_id: str, state: RequestState) -> Iterator[Change]:
-    """Yield the changes that lead to the request's current state; a request that was not known is opened first."""
+    """Yield the changes from the last state to this state. Without a last state, the request was opened first."""
     is_pending = state.status == RequestStatus.PENDING
     if last_state is None:
         yield Change(OPENED, public_id, RequestStatus.PENDING.value)
@@ -118,7 +118,7 @@ def _changes_of(last_state: RequestState | None, public_id: str, state: RequestS
 
 
 class RequestChanges:
-    """Polls snapshots for one event loop and shares the changes among its subscribers."""
+    """Takes snapshots for one event loop and sends the changes to all subscribers."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -129,7 +129,7 @@ class RequestChanges:
 
     @asynccontextmanager
     async def follow(self) -> "AsyncIterator[asyncio.Queue[ChangeBatch]]":
-        """Subscribe to changes from now on. A full queue gets no more changes: a client that slow must reconnect."""
+        """Subscribe to changes from now on. A full queue gets no more: a client that slow must reconnect."""
         queue: asyncio.Queue[ChangeBatch] = asyncio.Queue(CHANGES_KEPT)
         async with self._joining:  # or the first snapshots of two subscribers could hide changes from each other
             if not self._queues:

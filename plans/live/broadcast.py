@@ -1,7 +1,7 @@
 """Broadcast of notifications between processes over Redis, if it is configured.
 
-Notifications about plans carry a plan and an event number, no data. Other groups may carry content:
-`plans.live.streaming` carries texts, and `plans.mcp.waiting` the ids of cancelled requests.
+Notifications about plans carry a plan and an event number, but no content. Other groups may carry content:
+`plans.live.streaming` sends texts, and `plans.mcp.waiting` the ids of cancelled requests.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ NewsT = TypeVar("NewsT")
 
 
 class BroadcastChannel(Generic[NewsT]):
-    """Sends and receives the notifications of a group for one event loop; does nothing without Redis."""
+    """Sends and receives the notifications of one group, on one event loop. Without Redis, it does nothing."""
 
     def __init__(self, on_news: Callable[[dict[str, NewsT]], None], group: str = GROUP) -> None:
         self.is_enabled = bool(settings.REDIS_URL)
@@ -40,7 +40,7 @@ class BroadcastChannel(Generic[NewsT]):
         self.tasks = [asyncio.ensure_future(self._repeat_forever(job)) for job in jobs]
 
     def send(self, news: dict[str, NewsT]) -> None:
-        """Send notifications to the other processes: at once, and those within GATHER_SECONDS afterwards together."""
+        """Send notifications to the other processes: the first at once, those of the next GATHER_SECONDS together."""
         if self.is_enabled:
             self._waiting.update(news)
             self._has_waiting.set()
@@ -69,7 +69,7 @@ class BroadcastChannel(Generic[NewsT]):
             await layer.group_discard(self._group, channel)
 
     async def _repeat_forever(self, job: Callable[[], Any]) -> None:
-        """Run the job forever; errors lose notifications, and the feed's poll makes up for those about plans."""
+        """Run the job forever. Errors lose notifications; the feed's polling makes up for those about plans."""
         while _keeps_running():
             try:
                 await job()
@@ -88,6 +88,6 @@ class BroadcastChannel(Generic[NewsT]):
 
 
 def _keeps_running() -> bool:
-    """Return whether this task is not cancelled: a connecting Redis client may swallow the cancellation."""
+    """Return whether this task should continue. A connecting Redis client may swallow its CancelledError."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()

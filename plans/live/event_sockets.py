@@ -12,17 +12,17 @@ from plans.store.selectors import plan_for
 
 
 class NotFoundSocket(Socket):
-    """The socket of unknown paths under /ws/."""
+    """The socket for unknown paths under /ws/."""
 
     def enter(self) -> SocketUser:
         raise SocketRefused(sockets.NOT_FOUND, "There is no socket at this path.")
 
     async def tell(self, user: SocketUser) -> None:
-        """Do nothing; never called."""
+        """Do nothing: `enter` always refuses first."""
 
 
 class PlanEventsSocket(Socket):
-    """`/ws/plans/{id}/?after=SEQ`: the plan's events, first those after SEQ, then as they happen."""
+    """`/ws/plans/{id}/?after=SEQ`: the plan's stored events after number SEQ, then new events as they happen."""
 
     def enter(self) -> SocketUser:
         return authorize_plan(self.scope, "plans:read")
@@ -37,7 +37,7 @@ class PlanEventsSocket(Socket):
 
 
 class RequestChangesSocket(Socket):
-    """`/ws/approvals/`: changes of the requests that the user may see, and the number of pending ones."""
+    """`/ws/approvals/`: changes of the requests that the user may see, each with the number of pending ones."""
 
     def enter(self) -> SocketUser:
         # Visibility is checked for each change.
@@ -55,7 +55,7 @@ class RequestChangesSocket(Socket):
 
 
 def visible_changes(batch: ChangeBatch, user: SocketUser) -> ChangeBatch:
-    """Return the changes of requests that the user may see, and the number of pending ones among those."""
+    """Return a batch with only the requests that the user may see, in the changes and in the count."""
     mine = requests_for(user.user).filter(public_id__in=[change.id for change in batch.changes])
     ids = set(mine.values_list("public_id", flat=True))
     return ChangeBatch([change for change in batch.changes if change.id in ids], waiting_count(user.user))
@@ -66,7 +66,7 @@ def plan_ref_of(scope: Any) -> str:
 
 
 def authorize_plan(scope: Any, token_scope: str | None) -> SocketUser:
-    """Authenticate a user who may see the plan in the path. Raises SocketRefused."""
+    """Return the user, who must be allowed to see the plan in the path. Raises SocketRefused."""
     sockets.parse_after(scope["query_string"])
     user = sockets.authenticate_socket(scope["headers"], token_scope)
     try:

@@ -1,7 +1,7 @@
 """The feed of an event loop: events of plans, read once per plan for all subscribers, and streamed model output.
 
-A notification carries a plan and an event number, no data. Numbers have no gaps, so a subscriber that gets 7 after 5
-reads the missing events from the database; polling the counters of watched plans every second makes up for lost
+A notification carries a plan and an event number, but no content. Numbers have no gaps, so a subscriber that gets 7
+after 5 reads the missing event from the database. Polling the counters of watched plans each second makes up for lost
 notifications. Each subscription gets every event exactly once and in order, however slow its reader is.
 """
 
@@ -31,14 +31,14 @@ MAX_BUFFERED_EVENTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class SerializedEvent:
-    """One event as the JSON text sent to clients, serialized once for all of them."""
+    """One event as the JSON text for clients, serialized once for all subscribers."""
 
     seq: int
     text: str
 
 
 def serialized_events_after(plan_ref: str, seq: int) -> list[SerializedEvent]:
-    """Return the plan's next events numbered above `seq`, at most EVENTS_AT_ONCE."""
+    """Return the plan's first events with a number above `seq`, at most EVENTS_AT_ONCE."""
     found = Event.objects.filter(plan__public_id=plan_ref, seq__gt=seq).order_by("seq")
     return [
         SerializedEvent(event.seq, json.dumps(event_json(event), ensure_ascii=False))
@@ -57,7 +57,7 @@ def event_json(event: Event) -> dict[str, object]:
 
 
 class Subscription:
-    """An endless iterator of batches of events. `offer` adds new events; missing ones are read from the database."""
+    """An endless iterator of batches of events. New events come through `offer`, missing ones from the database."""
 
     def __init__(self, read_events: Callable[[int], Awaitable[list[SerializedEvent]]], after: int) -> None:
         self._read = read_events
@@ -67,7 +67,7 @@ class Subscription:
         self._news = asyncio.Event()
 
     def offer(self, events: list[SerializedEvent]) -> None:
-        """Buffer new events; if there are too many, drop all, to be read from the database later."""
+        """Buffer new events. If the buffer would be too large, empty it: the database is read later."""
         if len(self._waiting) + len(events) > MAX_BUFFERED_EVENTS:
             self._waiting.clear()
             self._behind = True
@@ -93,7 +93,7 @@ class Subscription:
                 return fresh
 
     def _take_buffered(self) -> list[SerializedEvent]:
-        """Return the buffered events that come next; after a gap, the database is read."""
+        """Return the buffered events that follow without a gap. At a gap, the rest is read from the database."""
         events, self._waiting = self._waiting, []
         fresh: list[SerializedEvent] = []
         for event in events:
@@ -116,7 +116,7 @@ WaitEvent = asyncio.Event
 
 @dataclass(slots=True, eq=False)
 class WatchedPlan:
-    """One watched plan: the last number notified, the last number read, and its subscribers."""
+    """A plan with subscribers: the last event number that was notified, and the last that was read."""
 
     ref: str
     notified: int = 0
@@ -126,12 +126,12 @@ class WatchedPlan:
     reading: "asyncio.Task[None] | None" = None
 
     def start(self) -> int:
-        """Return the number to read from; subscriptions further behind catch up by themselves."""
+        """Return the event number after which to read. Subscriptions that are further behind read for themselves."""
         return max([self.read, *(each.seq for each in self.subscriptions if each.seq <= self.notified)])
 
 
 class Feed:
-    """The subscriptions of one event loop. All methods except `notify` must be called on that loop."""
+    """All subscriptions of one event loop. Methods except `notify` must be called on that loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ class Feed:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def close(self) -> None:
-        """Stop, and wait for the tasks to end, at most CLOSE_SECONDS if Redis does not respond."""
+        """Stop, and wait until the tasks have ended, at most CLOSE_SECONDS in case Redis does not respond."""
         self.stop()
         await asyncio.wait([self._polling, *self._others.tasks, *self.model_output.tasks], timeout=CLOSE_SECONDS)
 
@@ -170,7 +170,7 @@ class Feed:
 
     @contextmanager
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:
-        """Subscribe to a plan's events numbered above `after`, stored and future ones."""
+        """Subscribe to the events of a plan with a number above `after`, both stored and future events."""
         with self._watched(plan_ref) as watched:
             subscription = Subscription(lambda seq: self.run(serialized_events_after, plan_ref, seq), after)
             watched.subscriptions.add(subscription)
@@ -192,7 +192,7 @@ class Feed:
             yield news
 
     def notify(self, plan_ref: str, last_seq: int) -> None:
-        """Notify the feed, from any thread, of a plan's events up to `last_seq`; wakes the loop once for many."""
+        """Report that a plan has events up to `last_seq`. For any thread; many reports wake the loop once."""
         if not self._listeners and plan_ref not in self._plans and not self._others.is_enabled:
             return
         with self._lock:
@@ -235,7 +235,7 @@ class Feed:
             plan.reading = None
 
     async def _poll_each_second(self) -> None:
-        """Find events without a notification, which was lost or not sent by another process."""
+        """Find events whose notification was lost or was not sent by another process."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
@@ -274,7 +274,7 @@ _feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
 
 
 def current_feed() -> Feed:
-    """Return the feed of the running event loop; it is created at the first call."""
+    """Return the feed of the running event loop, creating it at the first call."""
     for loop in [loop for loop in _feeds if loop.is_closed()]:
         del _feeds[loop]
     loop = asyncio.get_running_loop()
@@ -298,7 +298,7 @@ OMITTED_TEXT_MARK = "[… more before …]\n"
 
 
 def publish_model_text(plan_ref: str, step_id: int, text: str) -> None:
-    """Publish the text so far of an agent's model; an empty text ends its turn. Never blocks or raises."""
+    """Publish what an agent's model has written so far; an empty text ends the turn. Never blocks or raises."""
     excerpt = text if len(text) <= MAX_STREAMED_TEXT else OMITTED_TEXT_MARK + text[-MAX_STREAMED_TEXT:]
     for feed in feeds():
         feed.model_output.publish(plan_ref, step_id, excerpt)

@@ -1,7 +1,7 @@
 """Shared renderings: page fragments rendered once per process for all viewers of the same page, and kept up to date.
 
-A rendering holds state, not history: each viewer gets the difference to what it was last sent, so a slow viewer skips
-intermediate states and costs no memory.
+A rendering has only the current state. Each viewer gets the difference from what it was sent last, so a slow viewer
+skips intermediate states and costs no memory.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ REST_FACTOR = 3
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Fragments by key. `seq` is the event number they are rendered at, `exact` if they contain nothing newer.
+    """HTML fragments by key, rendered when the last event was number `seq`; `exact` if they contain nothing newer.
 
-    `numbers` has the event numbers of fragments that never change; `says` is the text for screen readers.
+    `numbers` has the event number of each fragment that never changes; `says` is the text for screen readers.
     """
 
     fragments: Mapping[str, str]
@@ -42,7 +42,7 @@ class RenderSource:
 
 
 class SharedRendering:
-    """The current rendering of a source, updated on each notification."""
+    """The current fragments of a source, rendered again after each notification."""
 
     def __init__(self, feed: Feed, source: RenderSource) -> None:
         self.drawn: Fragments | None = None
@@ -76,7 +76,7 @@ class SharedRendering:
 
 
 class ViewerState:
-    """The fragments that one client has been sent of a rendering."""
+    """What one client was last sent of a shared rendering."""
 
     def __init__(self, rendering: SharedRendering, after: int | None = None) -> None:
         self._rendering = rendering
@@ -84,7 +84,7 @@ class ViewerState:
         self._sent: Fragments | None = None
 
     def news(self) -> dict[str, object] | None:
-        """Return the message that brings the client up to date, or None if it is."""
+        """Return the message that brings the client up to date, or None if it is up to date."""
         drawn, sent = self._rendering.drawn, self._sent
         if drawn is None or drawn is sent:
             return None
@@ -96,7 +96,7 @@ class ViewerState:
         return _message(drawn.seq, fragments) | announced if fragments else None
 
     def _first_message(self, fragments: Fragments) -> dict[str, object] | None:
-        """Return all fragments that may differ from the client's page, which was rendered at `after`."""
+        """Return all fragments that may differ from the client's page, which was rendered at event number `after`."""
         seq, after = fragments.seq, self._after
         if seq is None or after is None:
             return _message(seq, list(fragments.fragments.values()))
@@ -108,7 +108,7 @@ class ViewerState:
 
 
 def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
-    """Return a message; clients always apply one without a number."""
+    """Return a message. With `seq`, clients ignore it if they have newer fragments; without, they always apply it."""
     return {"fragments": fragments} if seq is None else {"seq": seq, "fragments": fragments}
 
 
@@ -117,7 +117,7 @@ _renderings: WeakKeyDictionary[Feed, dict[Hashable, SharedRendering]] = WeakKeyD
 
 @contextmanager
 def shared_rendering(feed: Feed, source: RenderSource, changed: WaitEvent) -> Iterator[SharedRendering]:
-    """Yield the rendering of a source shared with its other viewers; `changed` is set when it changes."""
+    """Yield the rendering that all viewers of a source share; `changed` is set whenever it changes."""
     renderings = _renderings.setdefault(feed, {})
     rendering = renderings.get(source.key) or renderings.setdefault(source.key, SharedRendering(feed, source))
     rendering.viewers.add(changed)

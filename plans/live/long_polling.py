@@ -1,7 +1,7 @@
-"""Long polling: a view answers at once, with a header that names the wait, and the ASGI middleware here waits.
+"""Long polling: a view answers at once, with a header that requests a wait, and the ASGI middleware here waits.
 
-It holds the answer back and no thread of Django's, and sends the call's state afterwards. If the process stops or the
-database is unavailable, it sends the held answer.
+It holds back the answer without holding one of Django's threads, and afterwards sends the call's new state. If the
+process stops or the database is unavailable, it sends the held answer.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ SettledWaiter = Callable[[str, float], Awaitable[str]]
 
 
 class WaitForCall:
-    """ASGI middleware for long polling; `settled(call id, seconds)` returns when the call has ended or time is up.
+    """ASGI middleware for long polling. `settled(call id, seconds)` waits until the call has ended or the time is over.
 
-    It returns the id of the call to answer with: the same call, or its replacement.
+    It returns the id of the call to answer with: the same call, or the call that replaced it.
     """
 
     def __init__(self, app: App, settled: SettledWaiter) -> None:
@@ -40,7 +40,7 @@ class WaitForCall:
         self.settled = settled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; delay the answer if its view requests a wait."""
+        """Handle one request; if its view requests a wait, delay the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -64,7 +64,7 @@ class WaitForCall:
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
     async def _wait(self, wait: "RequestedWait", scope: Scope, receive: Receive) -> "str | HeldResponse | None":
-        """Wait for the call; return the id of the call to answer with, or the refusal if the client may no longer wait.
+        """Wait for the call; return the id of the call to answer with, or a refusal if the client lost its access.
 
         None if the client has disconnected.
         """
@@ -111,7 +111,7 @@ class WaitForCall:
 
 
 class HeldResponse:
-    """A response that is passed on as it comes, or held if its view requests a wait or `send` is None."""
+    """A response that is sent on at once, or held if its view requests a wait or `send` is None."""
 
     def __init__(self, send: Send | None) -> None:
         self.send = send
@@ -120,11 +120,11 @@ class HeldResponse:
 
     @property
     def status(self) -> int:
-        """The HTTP status, 500 if the response has not started."""
+        """The HTTP status; 500 if the response has not started."""
         return int(self.messages[0]["status"]) if self.messages else 500
 
     async def take(self, message: Message) -> None:
-        """Process the next ASGI message of the response; the header that requests a wait is removed."""
+        """Send or keep the next ASGI message of the response, without the header that requests a wait."""
         if message["type"] == "http.response.start":
             name = WAIT_HEADER.lower().encode()
             for _, value in (each for each in message["headers"] if each[0].lower() == name):
@@ -143,7 +143,7 @@ class HeldResponse:
 
 @dataclass(frozen=True, slots=True)
 class RequestedWait:
-    """A wait requested by a view: the call, the seconds, and the kind of resource to read afterwards."""
+    """A wait that a view requested: the call, the seconds, and whether to read a call or a draft afterwards."""
 
     call_id: str
     seconds: float

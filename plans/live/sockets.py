@@ -1,8 +1,8 @@
 """WebSocket connections: authentication, sending, and closing with a code and a reason.
 
-A socket is opened with a bearer token, or with a session from a page of the same origin; with a token, cookies are
-ignored. It is accepted before it may be refused, and access is checked again while it is open. Plain ASGI instead of
-Channels consumers, which share one thread for all database work and lose the code of an early refusal.
+A socket is opened with a bearer token, or with the session of a page of the same origin; cookies are ignored if there
+is a token. Access is checked again while the socket is open. Even a refused socket is accepted first, so that browsers
+see the code. Plain ASGI is used because Channels consumers share one thread for all database work and lose that code.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ MAX_DIGITS = 16
 
 
 class SocketRefused(Exception):
-    """The socket is to be closed, with a close code for clients and a reason for people."""
+    """Raised to close the socket, with a close code for programs and a reason for people."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
-    """Return the user; `scope` is required of tokens, None if only sessions are accepted. Raises SocketRefused."""
+    """Return the user. A token needs `scope`; if that is None, only sessions are accepted. Raises SocketRefused."""
     texts = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
     kind, _, secret = dict(texts).get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
@@ -103,7 +103,7 @@ def is_allowed_origin(origin: str, host: str) -> bool:
 
 
 def parse_after(query: bytes) -> int:
-    """Return the `after` parameter, 0 if it is missing. Raises SocketRefused for any other query."""
+    """Return the query parameter `after`, 0 if it is missing. Raises SocketRefused for other parameters."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if not pairs:
         return 0
@@ -120,7 +120,7 @@ RECHECK_SECONDS = 3.0
 
 
 class Socket(ABC):
-    """One connection; subclasses define who may connect and what is sent."""
+    """One connection. Subclasses define who may connect and what is sent."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
@@ -130,7 +130,7 @@ class Socket(ABC):
 
     @classmethod
     async def serve(cls, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; the ASGI application of this class."""
+        """Serve one connection. This method is the ASGI application."""
         await receive()
         socket = cls(scope, send)
         try:
@@ -148,14 +148,14 @@ class Socket(ABC):
 
     @abstractmethod
     def enter(self) -> SocketUser:
-        """Authenticate the user; called in a thread, at first and every RECHECK_SECONDS. Raises SocketRefused."""
+        """Return the authenticated user, or raise SocketRefused. Called in a thread, again every RECHECK_SECONDS."""
 
     @abstractmethod
     async def tell(self, user: SocketUser) -> None:
         """Accept the connection, then send messages forever."""
 
     async def recheck_access(self, user: SocketUser) -> None:
-        """Raise SocketRefused once the user has signed out or lost rights."""
+        """Check access repeatedly. Raises SocketRefused once the user has signed out or lost a right."""
         gone = SocketRefused(NO_RIGHT, "You no longer have access.")
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
@@ -167,7 +167,7 @@ class Socket(ABC):
                 raise gone
 
     async def say(self, message: dict[str, Any]) -> None:
-        """Send one message as JSON; returns when the client can take more."""
+        """Send one message as JSON; return when the client can take more."""
         await self.send_text(json.dumps(message, ensure_ascii=False))
 
     async def send_text(self, text: str) -> None:
@@ -179,6 +179,6 @@ class Socket(ABC):
             await self._send({"type": "websocket.accept"})
 
     async def close(self, code: int, reason: str) -> None:
-        """Close with a code and a reason; accepts first, because browsers only then receive them."""
+        """Close with a code and a reason. Accepts the connection first; otherwise browsers do not receive them."""
         await self.accept()
         await self._send({"type": "websocket.close", "code": code, "reason": reason})

@@ -1,8 +1,8 @@
 """Streaming of model output to subscribers on this event loop while it is being generated.
 
-Best effort: nothing is stored, and slow subscribers only get the latest text. A late subscriber gets the whole text so
-far with the next update. Between processes, text goes through Redis, encrypted with TOOLGATE_SECRET_KEYS; a process
-then also receives its own messages again.
+Best effort: nothing is stored, and slow subscribers only get the latest text. Every text repeats the output so far, so
+a late subscriber catches up with the next text. Between processes, texts go through Redis, encrypted with
+TOOLGATE_SECRET_KEYS; a process also receives its own texts.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ StreamedTexts = dict[str, str]
 
 
 class OutputSubscription:
-    """One subscription to a plan: the latest text of each step that was not delivered yet."""
+    """One subscription to a plan: for each step, the latest text not yet delivered."""
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
@@ -39,7 +39,7 @@ class OutputSubscription:
 
 
 class ModelOutputStream:
-    """The model output of one event loop. All methods except `publish` must be called on that loop."""
+    """The model output of one event loop. Methods except `publish` must be called on that loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class ModelOutputStream:
         self._others.stop()
 
     def publish(self, plan_ref: str, step_id: int, text: str) -> None:
-        """Publish, from any thread, the text so far of a step's model; an empty text ends its turn."""
+        """Publish what a step's model has written so far; an empty text ends the turn. For any thread."""
         place = f"{plan_ref} {step_id}"
         with self._lock:
             if plan_ref not in self._output_subscriptions and not self._others.is_enabled:

@@ -1,6 +1,6 @@
 """Waits for a call: a thread waits for 50 ms; longer waits are coroutines, which hold no thread and no connection.
 
-A wait ends when the call has ended, its time is over, or the process stops. The call itself continues.
+A wait ends when the call has ended, the time is over, or the process stops. The call itself continues.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _lock = threading.Lock()
 
 
 def read_soon(call: Call, read: Callable[[], ResultT], is_running: Callable[[ResultT], bool]) -> ResultT:
-    """Return the result of `read` once the call no longer runs, or after 50 ms; saves a second request for fast tools.
+    """Return `read()` once the call no longer runs, or after 50 ms. This spares clients of fast tools a request.
 
-    It reads after each commit for the plan and at the end, never in between: a read would only compete with the thread
-    that runs the call. It must be called in the thread that stored the call.
+    It reads after each commit for the plan and at the end, not in between: more reads would slow down the thread that
+    runs the call. It must be called in the thread that stored the call.
     """
     if PUBLIC_STATUS[call.status] != "running":
         return read()
@@ -57,13 +57,13 @@ def read_soon(call: Call, read: Callable[[], ResultT], is_running: Callable[[Res
 
 
 def wait_briefly(call: Call) -> None:
-    """Return when the call no longer runs, or after 50 ms."""
+    """Return once the call no longer runs, or after 50 ms."""
     status = Call.objects.filter(pk=call.pk).values_list("status", flat=True)
     read_soon(call, status.get, lambda found: PUBLIC_STATUS[found] == "running")
 
 
 def wake_waiters(plan_ref: str, last_seq: int) -> None:
-    """Wake the threads that wait for this plan; called after each commit, mostly without waiters."""
+    """Wake the threads that wait for this plan. Called after each commit, usually without waiting threads."""
     with _lock:
         _last_seqs[plan_ref] = max(last_seq, _last_seqs.pop(plan_ref, 0))
         if len(_last_seqs) > PLANS_REMEMBERED:
@@ -73,9 +73,9 @@ def wake_waiters(plan_ref: str, last_seq: int) -> None:
 
 
 async def until_settled(call_id: str, seconds: float) -> str:
-    """Wait until the call has ended or `seconds` have passed; return at once if it has ended or does not exist.
+    """Wait until the call has ended or `seconds` have passed. Returns at once if no such call exists.
 
-    Returns the id of the call waited for last: a call that is replaced by a new request is followed.
+    Returns the id of the last call waited for: if a new call replaces the call, the wait continues with that.
     """
     feed = current_feed()
     open_call = Call.objects.filter(public_id=call_id).exclude(status__in=TERMINAL).values_list("plan_ref", flat=True)
@@ -94,9 +94,9 @@ async def until_settled(call_id: str, seconds: float) -> str:
 
 
 def standing_in(call_id: str) -> tuple[str, bool]:
-    """Return the call that replaced a call whose approval was invalidated, and whether it is still open.
+    """Return the call that replaced a call whose approval was invalidated, or else this call; and whether it is open.
 
-    An invalidated call without a replacement counts as open while its step is in progress: a new request will follow.
+    An invalidated call that is not replaced yet counts as open while its step is in progress.
     """
     columns = "status", "error_kind", "replacements__public_id", "step__status"
     status, kind, successor, step = Call.objects.values_list(*columns).get(public_id=call_id)
@@ -109,7 +109,7 @@ _stop_events: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
 
 def end_waits() -> None:
-    """End all waits because the process stops; may be called in any thread."""
+    """End all waits, because the process stops. For any thread."""
     for loop, stop in list(_stop_events):
         loop.call_soon_threadsafe(stop.set)
 
@@ -125,9 +125,9 @@ def until_stopped() -> Iterator[asyncio.Event]:
 
 
 async def until_one_ends(*jobs: Awaitable[ResultT]) -> ResultT:
-    """Run jobs concurrently until one ends, cancel the others, and return its result; raise its exception.
+    """Run jobs concurrently until one ends, cancel the others, and return its result or raise its exception.
 
-    Of jobs that end at the same time, the result of the first is returned.
+    If several end at the same time, the first in `jobs` counts.
     """
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
@@ -141,6 +141,6 @@ async def until_one_ends(*jobs: Awaitable[ResultT]) -> ResultT:
 
 
 async def until_disconnected(receive: Receive) -> None:
-    """Return when the client has disconnected; other messages are ignored."""
+    """Return when the client has disconnected. Other messages are ignored."""
     while not (await receive())["type"].endswith(".disconnect"):
         continue

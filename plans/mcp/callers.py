@@ -1,11 +1,9 @@
-"""Callers of the MCP server: a bearer token and its owner, verified for each request and again during long ones.
+"""Callers of the MCP server: a bearer token and its owner, verified for each request and again during long requests.
 
-Also what a request says of its caller: the client's name and the session.
-
-Database work of the MCP server runs in three small thread pools, so that slow work delays only its own kind:
-`in_thread` is for work of milliseconds, `in_call_thread` for calls that are awaited for up to 50 ms, and
-`in_held_thread` for calls that may wait for a tool's preview or for another thread that stores the same call. Of the
-last kind a token has a share, so that one thread is always left for others.
+Also the client's name and the session that a request states. Database work of the MCP server runs in three small thread
+pools, so that slow work delays only its own kind. `in_thread` is for work of milliseconds, and `in_call_thread` for
+storing a call and waiting up to 50 ms. `in_held_thread` is for calls that may wait for a tool's preview, or for another
+thread that stores the same call. One token cannot use all threads of this last pool.
 """
 
 import asyncio
@@ -63,7 +61,6 @@ class Caller:
 
     @property
     def may_call(self) -> bool:
-        """True if the token's scopes and its owner's role allow calls."""
         try:
             check_scope(SCOPE, self.user, self.token)
         except NotAllowed:
@@ -77,7 +74,7 @@ class Caller:
 def verify(text: str, user_agent: str) -> Caller | None:
     """Return the caller with this bearer token; None if the token is unknown, expired or revoked.
 
-    Refreshes an outdated catalog snapshot, so that the event loop finds the tools in memory.
+    Refreshes an outdated catalog snapshot, because the event loop may read tools only from memory.
     """
     token = authenticate_token(text)
     if token is None:
@@ -87,7 +84,7 @@ def verify(text: str, user_agent: str) -> Caller | None:
 
 
 def verify_again(caller: Caller) -> Caller:
-    """Return the caller with the current state of its token. Raises TokenEnded."""
+    """Return the caller with its token read again from the database. Raises TokenEnded."""
     token = reload_token(caller.token)
     if token is None:
         raise TokenEnded
@@ -95,7 +92,7 @@ def verify_again(caller: Caller) -> Caller:
 
 
 def live_callers(callers: Iterable[Caller]) -> dict[int, Caller]:
-    """Return the callers whose tokens are valid, with the current state of these tokens, by token; in two queries."""
+    """Return the callers whose tokens are still valid, by the token's primary key. Reads them again in two queries."""
     agents = {caller.token.pk: caller.user_agent for caller in callers}
     tokens = ApiToken.objects.select_related("user").filter(pk__in=agents)
     live = [token for token in tokens if token.is_live and token.user.is_active]
@@ -115,21 +112,21 @@ def caller_of(context: Context) -> Caller:
 
 
 def check_arguments(context: Context) -> None:
-    """Raise the MalformedJSON that says why the arguments of a request cannot be read."""
+    """Raise the MalformedJSON found in the arguments of this request, if any."""
     fault: MalformedJSON | None = scope_of(context).get(FAULT_KEY)
     if fault is not None:
         raise fault
 
 
 def client_of(context: Context) -> str:
-    """Return the name of the client: from `clientInfo`, else its User-Agent."""
+    """Return the client's name from `clientInfo`, or if it is missing, from the User-Agent."""
     introduced = context.session.client_params
     name = introduced.client_info.name if introduced is not None else caller_of(context).user_agent
     return learnt_waits.client_name(name)
 
 
 def session_of(context: Context) -> str:
-    """Return the session name of a request, empty for the default session. Raises MCPError."""
+    """Return the session that a request names; empty for the default session. Raises MCPError."""
     meta = (context.params or {}).get("_meta")
     name = meta.get("toolgate/session", "") if isinstance(meta, dict) else ""
     if not isinstance(name, str) or len(name) > MAX_SESSION or "\0" in name:
@@ -149,14 +146,14 @@ async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> Result
 
 
 async def in_call_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Run a function that stores a call and waits a moment for it."""
+    """Run a function that stores a call and waits briefly for its result."""
     return await asyncio.wrap_future(_submit(_call_threads, function, *arguments))
 
 
 async def in_held_thread(caller: Caller, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Run a function that uses the database and may take seconds, in the share of the caller's token.
+    """Run a function that uses the database and may take seconds, within the token's share of threads.
 
-    Raises CallBusy if too many calls of the token wait for its share, or this one has waited HELD_WAIT_SECONDS.
+    Raises CallBusy if too many calls of the token wait already, or after waiting for HELD_WAIT_SECONDS.
     """
     loop, token = asyncio.get_running_loop(), caller.token.pk
     share = _shares.setdefault(token, _Share())
@@ -184,7 +181,7 @@ async def in_held_thread(caller: Caller, function: Callable[..., ResultT], *argu
 
 @dataclass(slots=True)
 class _Share:
-    """Places of one token in the pool of held calls, and the number of its calls that have one or wait for one."""
+    """A token's places in the pool of held calls, and how many of its calls have or want a place."""
 
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(settings.MCP_HELD_THREADS - 1))
     calls: int = 0
@@ -200,7 +197,7 @@ def _leave(token: int, share: _Share) -> None:
 
 
 def _submit(pool: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: Any) -> Future[ResultT]:
-    """Run a function in a pool on a working connection, which is released afterwards."""
+    """Run a function in a pool with a working database connection, and release the connection afterwards."""
 
     def run() -> ResultT:
         close_old_connections()

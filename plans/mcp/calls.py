@@ -1,6 +1,6 @@
 """Calls of MCP clients: created like REST calls, joined while undecided, and read for results.
 
-The functions are synchronous, use the database and run in threads; `plans.mcp.waiting` has the waits.
+The functions use the database synchronously, so they run in threads; `plans.mcp.waiting` has the waits.
 """
 
 import re
@@ -44,7 +44,7 @@ NO_APPROVAL = "There is no approval with this id among the calls of this token."
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """The current state of a call; `result` is set once there is nothing to wait for."""
+    """The current state of a call; `result` is None while there is something to wait for."""
 
     call: Call
     request: ApprovalRequest | None
@@ -54,22 +54,22 @@ class CallState:
 
     @property
     def is_running(self) -> bool:
-        """True if the call runs, or will run without an approval."""
+        """True if the call runs or will run, and needs no approval."""
         return self.result is None and self.request is None
 
     @property
     def is_held(self) -> bool:
-        """True if the call has an approval request, decided or not."""
+        """True if the call has an approval request, whether decided or not."""
         return self.request is not None
 
     @property
     def interim_result(self) -> types.CallToolResult:
-        """The result for a client whose wait is over."""
+        """The result for a client whose wait ends before the call does."""
         return results.running_result(self.call) if self.request is None else results.pending_result(self.request)
 
     @property
     def message(self) -> str:
-        """The sentence about the wait that clients show as progress."""
+        """The sentence that clients show as progress while they wait."""
         progress = f" ({self.progress})" if self.progress else ""
         if self.request is None:
             return f"{self.call.tool_name} is running{progress}."
@@ -79,9 +79,9 @@ class CallState:
 
 
 def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState | None:
-    """Store a call that no rule can hold, and return it after a moment; None for one that `open_held_call` must store.
+    """Store a call that no policy can hold, and return its state shortly after. None if a policy may hold the call.
 
-    Raises MCPError for a tool that does not exist, NotAllowed, and what `create_call` raises.
+    In that case, use `open_held_call`. Raises MCPError for an unknown tool, NotAllowed, and what `create_call` raises.
     """
     check_scope(SCOPE, caller.user, caller.token)
     callable_tool = snapshot.callable_tool(name)
@@ -96,10 +96,10 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
 
 
 def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:
-    """Store a call that may be held, or join an undecided one of the same token and session with the same arguments.
+    """Store a call that may be held, or return an undecided call of this token and session with the same arguments.
 
-    May take seconds: for the tool's preview, and while another thread stores the same call. Raises what `create_call`
-    raises, and CallBusy.
+    May take seconds for the tool's preview, or while another thread stores the same call. Raises CallBusy, and what
+    `create_call` raises.
     """
     by, prepared = caller.requester(session), engine_calls.prepare_for_plan(name, arguments)
     order = CallOrder(tool=name, arguments=arguments, prepared=prepared)
@@ -122,10 +122,10 @@ def _read_soon(call: Call) -> CallState:
 
 
 def state_of(call_id: str) -> CallState:
-    """Return the current state of a call, or of its replacement if its request was invalidated.
+    """Return the current state of a call; if its request was invalidated, that of the call that replaced it.
 
-    Raises Call.DoesNotExist. One hand-written statement reads the call, its request and the text of its value for
-    models: the ORM took 0.5 ms to build it, in every call.
+    Raises Call.DoesNotExist. One hand-written statement reads the call, its request and its value as text for models;
+    the ORM would need 0.5 ms to build this query, for every call.
     """
     with connection.cursor() as cursor:
         cursor.execute(_call_statement(), [call_id])
@@ -159,7 +159,7 @@ def _call_statement() -> str:
 
 
 def check_call(caller: Caller, call_id: str) -> CallState:
-    """Return the current state of a call to a waiting caller. Raises TokenEnded, and NotAllowed for a lost right."""
+    """Return the state of a call for a waiting caller. Raises TokenEnded, and NotAllowed if a right was lost."""
     now = verify_again(caller)
     check_scope(SCOPE, now.user, now.token)
     state = state_of(call_id)
@@ -167,9 +167,9 @@ def check_call(caller: Caller, call_id: str) -> CallState:
 
 
 def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:
-    """Return the call of an approval; None unless the caller's token made it. Raises NotAllowed.
+    """Return the call of an approval; None unless the caller's token made the call. Raises NotAllowed.
 
-    Accepts the id of a call as well, for calls that needed no approval.
+    For calls that need no approval, `approval_id` may be the id of the call.
     """
     check_scope(SCOPE, caller.user, caller.token)
     if not PUBLIC_ID.fullmatch(approval_id):
@@ -181,7 +181,7 @@ def state_of_approval(caller: Caller, approval_id: str) -> CallState | None:
 
 
 def withdraw_call(caller: Caller, state: CallState) -> None:
-    """Withdraw the request of a call for its client; does nothing if it was decided or has started."""
+    """Withdraw a call's request at the client's wish. Does nothing if it was decided or the call has started."""
     if state.request is None or state.call.status in TERMINAL:
         return
     try:

@@ -1,7 +1,7 @@
 """The HTTP side of the MCP server: hosts, origins, bearer tokens and strict JSON, before the protocol sees a request.
 
-An ASGI application for `/mcp`, outside of Django's middleware. `run` must be entered for as long as it serves. An outer
-layer limits the body and passes it on as one message.
+An ASGI application for `/mcp`, outside of Django's middleware. It serves only while `run` is entered. An outer layer
+limits the body and passes it on as one message.
 """
 
 import asyncio
@@ -146,12 +146,12 @@ class McpEndpoint:
 
 
 def unavailable(message: str) -> Refusal:
-    """Return the refusal of a request that may succeed in a few seconds."""
+    """Return a refusal that tells the client to try again in a few seconds."""
     return Refusal(503, INTERNAL_ERROR, message, (b"retry-after", b"5"))
 
 
 def unauthorized(*, is_bearer: bool) -> Refusal:
-    """Return the refusal of a request without a valid token; `is_bearer` if it has one."""
+    """Return the refusal of a request without a valid token; `is_bearer` if it has an invalid one."""
     challenge, reason = "Bearer", "This server needs a bearer token."
     if is_bearer:
         reason = "This token is unknown, expired or revoked."
@@ -161,7 +161,7 @@ def unauthorized(*, is_bearer: bool) -> Refusal:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers by lower-case name; repeated ones are joined with commas, as Django reads them."""
+    """Return the headers by lower-case name. Repeated headers are joined by commas, as Django reads them."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -172,7 +172,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def check_scheme(scope: Scope, headers: Mapping[str, str]) -> None:
     """Raise Refusal for a request over plain HTTP if TOOLGATE_HTTPS is on.
 
-    The scheme is the first that proxies forwarded, else that of the connection, as for Django.
+    As in Django, the scheme is the first in X-Forwarded-Proto, or else that of the connection.
     """
     forwarded = headers.get("x-forwarded-proto")
     scheme = scope.get("scheme") if forwarded is None else forwarded.partition(",")[0].strip()
@@ -181,7 +181,7 @@ def check_scheme(scope: Scope, headers: Mapping[str, str]) -> None:
 
 
 def check_host(headers: Mapping[str, str]) -> None:
-    """Raise Refusal for a host name outside ALLOWED_HOSTS and for a page of another origin."""
+    """Raise Refusal for a host name outside ALLOWED_HOSTS, and for a request from a page of another origin."""
     host = headers.get("host", "").lower()
     if not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):
         raise Refusal(421, INVALID_REQUEST, "This host name is not in ALLOWED_HOSTS.")
@@ -191,13 +191,13 @@ def check_host(headers: Mapping[str, str]) -> None:
 
 
 def is_of_handshake_era(headers: Mapping[str, str]) -> bool:
-    """Return whether a request has a protocol version that begins with a handshake; the oldest ones send no header."""
+    """Return whether a request's protocol version begins with a handshake. The oldest versions send no header."""
     version = headers.get("mcp-protocol-version")
     return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def replay(message: Message, receive: Receive) -> Receive:
-    """Return a `receive` that begins with a message that was received before."""
+    """Return a `receive` that returns a message again that was already received, and then the next ones."""
     messages = [message]
 
     async def receive_again() -> Message:

@@ -1,8 +1,8 @@
 """Open streams of MCP clients, which receive announcements of changed tools.
 
-Streams are the GET streams of the handshake era and the subscriptions of version 2026-07-28. One job serves all streams
-of the process: it ends those whose token has ended, and announces a change to a token's streams when the list of tools
-that this token is offered has changed, through the catalog, a policy, a role or a scope.
+Streams are the GET streams of the handshake era and the subscriptions of version 2026-07-28. One job checks all streams
+of the process. It ends streams whose token has ended. It announces a change to a token's streams when the tools that
+the token may call have changed, through the catalog, a policy, a role or a scope.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ STREAM_HEADERS = [
 
 
 class TooManyStreams(Exception):
-    """No further stream is accepted: of this token, or of the process."""
+    """The token, or the whole process, has as many open streams as it may have."""
 
     def __init__(self, *, of_token: bool) -> None:
         super().__init__(of_token)
@@ -45,14 +45,14 @@ class StreamsClosed(Exception):
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """One open stream: `changed` is set when the client should list the tools again, `ended` when its token ended."""
+    """One open stream. `changed` is set when its client should list the tools again, `ended` when its token ends."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class TokenStreams:
-    """The open streams of one token, and the digest of the list that its client knows."""
+    """The open streams of one token, and the digest of the list of tools that was last announced to them."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -100,11 +100,11 @@ class ListChanges:
                 del self._by_token[pk]
 
     async def listen(self, context: Context, params: Any) -> Any:
-        """Serve a subscription of version 2026-07-28, for which a stream was opened."""
+        """Serve a subscription of version 2026-07-28. Call it inside `opened`."""
         return await self._by_token[caller_of(context).token.pk].listen(context, params)
 
     async def send_events(self, stream: Stream, send: Send) -> None:
-        """Send announcements as server-sent events, and pings between them, until cancelled."""
+        """Send announcements as server-sent events, with pings in between, until cancelled."""
         await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         while True:
             text = f"event: message\r\ndata: {CHANGED}\r\n\r\n" if stream.changed.is_set() else ": ping\r\n\r\n"
@@ -124,7 +124,7 @@ class ListChanges:
                 log_unexpected(error)
 
     async def check(self) -> None:
-        """End the streams of tokens that have ended, and announce changed lists."""
+        """End the streams whose token has ended, and announce lists of tools that have changed."""
         checked = dict(self._by_token)
         if not checked:
             return
@@ -138,7 +138,7 @@ class ListChanges:
                 await streams.announce()
 
     def close(self) -> None:
-        """End all subscriptions; later ones are refused."""
+        """End all subscriptions and refuse later ones."""
         self._is_closed = True
         for each in self._by_token.values():
             each.listen.close()

@@ -1,4 +1,4 @@
-"""The list of tools that a caller is offered, in pages, and the definition of the tool `approval_result`."""
+"""The list of tools that a caller may call, in pages, and the definition of the tool `approval_result`."""
 
 import base64
 import binascii
@@ -60,7 +60,7 @@ def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
 
 
 def offered_list_digest(caller: Caller) -> str:
-    """Return a digest of the whole list that a caller is offered: it changes if and only if the list does."""
+    """Return a digest of all tools that a caller may call. It changes exactly when their list changes."""
     entries, digest = _entries_of_snapshot(), blake2b(digest_size=16)
     for _, callable_tool in _offered_tools(caller):
         digest.update(entries.digest(callable_tool))
@@ -68,7 +68,7 @@ def offered_list_digest(caller: Caller) -> str:
 
 
 def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | None]]:
-    """Return the tools that a caller may call, sorted by name; None stands for `approval_result`."""
+    """Return the tools that a caller may call, sorted by name. `approval_result` has None in place of a tool."""
     if not caller.may_call:
         return []
     tools = tools_callable_by(caller.requester(), without=frozenset({CATEGORY}))
@@ -76,7 +76,7 @@ def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | None]]:
 
 
 class _Entries:
-    """Entries of the list, built once for each snapshot of the catalog."""
+    """The tools in MCP's format, converted once for each snapshot of the catalog."""
 
     def __init__(self, tools: Mapping[str, CallableTool]) -> None:
         self.tools = tools
@@ -134,7 +134,7 @@ def cursor_after(name: str) -> str:
 
 
 def read_cursor(cursor: str | None) -> str:
-    """Return the name after which a page begins. Raises MCPError for an invalid cursor."""
+    """Return the tool name after which a page begins. Raises MCPError for an invalid cursor."""
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode() if cursor else ""
     except (binascii.Error, UnicodeError):

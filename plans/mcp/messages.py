@@ -1,4 +1,4 @@
-"""JSON-RPC messages of MCP clients: strict JSON, ids, and calls whose arguments break the rules of strict JSON."""
+"""JSON-RPC messages of MCP clients: strict JSON, ids, and calls whose arguments are not strict JSON."""
 
 import json
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ RequestId = str | int
 
 
 class Refusal(Exception):
-    """A request that is answered before the protocol sees it: with a status, a JSON-RPC code and a sentence.
+    """Raised to refuse a request before the protocol sees it, with HTTP status, JSON-RPC code and message.
 
-    `request_id` is that of the JSON-RPC request, None where it is not known.
+    `request_id` is the id of the JSON-RPC request, None if it is unknown.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message and the body that the protocol parses.
+    """A message, and the body that the SDK parses again.
 
-    If the arguments of a call are not strict JSON, `fault` says why, and message and body have no arguments.
+    If the arguments of a call are not strict JSON, `fault` says why, and both message and body lack the arguments.
     """
 
     content: Any
@@ -49,7 +49,7 @@ class ReceivedMessage:
 def read_message(body: bytes) -> ReceivedMessage:
     """Return the message in a body.
 
-    Raises Refusal if it is not strict JSON, not one JSON-RPC message, or its id neither string nor integer.
+    Raises Refusal unless it is strict JSON and one JSON-RPC message, whose id is a string or an integer.
     """
     try:
         content = parse_json(body)
@@ -62,7 +62,7 @@ def read_message(body: bytes) -> ReceivedMessage:
 
 
 def _check_envelope(content: Any) -> None:
-    """Raise Refusal for a message that the protocol would not take, or a request whose id cannot be answered with."""
+    """Raise Refusal for a message that is not JSON-RPC, or a request with an id that an answer cannot repeat."""
     if not isinstance(content, dict):
         raise Refusal(400, INVALID_REQUEST, "Send one JSON-RPC message as an object. Batches are not supported.")
     request_id = None
@@ -89,9 +89,9 @@ def _check_envelope(content: Any) -> None:
 
 
 def _read_malformed(body: bytes, malformed: MalformedJSON) -> ReceivedMessage:
-    """Return a call without its malformed arguments. Raises Refusal for any other message, with its id if it has one.
+    """Return a call without its malformed arguments, so that the call can be answered with a result.
 
-    The agent wrote the arguments, and its client the rest: a result reaches the agent, an error often only the client.
+    Agents see results, but often not errors. Raises Refusal, with any id of the request, if anything else is malformed.
     """
     refusal = Refusal(400, PARSE_ERROR, f"Parse error: {malformed}")
     try:
@@ -122,7 +122,7 @@ def _read_malformed(body: bytes, malformed: MalformedJSON) -> ReceivedMessage:
 
 
 class _RepeatedKeys(dict[str, Any]):
-    """An object in which a key appears twice; `check_json` refuses it."""
+    """An object in which a key appears twice, so that `check_json` refuses it."""
 
 
 _lenient_decoder = json.JSONDecoder(

@@ -1,8 +1,8 @@
 """Results of calls in the format of MCP: the value of a tool, a pending call, a refusal.
 
 Content blocks of an upstream come first and unchanged. Structured content is repeated as a text block of JSON, because
-some clients show models only text. An error has no structured content, only its JSON: the SDKs compare that of errors,
-too, with the tool's output schema, and would replace the error by one of their own.
+some clients show models only text. An error has only the JSON text: SDKs compare even the structured content of errors
+with the tool's output schema, and would replace the error by their own.
 """
 
 import json
@@ -100,7 +100,7 @@ def json_block(value: object) -> types.TextContent:
 
 
 def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool = False) -> types.CallToolResult:
-    """Return a result with message and value as text; the value is also structured content unless it is an error."""
+    """Return a result with message and value as text. Unless it is an error, the value is also structured content."""
     blocks: list[Any] = [text_block(message)] if message else []
     if structured is None:
         return types.CallToolResult(content=blocks, is_error=is_error)
@@ -111,7 +111,7 @@ def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool
 
 
 def pending_result(request: ApprovalRequest) -> types.CallToolResult:
-    """Return the result of a call that waits for approval, or that was approved and is still running."""
+    """Return the result of a call that waits for approval, or that was approved and still runs."""
     status = RUNNING if request.status in (RequestStatus.APPROVED, RequestStatus.CONSUMED) else PENDING
     structured = {
         "status": status,
@@ -129,7 +129,7 @@ def page_of(request: ApprovalRequest) -> str:
 
 
 def running_result(call: Call) -> types.CallToolResult:
-    """Return the result of a call that needs no approval and is still running when its wait ends."""
+    """Return the result of a call that needs no approval, but still runs when the client's wait ends."""
     message = (
         "This call still runs, and this server stops waiting for it. Call approval_result with the call_id in place "
         "of an approval_id to learn the outcome; do not make the same call again."
@@ -138,7 +138,7 @@ def running_result(call: Call) -> types.CallToolResult:
 
 
 def ended_result(call: Call, request: ApprovalRequest | None) -> types.CallToolResult:
-    """Return the result of a call that has ended, or whose outcome is unknown."""
+    """Return the result of a call that has ended or whose outcome is unknown."""
     if call.status == CallStatus.COMPLETED:
         return _completed(call)
     status = str(call.status)
@@ -160,7 +160,7 @@ def reason_of(call: Call) -> str:
 
 
 def _completed(call: Call) -> types.CallToolResult:
-    """Return the result of a completed call: its blocks, or message and value, then the structured content as text."""
+    """Return the result of a completed call: content blocks or message and value, then structured content as text."""
     response, schema = call.response_json or {}, output_schema_of(call.version_id)
     message, notes = call.message if call.message != NO_MESSAGE else "", list[str]()
     if "edited" in response and (call.content or message.endswith(f": {', '.join(response['edited']['fields'])}.")):
@@ -190,7 +190,7 @@ def _completed(call: Call) -> types.CallToolResult:
 
 
 def _hidden(message: str, notes: Sequence[str], schema: Schema | None) -> types.CallToolResult:
-    """Return the result whose value the tool hides from models; a listed output schema requires that it says so."""
+    """Return a result that lacks the value, as the tool demands; with a schema, structured content must say so."""
     structured = {"status": HIDDEN, "message": model_texts.VALUE_HIDDEN}
     texts = [*([message] if message else []), model_texts.VALUE_HIDDEN, *notes]
     blocks: list[Any] = [text_block(each) for each in texts]
@@ -200,7 +200,7 @@ def _hidden(message: str, notes: Sequence[str], schema: Schema | None) -> types.
 
 
 def content_blocks(call: Call) -> list[types.ContentBlock]:
-    """Return the content blocks of a call as it received them; what was not kept in full says so."""
+    """Return the content blocks as the call received them. A block that was stored in part says that it was cut."""
     blocks: list[types.ContentBlock] = []
     for block in complete_blocks(call):
         if block.get("cut"):
@@ -222,8 +222,8 @@ _BLOCK: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 def _structured_content(call: Call, response: Mapping[str, Any], schema: Schema | None) -> dict[str, Any] | None:
     """Return the value as structured content.
 
-    None for a result of blocks without a declared schema whose value is their text: an upstream sends no structured
-    content with it, either.
+    None if the tool has no output schema and the value is only the text of content blocks: the upstream sent no
+    structured content either.
     """
     results = response.get("results", [])
     if call.content and schema is None:
@@ -235,7 +235,7 @@ def _structured_content(call: Call, response: Mapping[str, Any], schema: Schema 
 
 
 def _value_text(call: Call, structured: Mapping[str, Any] | None) -> str:
-    """Return the value of a call as models read it; empty without one."""
+    """Return the value of a call as text for models; empty if there is none."""
     if hasattr(call, "model_text"):
         return str(call.model_text.text)
     value: Any = structured
@@ -249,16 +249,16 @@ def _value_text(call: Call, structured: Mapping[str, Any] | None) -> str:
 
 @lru_cache(maxsize=4_096)
 def output_schema_of(version_pk: int) -> Schema | None:
-    """Return the output schema of a tool version; versions are immutable."""
+    """Return the output schema of a tool version. It may be cached, because versions are immutable."""
     schema: Schema | None = ToolVersion.objects.values_list("output_schema", flat=True).get(pk=version_pk)
     return schema
 
 
 def structured_value(response: Mapping[str, Any], schema: Schema | None) -> dict[str, Any]:
-    """Return the value in a standard response as the object that the tool's listed output schema describes.
+    """Return the value of a standard response as an object that fits the tool's listed output schema.
 
-    An object is returned unchanged, any other declared value as the member `result`, and undeclared values as the list
-    `results` with the tool's own fields.
+    An object is returned unchanged. Any other value becomes the member `result`. Without an output schema, the results
+    become the list `results`, beside the tool's own fields.
     """
     results = response.get("results", [])
     fields = {name: each for name, each in response.items() if name not in STANDARD_FIELDS}
@@ -273,7 +273,7 @@ def structured_value(response: Mapping[str, Any], schema: Schema | None) -> dict
 
 
 def _declared_value(results: list[Any], schema: Schema) -> Any:
-    """Return the value that a standard response lists: lists are kept, None is an empty list, others a list of one."""
+    """Return the value that fits the schema. In `results`, None is an empty list and a single value a list of one."""
     if schema.get("type") == "array":
         return results
     single = results[0] if len(results) == 1 else None
@@ -287,10 +287,10 @@ def _declared_value(results: list[Any], schema: Schema) -> Any:
 
 
 def listed_output_schema(schema: Schema | None) -> Schema | None:
-    """Return the output schema for the list, which also admits pending, hidden and warned results.
+    """Return the output schema for the list of tools. It also allows pending, hidden and warned results.
 
-    Clients compare results with the schema of their last list, and policies change after that. None for a tool without
-    a schema, and for schemas with references that break inside another schema.
+    Clients check results against the schema that they listed last, and a policy may change later. None if the tool has
+    no schema, or if references in it would break inside another schema.
     """
     if schema is None or not all(each.startswith("#/$defs/") for each in references_in(schema)):
         return None
@@ -316,7 +316,7 @@ def references_in(schema: object) -> Iterator[str]:
 
 
 def refusal(error: Exception) -> types.CallToolResult | None:
-    """Return the result of a call that was refused before it was stored; None for an unexpected error."""
+    """Return the result of a call that was refused before it was stored; None if the error is unexpected."""
     problem = problem_for(error)
     if problem is None:
         return None
@@ -333,7 +333,7 @@ def refusal(error: Exception) -> types.CallToolResult | None:
 
 
 def refusal_reason(error: Exception) -> str:
-    """Return why a call was refused, for its owner: names the parameters that are wrong, and never quotes arguments."""
+    """Return for the token's owner why a call was refused. It names invalid parameters, but never quotes arguments."""
     problem = problem_for(error)
     if problem is None:
         return ""

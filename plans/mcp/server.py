@@ -42,7 +42,7 @@ INTERNAL = "Something went wrong here; it has been logged."
 
 
 class ToolgateServer(Server[dict[str, Any]]):
-    """A server that declares `tools.listChanged` in the handshake era, too."""
+    """A server that also declares `tools.listChanged` in the handshake era."""
 
     def create_initialization_options(
         self,
@@ -50,13 +50,13 @@ class ToolgateServer(Server[dict[str, Any]]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Return the options with `tools.listChanged`; without tasks, which that era does not have."""
+        """Return the options for a handshake, with `tools.listChanged` but no tasks, which need a newer version."""
         options = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions or {})
 
 
 def build_server(listen: Callable[[Context, Any], Awaitable[Any]]) -> ToolgateServer:
-    """Return the server with its handlers; `listen` serves subscriptions to changed tools."""
+    """Return the server with its handlers. `listen` serves subscriptions to changes of the tools."""
     server = ToolgateServer(
         "toolgate",
         version=str(settings.SPECTACULAR_SETTINGS["VERSION"]),
@@ -78,7 +78,7 @@ Handler = Callable[[Context, Any], Awaitable[Any]]
 
 
 def guarded(handler: Handler) -> Handler:
-    """Return a handler whose unexpected errors are logged without their messages, which may hold arguments."""
+    """Return a handler that logs unexpected errors without their messages, since these may contain arguments."""
 
     @functools.wraps(handler)
     async def handle(context: Context, params: Any) -> Any:
@@ -102,7 +102,7 @@ async def list_tools(context: Context, params: types.PaginatedRequestParams) -> 
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
-    """Answer `tools/call` with the result, a task, or after a bounded wait the pending result."""
+    """Answer `tools/call` with the result, with a task, or after a limited wait with the pending result."""
     arguments, session = params.arguments or {}, session_of(context)
     try:
         check_arguments(context)

@@ -1,7 +1,7 @@
 """The extension `io.modelcontextprotocol/tasks`: a held call as a task that the client polls.
 
-A client that declares the extension in a request of protocol version 2026-07-28 gets a task at once instead of a wait.
-The id of the task is that of the approval. Cancelling the task withdraws the request.
+A client that declares the extension in a request of protocol version 2026-07-28 gets a task at once instead of waiting.
+The task has the id of the approval. Cancelling the task withdraws the request.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ def created_task(state: CallState) -> dict[str, Any]:
 
 
 def task_of(state: CallState) -> dict[str, Any]:
-    """Return a held call as a task, with the result of a completed call or the error of a refused one."""
+    """Return a held call as a task. A completed task contains its result, a failed task its error."""
     request, call = state.request, state.call
     assert request is not None  # noqa: S101 (only held calls become tasks)
     status = _status_of(state)
@@ -84,18 +84,18 @@ def _status_of(state: CallState) -> str:
 
 
 def reason_or_message(state: CallState) -> str:
-    """Return the message of a completed call, or the reason of a failed one."""
+    """Return the message of a completed call, or the reason why a call did not complete."""
     return state.call.message or "OK" if state.call.status == CallStatus.COMPLETED else reason_of(state.call)
 
 
 async def get_task(context: Context, params: TaskParams) -> dict[str, Any]:
-    """Answer `tasks/get`. Raises MCPError for a task that is not the token's own."""
+    """Answer `tasks/get`. Raises MCPError if the task does not belong to the caller's token."""
     state = await _own_task(context, params.task_id)
     return {"resultType": "complete", **task_of(state)}
 
 
 async def cancel_task(context: Context, params: TaskParams) -> dict[str, Any]:
-    """Answer `tasks/cancel`: withdraw the request, unless it was decided. Raises MCPError as `get_task` does."""
+    """Answer `tasks/cancel`: withdraw the request unless it was decided. Raises what `get_task` raises."""
     state = await _own_task(context, params.task_id)
     await in_thread(calls.withdraw_call, caller_of(context), state)
     return {"resultType": "complete"}

@@ -1,7 +1,7 @@
 """Bounded waits for calls: coroutines that hold neither a thread nor a connection, with progress for the client.
 
 A wait ends when the call ends, its time is over, the server stops, or the client cancels it. The call itself continues.
-A client that closes the connection while it waits gets shorter waits (`catalog.access.learnt_waits`).
+If a client closes the connection while it waits, its later waits are shorter (`catalog.access.learnt_waits`).
 """
 
 import asyncio
@@ -48,14 +48,13 @@ MAX_SHARED_KEY = 1_000
 
 
 def usual_seconds(context: Context) -> float:
-    """Return the usual limit of a wait for approval."""
     wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
     return SECONDS_WITH_PROGRESS if wants_progress else SECONDS_WITHOUT_PROGRESS
 
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """One waiting request of an event loop; `over` is set to answer it with the current state of its call."""
+    """One waiting request. Setting `over` ends the wait, and the request is answered with the call's current state."""
 
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -73,7 +72,7 @@ _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 @contextmanager
 def _listed(caller: Caller, request_id: object) -> Iterator[Wait]:
-    """Register a wait that `Cancellations` and `end_waits_here` can end."""
+    """Register a wait, so that `Cancellations` and `end_waits_here` can end it."""
     key, wait = _key(caller, request_id), Wait()
     _waits.setdefault(key, set()).add(wait)
     if wait.loop in _stopped:
@@ -91,9 +90,9 @@ def _key(caller: Caller, request_id: object) -> WaitKey:
 
 
 class Cancellations:
-    """Cancelled requests of one event loop and, if Redis is configured, of the other processes behind the same address.
+    """Passes on clients' cancellations to the waits of this process and, over Redis, of the other processes.
 
-    A client sends its cancellation as a request of its own, which may reach another process than the one that waits.
+    A cancellation is a separate HTTP request, so another process may receive it than the process that waits.
     """
 
     def __init__(self) -> None:
@@ -103,7 +102,7 @@ class Cancellations:
         self._others.stop()
 
     def cancel(self, caller: Caller, request_id: object) -> None:
-        """End the waits of a token's request: they are answered with the current state of their calls."""
+        """End the waits of a token's request. They are answered with the current state of their calls."""
         key = _key(caller, request_id)
         _cancel(key)
         text = json.dumps(key)
@@ -122,7 +121,7 @@ def _cancel(key: WaitKey) -> None:
 
 
 def end_waits_here() -> None:
-    """End all waits on this event loop, including those that begin later: its server is stopping."""
+    """End all present and future waits on this event loop, because its server is stopping."""
     loop = asyncio.get_running_loop()
     _stopped.add(loop)
     for waits in (*_waits.values(), *_hung_up.values()):
@@ -132,7 +131,7 @@ def end_waits_here() -> None:
 
 
 async def wait_for_people(context: Context, state: CallState, seconds: float) -> CallState:
-    """Wait for a held call for at most `seconds`; the token's hold time and the client's learnt wait make it shorter.
+    """Wait until a held call ends, for at most `seconds`, or less if the token or the client's learnt wait says so.
 
     Raises MCPError if the token ends.
     """
@@ -158,9 +157,9 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
 
 
 def _record_hang_up(key: WaitKey, wait: Wait, client: str, seconds: float) -> None:
-    """Record that the client closed the connection, unless its cancellation of the request arrives in a moment.
+    """Record that the client closed the connection, unless it cancels the request within CANCELLATION_SECONDS.
 
-    A client that cancels closes the connection as well, and which of the two arrives first is a matter of chance.
+    A client that cancels also closes the connection, and either of the two may arrive first.
     """
     _hung_up.setdefault(key, set()).add(wait)
 
@@ -179,14 +178,14 @@ def _record_hang_up(key: WaitKey, wait: Wait, client: str, seconds: float) -> No
 
 
 async def wait_for_end(context: Context, state: CallState) -> CallState:
-    """Wait until a running call has ended or must be approved after all. Raises MCPError if the token ends."""
+    """Wait until a running call has ended or needs approval after all. Raises MCPError if the token ends."""
     measure_as(scope_of(context), "mcp-wait")
     with _listed(caller_of(context), context.request_id) as wait:
         return await _wait(context, state, float("inf"), wait.over)
 
 
 async def _wait(context: Context, state: CallState, ends: float, end_event: asyncio.Event) -> CallState:
-    """Wait in slices; after each, verify the token and report progress. End early if the call becomes held."""
+    """Wait in slices; after each, verify the token and report progress. Ends early if the call becomes held."""
     caller, began, was_held = caller_of(context), monotonic(), state.is_held
     while state.result is None and (left := ends - monotonic()) > 0 and not end_event.is_set():
         if state.is_held and not was_held:
@@ -214,7 +213,7 @@ _records: set[asyncio.Task[None]] = set()
 
 
 def _record_later(note: Any, *arguments: Any) -> None:
-    """Record how a wait ended, in a task of its own: the request may be over."""
+    """Record how a wait ended, in a separate task, because the request may end first."""
 
     async def write() -> None:
         with suppress(RuntimeError):  # the threads are gone: the process ends
@@ -227,7 +226,7 @@ def _record_later(note: Any, *arguments: Any) -> None:
 
 
 def _keep(work: Coroutine[Any, Any, None]) -> None:
-    """Run something in a task that outlives the request."""
+    """Run a coroutine in a task that outlives the request."""
     task = asyncio.get_running_loop().create_task(work)
     _records.add(task)
     task.add_done_callback(_records.discard)

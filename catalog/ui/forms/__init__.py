@@ -1,1 +1,1 @@
-"""Forms made from JSON Schema: rendered, read and filled without loss. Knows no tool."""
+"""Forms made from JSON Schema: rendering, reading and filling them without losing input. Knows no tool."""

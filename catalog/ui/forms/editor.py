@@ -1,6 +1,6 @@
-"""Editor of a call's arguments, as a form made from the schema or as JSON, with lossless switching.
+"""Editor of a call's arguments, as a form made from the schema or as JSON, with lossless switching between the two.
 
-Pages with an editor add their own buttons; buttons that change the form are handled here.
+Pages with an editor add their own buttons. Buttons that change the form are handled here.
 """
 
 import json
@@ -28,9 +28,9 @@ EDIT_ACTIONS = ("add", "remove", "open", "close")
 
 @dataclass(slots=True, kw_only=True)
 class ArgumentsEditor:
-    """The arguments being edited, in one of two modes; `problems` are those that belong to no field.
+    """The arguments while they are edited, as a form or as JSON. `problems` are those that belong to no field.
 
-    `default_paths` are the dotted paths of values that were not given; they stay defaults while they are unchanged.
+    `default_paths` are the dotted paths of arguments that were not given. They are marked as defaults until edited.
     """
 
     schema: Mapping[str, Any]
@@ -56,7 +56,7 @@ class ArgumentsEditor:
         self.text = json.dumps(in_schema_order(arguments, self.schema), indent=2, ensure_ascii=False)
 
     def draw(self) -> None:
-        """Render the form. Raises ParameterError if it would be too large to submit."""
+        """Build the form to render. Raises ParameterError if it would be too large to submit."""
         if self.mode == FORM_MODE and self.form is None:
             self.form = build_form(self.schema, self.fields)
         if self.form is not None:
@@ -71,7 +71,7 @@ class ArgumentsEditor:
             self.mode, self.problems = JSON_MODE, [error.message]
 
     def press(self, action: str, place: str) -> None:
-        """Handle a button of the form: add, remove, open or close a place, switch the mode, update.
+        """Handle a button of the form: add, remove, open or close the part at `place`, show form or JSON, or update.
 
         Raises ParameterError if that is impossible.
         """
@@ -101,7 +101,7 @@ class ArgumentsEditor:
             self._take(self.fields.settled())
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments. Raises ParameterError naming the fields without a valid value."""
+        """Return the arguments. Raises ParameterError naming the fields that have no valid value."""
         if self.mode == JSON_MODE:
             try:
                 arguments = parse_json(self.text or "{}")
@@ -119,7 +119,7 @@ class ArgumentsEditor:
         return value
 
     def show_error(self, error: ToolgateError) -> int:
-        """Show an error at its field; return the HTTP status for it."""
+        """Show an error at its field; return the HTTP status of the page."""
         problem = problem_for(error)
         errors = list(problem.errors if problem else ()) or [{"path": "", "message": error.message}]
         if self.mode == FORM_MODE and self.form is None:
@@ -133,13 +133,13 @@ class ArgumentsEditor:
         return problem.status if problem else 422
 
     def _take(self, fields: FormFields) -> None:
-        """Replace the fields. Raises ParameterError, and keeps the old ones, if no form can show the new ones."""
+        """Replace the fields. Raises ParameterError, and keeps the old fields, if no form can show the new ones."""
         if self.mode == FORM_MODE:
             self.form = build_form(self.schema, fields)
         self.fields = fields
 
     def _render_readable(self) -> None:
-        """Render the form as submitted, or as before another variant was chosen; else an empty one."""
+        """Build the form as submitted; if impossible, with the previous choice of variants, or else empty."""
         for fields in (self.fields, self.fields.with_previous_variants()):
             with suppress(ParameterError):
                 self._take(fields)

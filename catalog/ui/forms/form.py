@@ -41,8 +41,8 @@ class FormChoice:
 class FormNode:
     """One node of the form.
 
-    `name` is its path in the form, `path` the one in errors; `key` is the row's own name if the schema declares none;
-    `open` whether its content is rendered; `fixed` if there is nothing to choose.
+    `name` is its path in the form, `path` its path in errors. `key` is the name that the user entered for a member that
+    is not in the schema. `open` is true if its content is rendered, `fixed` if there is nothing to choose.
     """
 
     name: str
@@ -76,7 +76,7 @@ class FormNode:
 
     @property
     def fixed(self) -> bool:
-        """True if the schema allows only one value, which is always sent."""
+        """True if the schema allows only one value, so that it is always sent."""
         schema = self.shape.schema
         stated = self.required or ("const" in schema and schema.get("default", ...) == schema["const"])
         return self.kind == "choice" and len(self.shape.options) == 1 and stated
@@ -93,7 +93,7 @@ class FormNode:
 
     @property
     def may_be_empty(self) -> bool:
-        """True if blank and empty text are different inputs; then a valid empty text can be chosen explicitly."""
+        """True if the user can choose explicitly between leaving a text out and sending an empty text."""
         is_offered = self.given or not self.shape.schema.get("minLength")
         return self.kind in ("text", "area") and not self.is_item and is_offered
 
@@ -117,7 +117,7 @@ class FormNode:
         return len(rows)
 
     def focus(self, name: str) -> None:
-        """Set the focus to the first control at or inside a path; a row's number also finds a named row."""
+        """Focus the first control at or inside the path `name`. A row's number also finds a row with a key."""
         parent, _, row = name.rpartition(".")
         named = member_path(parent, f"+{row}")
         for each in self.every():
@@ -134,9 +134,9 @@ class FormNode:
 
 
 def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
-    """Return the form of an object's schema, filled with the submitted fields.
+    """Return the form for an object's schema, filled with the submitted fields.
 
-    Raises ParameterError for invalid numbers, and for more than MOST_DRAWN fields.
+    Raises ParameterError for invalid numbers, and for more than MAX_RENDERED_FIELDS fields.
     """
     return _FormBuilder(schema, fields).build(
         FormNode(name="", path="", label=_("Arguments"), shape=field_type_of(schema, schema), required=True)
@@ -144,7 +144,7 @@ def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
 
 
 class _FormBuilder:
-    """Builds one form; nested parts stay closed once the form has as many fields as people can use."""
+    """Builds one form. Nested parts stay closed when the form already has more fields than people can use."""
 
     def __init__(self, root: SchemaMapping, fields: FormFields) -> None:
         self.root, self.fields, self.count = root, fields, 0
@@ -260,7 +260,7 @@ OMITTED: Any = object()
 
 
 def form_to_value(form: FormNode) -> tuple[dict[str, Any], list[ArgumentProblem]]:
-    """Return the object that a form represents, and the problems of invalid fields."""
+    """Return the object that a form represents, and the problems of its invalid fields."""
     reader = _FormReader()
     value = reader.read(form)
     return (value if isinstance(value, dict) else {}), reader.problems
@@ -349,7 +349,7 @@ class _FormWriter:
         self.root, self.fields, self.left = root, FormFields(), MAX_FORM_FIELDS
 
     def put(self, field_type: FieldType, value: Any, name: str, depth: int = 0) -> None:
-        """Write one node: as its fields if they can hold the value, else as JSON."""
+        """Write the value of one node: in form fields if they can represent it, otherwise as JSON."""
         self.left -= 1
         if field_type.nullable and value is None:
             self.fields.put("null", name, "1")
@@ -427,7 +427,7 @@ class _FormWriter:
 
 
 def show_problems(form: FormNode, problems: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Assign each problem to the innermost field on its path; return those that belong to no field."""
+    """Add each problem to the innermost field on its path; return the messages of problems that belong to no field."""
     places = {field.path: field for field in form.every() if field.path}
     loose: list[str] = []
     for problem in problems:

@@ -1,7 +1,7 @@
 """Submitted fields of a form made from JSON Schema: flat fields named by paths, strictly read.
 
-A name is a word, a colon and a path: `value:plan.0.title`. Steps of a path are a member's name (percent-encoded), the
-index of an entry, or `+` and the index of an undeclared member.
+A field's name is a word, a colon and a path, such as `value:plan.0.title`. A step of a path is a member's name
+(percent-encoded), the index of a list entry, or `+` and the index of a member that the schema does not declare.
 """
 
 import re
@@ -24,7 +24,7 @@ ROW_PATTERN = re.compile(r"\+?([0-9]{1,3})")
 
 
 def member_step(member: str) -> str:
-    """Return a member's name as a step of a path; the empty name is `+`."""
+    """Return a member's name as a step of a path. The empty name becomes `+`."""
     return quote(member, safe="").replace(".", "%2E") or "+"
 
 
@@ -34,7 +34,7 @@ class FormFields:
 
     @classmethod
     def read(cls, form: QueryDict) -> "FormFields":
-        """Read submitted fields; those without a colon belong to the page. Raises ParameterError for invalid names."""
+        """Read submitted fields; names without a colon belong to the page. Raises ParameterError for invalid names."""
         problems, fields = [], {}
         for name, values in form.lists():
             word, colon, path = name.partition(":")
@@ -54,14 +54,14 @@ class FormFields:
         self._fields[f"{word}:{name}"] = text
 
     def size(self, name: str) -> int:
-        """Return the number of rows of a list. Raises ParameterError if it is invalid."""
+        """Return the number of rows of the list at a path. Raises ParameterError if the number is invalid."""
         text = self.text("size", name) or "0"
         if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > MAX_LIST_ROWS:
             raise_for_problems([ArgumentProblem("", "size", _list_full_message())])
         return int(text)
 
     def places(self) -> frozenset[str]:
-        """Return every path at or inside which a field was sent."""
+        """Return all paths with submitted fields, and all paths that enclose them."""
         paths = {path for _, path in self._paths()}
         return frozenset(".".join(path_steps(path)[:end]) for path in paths for end in range(path.count(".") + 2))
 
@@ -73,7 +73,7 @@ class FormFields:
         return self.size(name) - 1
 
     def remove_row(self, name: str) -> None:
-        """Remove a row from its list; later ones move up. Other paths are ignored."""
+        """Remove the row at a path and move later rows up. Does nothing if the path is not that of a row."""
         *parent, last = path_steps(name) or [""]
         row, owner = ROW_PATTERN.fullmatch(last), ".".join(parent)
         if row is None or int(row[1]) >= self.size(owner):
@@ -83,13 +83,13 @@ class FormFields:
         self.put("size", owner, str(self.size(owner) - 1))
 
     def drop(self, name: str) -> None:
-        """Remove everything at and inside a path."""
+        """Remove all fields at and inside a path."""
         for word, path in list(self._paths()):
             if not name or path == name or path.startswith(f"{name}."):
                 del self._fields[f"{word}:{path}"]
 
     def settled(self) -> "FormFields":
-        """Return these fields; if another variant was chosen, without the input for the old one."""
+        """Return these fields without those of a variant that the user has just replaced by another."""
         fields = FormFields(self._fields)
         for word, name in self._paths():
             picked = fields.text("pick", name)
@@ -117,7 +117,7 @@ def path_steps(name: str) -> list[str]:
 
 
 def _shifted_name(field: str, parent: list[str], gone: str) -> str | None:
-    """Return a field's name after a row of `parent` was removed, or None for a field of that row."""
+    """Return a field's name after row `gone` of `parent` was removed; None if the field is inside that row."""
     word, _, path = field.partition(":")
     steps, at = path_steps(path), len(parent)
     row = ROW_PATTERN.fullmatch(steps[at]) if len(steps) > at and steps[:at] == parent else None
