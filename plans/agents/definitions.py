@@ -35,9 +35,9 @@ class _StrictModel(BaseModel):
 
 
 class ToolFilter(_StrictModel):
-    """Filter for the tools that an agent may call, by name or category, among those that the plan's owner may call.
+    """Filter for the tools that an agent may call, among those its plan's owner may: these names or these categories.
 
-    Without names and categories, it allows all tools of the owner. Tools above `max_level` are always excluded.
+    Without names and categories, all of them. Tools above `max_level` are always excluded.
     """
 
     names: list[NameText] = Field(default_factory=list, max_length=MOST_NAMED)

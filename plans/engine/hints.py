@@ -1,4 +1,4 @@
-"""Hints to workers that a plan may have ready steps. A lost hint delays work by a second and never loses it.
+"""Hints to workers that a plan may have ready steps. A lost hint only delays work by a second.
 
 Within a process, hints go to its executor. In a cluster they are Procrastinate jobs, written in the transaction that
 makes steps ready. A job only names a plan, so lost or duplicate jobs do no harm. The job tables exist on PostgreSQL

@@ -1,9 +1,9 @@
 """Held calls: their preview, their approval request, and their start once they are approved or a grant covers them.
 
-Previews run outside transactions. For requests of people and agents each runs in its own thread, so a hanging tool
-cannot block the request: after a timeout the approval request is opened with a notice instead. The preview is computed
-again and compared before the call starts. Each requester may wait for only a few previews at once, so that other
-requesters need not wait behind them.
+Previews run outside transactions. For requests of people and agents, each preview runs in its own thread, so a hanging
+tool cannot block the request: after a timeout the approval request is opened with a notice instead. The preview is
+computed again and compared before the call starts. Each requester may wait for only a few previews at once, so that
+other requesters need not wait behind them.
 
 A use of a grant is counted when it lets a call start. A call started by a grant is treated like an approved one: it
 does not restart when its worker is lost, and repeating it needs a person.

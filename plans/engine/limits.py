@@ -1,12 +1,14 @@
 """Limits that make a step wait, or fail, for lack of capacity.
 
 - Budget of a plan: calls started and seconds that its tools run, counted exactly on the plan's row. Calls that run at
-the same time may together exceed the seconds left. - Concurrency: steps of one plan, and of one tool, that run at once;
-enforced across processes, 0 means no limit. A step runs while it has a lease. A tool's steps are counted under the
-single writer on SQLite, under the tool's advisory lock on PostgreSQL. That lock is only tried, never waited for,
-because the audit log's lock is held by then. - Rate limits: counted once per call, before it is stored, in a separate
-transaction, because requesters of one group are serialized by its counter. - Pending approval requests: a step that
-would exceed the limit waits in the database, for an hour or until the ticker finds a free slot.
+  the same time may together exceed the seconds left.
+- Concurrency: steps of one plan, and of one tool, that run at once; enforced across processes, 0 means no limit. A
+  step runs while it has a lease. A tool's steps are counted under the single writer on SQLite, under the tool's
+  advisory lock on PostgreSQL. That lock is only tried, never waited for, because the audit log's lock is held by then.
+- Rate limits: counted once per call, before it is stored, in a separate transaction, because requesters of one group
+  are serialized by its counter.
+- Pending approval requests: a step that would exceed the limit waits in the database, for an hour or until the ticker
+  finds a free slot.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Session to-do lists stored as plans of kind session, found by the session's owner and name.
 
 The only module that translates between the vocabulary of agents (objective, title, done, active) and that of plans
-(goal, description, completed, not ended). A session belongs to an agent's token or a person; one without a name is
-their default session. Its current list is the one that has not been replaced.
+(goal, description, completed, not ended). A session belongs to an agent's token or a person; a session without a name
+is the owner's default session. Its current list is the one that has not been replaced.
 """
 
 from collections.abc import Callable
