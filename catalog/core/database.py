@@ -1,14 +1,17 @@
 """Differences between SQLite and PostgreSQL: times in hand-written statements, inserts and consistent reads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
-from django.db.models import AutoField, Field, Model
+from django.db.models import AutoField, BooleanField, CharField, Field, ForeignKey, IntegerField, Model, TextField
+from django.db.models.base import ModelState
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
 @cache
@@ -75,25 +78,74 @@ def _read_snapshot_on_sqlite() -> Iterator[None]:
 
 
 @cache
-def _insert_statement(model: type[Model], computed: tuple[tuple[str, str], ...]) -> tuple[str, list["Field[Any, Any]"]]:
+def _defaults_of(model: type[Model]) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
+    """Return the fixed defaults of a model's fields, and those that are computed for each row."""
+    fields = {field.attname: field for field in model._meta.concrete_fields}
+    computed = {name: each.default for name, each in fields.items() if each.has_default() and callable(each.default)}
+    return {name: each.get_default() for name, each in fields.items() if name not in computed}, computed
+
+
+def new_row(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
+    """Return an unsaved row with these values by column.
+
+    Bypasses the model's constructor, which sets fields one by one and costs several times as much, in every step.
+    """
+    fixed, computed = _defaults_of(model)
+    row = model.__new__(model)
+    row.__dict__.update(fixed, **values, _state=ModelState())
+    for name, default in computed.items():
+        if name not in values:
+            row.__dict__[name] = default()
+    return row
+
+
+PLAIN_FIELDS = (CharField, TextField, BooleanField, IntegerField, ForeignKey)
+"""Fields whose values the drivers take as they are."""
+
+
+@cache
+def _insert_statement(
+    model: type[Model], computed: tuple[tuple[str, str], ...]
+) -> tuple[str, list[tuple[str, "Field[Any, Any] | None"]]]:
+    # An attribute comes with its field where Django must convert the value.
     expressions, quote = dict(computed), connection.ops.quote_name
     fields = [field for field in model._meta.concrete_fields if not isinstance(field, AutoField)]
     columns = ", ".join(quote(str(field.column)) for field in fields)
     values = ", ".join(expressions.get(str(field.attname), "%s") for field in fields)
     returned = ", ".join(["id", *(quote(name) for name in expressions)])
     statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({values}) RETURNING {returned}"  # noqa: S608 (names of our models)
-    return statement, [field for field in fields if field.attname not in expressions]
+    parameters = [field for field in fields if field.attname not in expressions]
+    return statement, [(each.attname, None if isinstance(each, PLAIN_FIELDS) else each) for each in parameters]
 
 
 def insert_row(cursor: CursorWrapper, row: Model, **computed: str) -> None:
     """Insert a row like `save(force_insert=True)`, without signals, and set its key.
 
     `computed` maps columns to SQL expressions that the database computes; the row's attributes get their values.
-    Measured on a plan and its step: 0.07 ms instead of 0.4 ms, most of which `save` spends on generating the SQL.
+    Measured on a plan and its step: 0.03 ms instead of 0.4 ms, most of which `save` spends on generating the SQL.
     """
-    statement, fields = _insert_statement(type(row), tuple(computed.items()))
-    values = [field.get_db_prep_save(field.pre_save(row, add=True), connection) for field in fields]
+    statement, values = _insert(row, computed)
     cursor.execute(statement, values)
     for name, value in zip(["pk", *computed], cursor.fetchone(), strict=True):
         setattr(row, name, value)
     row._state.adding, row._state.db = False, connection.alias
+
+
+def insert_row_pipelined(cursor: CursorWrapper, row: Model) -> None:
+    """Insert a row whose key nobody needs; on PostgreSQL with the next statement, at the latest with COMMIT."""
+    execute_pipelined(cursor, *_insert(row, {}))
+
+
+def _insert(row: Model, computed: Mapping[str, str]) -> tuple[str, list[Any]]:
+    """Return the statement that inserts a row, and its parameters."""
+    statement, attributes = _insert_statement(type(row), tuple(computed.items()))
+    values, row_values = [], row.__dict__
+    for name, field in attributes:
+        value = row_values[name]
+        if field is None or value is None:
+            values.append(value)
+        elif isinstance(value, datetime):
+            values.append(bind_datetime(value))
+        else:
+            values.append(field.get_db_prep_save(value, connection))
+    return statement, values

@@ -42,6 +42,11 @@ def using_idempotency_key(key: IdempotencyKey) -> Iterator[None]:
         _active_key.key = before
 
 
+def is_key_active() -> bool:
+    """Return whether this thread works under a key."""
+    return getattr(_active_key, "key", None) is not None
+
+
 def record_done(ref: str) -> None:
     """Store a reference to the written object with the current request's key, if any, in the transaction of the write.
 

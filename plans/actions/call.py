@@ -6,6 +6,7 @@ A rehearsal checks a call, asks the gate and computes the preview, but stores an
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from django.db import IntegrityError
@@ -24,21 +25,21 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.pipeline import GateDecision
 from catalog.errors import Conflict, field_error
-from catalog.models import ApiToken, Call
+from catalog.models import ApiToken, Call, new_call_id
 from catalog.results import Preview
 from catalog.secrets.placeholders import redact_text
 from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
 from plans.documents.references import escape_references
-from plans.engine import admission, calls, grants, hints, holding, limits
+from plans.engine import admission, calls, finishing, grants, hints, holding, limits, loop, running_first, start
 from plans.engine.admission import record_denial
 from plans.engine.calls import new_call
 from plans.engine.hints import LocalExecutor
 from plans.engine.holding import preview_in_share
 from plans.engine.limits import request_owner
 from plans.engine.start import StartContext
-from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, snapshot_of
+from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, UnstoredCall, snapshot_of
 from plans.models import Plan, Step
 from plans.sessions.lists import require_no_session_list
 from plans.states import PlanStatus
@@ -107,8 +108,15 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     prepared = replace(prepared, reason=redact_text(order.reason), asker=by.ids, replaces=old)
     facts = snapshot_of(plan)
     admitted = _admit(facts, prepared)
+    joins = order.plan_ref is not None
+    if not joins and admitted.rule is None and not prepared.target.drifted:
+        executor = hints.local_executor()
+        if executor is not None and running_first.may_run_first(prepared):
+            call = _run_first(plan, facts, prepared, executor)
+            if call is not None:
+                return call
     try:
-        return _store(plan, facts, admitted, joins=order.plan_ref is not None)
+        return _store(plan, facts, admitted, joins=joins)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
@@ -199,6 +207,48 @@ def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
     preview = None if prepared.target.drifted else preview_in_share(plan, 1, prepared)
     return _AdmittedCall(prepared, verdict.terms, preview)
+
+
+def _run_first(plan: Plan, facts: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> Call | None:
+    """Run an allowed call and store it when it has ended; after 50 ms, it is stored as running.
+
+    None if no thread is idle to run it.
+    """
+    prepared = replace(prepared, call_id=new_call_id())
+    call = new_call(facts, 1, prepared, status=CallStatus.RUNNING)
+    call.created_at = call.started_at = plan.created_at
+    call.attempt = call.fence = 1
+    step = Step(step_id=1, description=f"Call {call.tool_name}", tool=call.tool_name, parameters=prepared.given_text)
+    step.attempt, step.claimed_by, step.waiting_since = 1, executor.owner, plan.created_at
+    running_call = RunningCall(ClaimedStep.from_row(step), facts, call, prepared)
+    unstored_call, store = UnstoredCall(running_call), partial(_store_running, plan, facts, prepared, executor)
+    if not executor.run_first(unstored_call):
+        return None
+    outcome = unstored_call.wait(store)
+    if outcome is None:
+        return unstored_call.stored.call if unstored_call.stored is not None else None
+    ended = finishing.store_ended(plan, running_call, outcome)
+    if ended is not None:
+        return ended
+    stored = replace(store(), sent=running_call.sent, began=running_call.began)
+    loop.finish_and_claim_next(stored, outcome, loop.TimeSlice(executor.owner, steps_left=0))
+    return stored.call
+
+
+@recover_lost_commit
+@retry_on_deadlock
+def _store_running(plan: Plan, facts: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> RunningCall:
+    """Store a call that already runs, with its plan and its step."""
+    with new_plan_transaction(plan) as tx:
+        tx.record("plan.created")
+        tx.record("plan.started")
+        name = prepared.target.tool.name
+        step = Step(plan=plan, step_id=1, description=f"Call {name}", tool=name, parameters=prepared.given_text)
+        claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
+        tx.record("step.started", 1, attempt=claimed.attempt)
+        context = StartContext(tx, replace(facts, pk=plan.pk), claimed, just_claimed=True)
+        tx.result = running_call = start.begin(context, prepared)
+    return running_call
 
 
 @recover_lost_commit

@@ -8,6 +8,7 @@ from catalog.calls import vault
 from catalog.calls.vault import SecretScope
 from catalog.core import clock, tracing
 from catalog.core.canonical_json import Json
+from catalog.core.database import new_row
 from catalog.core.transactions import move, retry_on_deadlock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
@@ -105,17 +106,10 @@ def create_plan(
 def new_plan(
     goal: str, by: Requester, kind: Plan.Kind = Plan.Kind.PLAN, *, status: PlanStatus = PlanStatus.PENDING
 ) -> Plan:
-    return Plan(
-        goal=goal,
-        kind=kind,
-        status=status,
-        author=by.user,
-        token=by.token,
-        via=by.via,
-        session=by.session,
-        traceparent=tracing.current_traceparent(),
-        created_at=clock.now(),
-    )
+    values = {"goal": goal, "kind": kind, "status": status, "via": by.via, "session": by.session}
+    plan = new_row(Plan, values | {"traceparent": tracing.current_traceparent(), "created_at": clock.now()})
+    plan.author, plan.token = by.user, by.token
+    return plan
 
 
 @retry_on_deadlock

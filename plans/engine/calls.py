@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db.models.base import ModelState
 
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
 from catalog.context import Budget, CancelToken, Deadline, ToolContext
 from catalog.core import clock
+from catalog.core.database import new_row
 from catalog.core.tracing import trace_id_of
 from catalog.dispatch import pipeline
 from catalog.dispatch.arguments import CallArguments, prepare_arguments
@@ -230,14 +230,11 @@ def _deadline(plan: PlanSnapshot, seconds: float, token: CancelToken | None = No
     return Deadline(min(ends, plan.deadline_at) if plan.deadline_at else ends, token)
 
 
-_BLANK_CALL = {field.attname: field.get_default() for field in Call._meta.concrete_fields}
-
-
 def new_call(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, *, status: CallStatus) -> Call:
     """Return an unsaved call for a step of the plan."""
     target, asker = prepared.target, prepared.asker or plan.asker
-    values = _BLANK_CALL | {
-        "public_id": new_call_id(),
+    values = {
+        "public_id": prepared.call_id or new_call_id(),
         "tool_name": target.tool.name,
         "version_id": target.version_pk,
         "implementation_id": target.implementation_pk,
@@ -254,9 +251,7 @@ def new_call(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, *, status
         "plan_ref": plan.ref,
         "step_ref": str(step_id),
     }
-    # Bypasses the model's constructor, which sets fields one by one and costs several times as much, in every step.
-    call = Call.__new__(Call)
-    call.__dict__.update(values, _state=ModelState())
+    call = new_row(Call, values)
     if prepared.replaces:
         call.replaces = prepared.replaces
     return call

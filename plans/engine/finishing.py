@@ -4,6 +4,7 @@ All functions run inside an open plan transaction and are fenced: a worker that 
 """
 
 import json
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,9 @@ from catalog import signals
 from catalog.calls import vault
 from catalog.calls.content import store_blobs
 from catalog.calls.vault import SecretScope
+from catalog.core import clock
 from catalog.core.content import MAX_RESULT, stored_content
-from catalog.core.transactions import try_move
+from catalog.core.transactions import retry_on_deadlock, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.serialization import storable_error_text
@@ -29,13 +31,13 @@ from plans.engine import early_requests, extensions, hints, late_results, model_
 from plans.engine.late_results import as_json
 from plans.engine.limits import BudgetExceeded
 from plans.engine.work import RunningCall
-from plans.models import MemoryItem, Step
+from plans.models import MemoryItem, Plan, Step
 from plans.sessions import commands
 from plans.spec import extract_value
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.statements import CallEnding, ClaimedStep, StepWait
-from plans.store.transactions import PlanTransaction, record_call_event
+from plans.store.transactions import PlanTransaction, ended_plan_transaction, record_call_event, recover_lost_commit
 
 RELEASED_COLUMNS: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claimed_by": "", "lease_until": None}
 CUT_CONTENT = (
@@ -128,6 +130,39 @@ def _end_call(
             tx.record("step.cancelled", step.step_id, call=call.public_id, **more)
     else:
         fail(tx, step, outcome.message, call=call)
+
+
+@recover_lost_commit
+@retry_on_deadlock
+def store_ended(plan: Plan, run: RunningCall, outcome: pipeline.CallOutcome) -> Call | None:
+    """Store the plan of a direct call that ran before it was stored, ended, and return its call as stored.
+
+    None if the outcome is more than a success without content, commands or notes: it must be started and finished.
+    """
+    call, tool = copy(run.call), run.prepared.target.tool
+    if not _succeeded(outcome) or outcome.late or outcome.warnings or outcome.content is not None or run.sent:
+        return None
+    now = clock.now()
+    response = as_json(pipeline.standard_response(tool, run.prepared.given_arguments, outcome))
+    ending = CallEnding(CallStatus.COMPLETED, response, outcome.message, outcome.error_kind or "", now)
+    error = {} if outcome.success else {"error": outcome.error_kind}
+    events: list[tuple[str, int | None, dict[str, Any]]] = [
+        ("plan.created", None, {}),
+        ("plan.started", None, {}),
+        ("step.started", 1, {"attempt": 1}),
+        ("call.started", 1, {"call": call.public_id, "attempt": 1}),
+        ("call.succeeded", 1, {"call": call.public_id, **error}),
+        ("tool.invoked", 1, {"call": call.public_id, "tool": tool.name, "success": outcome.success}),
+        ("step.completed", 1, {"call": call.public_id}),
+        ("plan.completed", None, {}),
+    ]
+    with ended_plan_transaction(plan, now, events) as tx:
+        statements.insert_ended_plan(tx.cursor, plan, run.step, call, ending)
+        # As if the call had been read: it has no request, and its model text is known.
+        call._state.fields_cache.update(approval=None, model_text=model_texts.store_model_text(call, outcome))
+        reports.report_attempt_ended(run, ending.status)
+        tx.result = call
+    return call
 
 
 def _status_of(outcome: pipeline.CallOutcome) -> CallStatus:

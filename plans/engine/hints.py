@@ -11,7 +11,7 @@ from typing import Protocol
 from django.conf import settings
 from django.db import connection, transaction
 
-from plans.engine.work import RunningCall
+from plans.engine.work import RunningCall, UnstoredCall
 
 QUEUE = "plans"
 TASK = "plans.hint"
@@ -52,6 +52,9 @@ class LocalExecutor(Protocol):
 
     def run_call(self, running_call: RunningCall) -> None:
         """Run a started call."""
+
+    def run_first(self, unstored_call: UnstoredCall) -> bool:
+        """Run a call that is not stored yet if a thread is idle; return whether it will."""
 
     def has_threads(self) -> bool:
         """Return whether any thread is able to run work."""

@@ -15,17 +15,15 @@ from plans.models import MemoryItem, ModelText, Step
 VALUE_HIDDEN = "The tool does not show this value to models. Refer to it by its key where another tool needs it."
 
 
-def store_model_text(call: Call, outcome: CallOutcome) -> None:
-    """Store the model text of a call's value, in the transaction that ends the call."""
-    if outcome.exclude_value_from_context:
-        row = ModelText(call_id=call.pk, is_left_out=True)
-    elif outcome.rendering is not None:
-        row = ModelText(call_id=call.pk, text=outcome.rendering)
-    else:
-        return
-    ModelText.objects.bulk_create(
-        [row], ignore_conflicts=True
-    )  # may exist if the lease was lost, which is detected later
+def store_model_text(call: Call, outcome: CallOutcome) -> ModelText | None:
+    """Store the model text of a call's value, in the transaction that ends the call; return it, None for none."""
+    if not outcome.exclude_value_from_context and outcome.rendering is None:
+        return None
+    is_left_out = outcome.exclude_value_from_context
+    row = ModelText(call_id=call.pk, is_left_out=is_left_out, text="" if is_left_out else outcome.rendering or "")
+    # It may exist if the lease was lost, which is detected later.
+    ModelText.objects.bulk_create([row], ignore_conflicts=True)
+    return row
 
 
 def model_text(call_pk: int) -> ModelText | None:

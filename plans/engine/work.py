@@ -1,11 +1,12 @@
 """Work items of executor threads: a claimed step, a snapshot of its plan, and the work to do."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import connection
 
@@ -16,6 +17,7 @@ from catalog.context import Budget, CancelToken
 from catalog.core.database import read_datetime
 from catalog.core.json_paths import without_paths
 from catalog.dispatch.arguments import CallArguments, paths_to_store
+from catalog.dispatch.pipeline import CallOutcome
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.schemas.defaults import NO_DEFAULTS, given_text
@@ -89,6 +91,8 @@ class PreparedCall:
     reason: str = ""
     asker: RequesterIds | None = None
     secrets: tuple[Secret, ...] = ()
+    call_id: str = ""
+    """The id that the call will have; chosen when it is stored if empty."""
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
@@ -145,6 +149,64 @@ class RunningCall:
         timeout = self.prepared.target.tool.longest_seconds
         left = self.budget.seconds if self.budget else None
         return timeout if left is None else min(timeout, left)
+
+
+STORED_AFTER_SECONDS = 0.05
+"""Time after which a call that runs before it is stored is stored as running."""
+
+
+class HandlerThread(Protocol):
+    """Interface of the thread that runs the handler."""
+
+    def begin_work(self, work: RunningCall) -> None:
+        """Renew the lease of a stored call, and end it at its deadline."""
+
+
+class UnstoredCall:
+    """A call that runs in a thread of the executor while the thread that admitted it waits, and is not stored yet."""
+
+    def __init__(self, running_call: RunningCall) -> None:
+        self.running_call = running_call
+        self.stored: RunningCall | None = None
+        """The call as it was stored while it ran."""
+        self._thread: HandlerThread | None = None
+        self._outcome: CallOutcome | None = None
+        self._is_withdrawn = self._has_failed = False
+        self._lock = threading.Lock()
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def run(self, thread: HandlerThread, run_handler: "Callable[[UnstoredCall], CallOutcome]") -> CallOutcome | None:
+        """Run the handler in this thread; return its outcome if the call was stored meanwhile and is to be ended.
+
+        Does nothing for a call that nobody waits for any more.
+        """
+        with self._lock:
+            if self._is_withdrawn:
+                return None
+            self._thread = thread
+        try:
+            outcome = run_handler(self)
+            with self._lock:
+                self._outcome = outcome
+                return outcome if self.stored is not None else None
+        finally:
+            self._has_failed = self._outcome is None
+            self._ended.release()
+
+    def wait(self, store: Callable[[], RunningCall]) -> CallOutcome | None:
+        """Return the outcome, or None after 50 ms: then `store` stored the call, unless no thread has begun it."""
+        self._ended.acquire(timeout=STORED_AFTER_SECONDS)
+        with self._lock:
+            if self._outcome is not None:
+                return self._outcome
+            if self._thread is None or self._has_failed:
+                self._is_withdrawn = True
+                return None
+            shared = {name: getattr(self.running_call, name) for name in ("stop", "began", "abandoned_at", "sent")}
+            self.stored = replace(store(), **shared)
+            self._thread.begin_work(self.stored)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

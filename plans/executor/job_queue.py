@@ -7,9 +7,9 @@ its hints is taken.
 import threading
 from queue import SimpleQueue
 
-from plans.engine.work import RunningCall
+from plans.engine.work import RunningCall, UnstoredCall
 
-Job = int | RunningCall | None
+Job = int | RunningCall | UnstoredCall | None
 """A plan's key, a call to run, or None to end a thread."""
 
 

@@ -23,9 +23,11 @@ from catalog.errors import Conflict
 from plans import metrics
 from plans.engine import hints, loop, recovery
 from plans.engine.reports import ids_of
-from plans.engine.work import RunningCall, WorkItem
+from plans.engine.running_first import run_handler
+from plans.engine.work import RunningCall, UnstoredCall, WorkItem
 from plans.executor.job_queue import JobQueue
 from plans.executor.worker_thread import QUICK_SECONDS, WorkerThread
+from plans.store.transactions import retry_while_database_is_away
 
 log = logging.getLogger("toolgate.executor")
 CUT_OFF_NOTICE = "it is cut off, and repeated or shown to a person when its lease is over"
@@ -99,6 +101,13 @@ class ExecutorPool:
                 self._hints.put(running_call)
         if is_late:
             recovery.hand_back(running_call)
+
+    def run_first(self, unstored_call: UnstoredCall) -> bool:
+        """Queue a call that is not stored yet if a thread is idle; return whether it was queued."""
+        is_idle = not self._hints.qsize() and self.busy_threads() < len(self._active) and not self._stopping.is_set()
+        if is_idle:
+            self._hints.put(unstored_call)
+        return is_idle
 
     def plans_at_work(self) -> set[int]:
         """Return the plans of running and queued calls that were not asked to stop."""
@@ -225,7 +234,9 @@ class ExecutorPool:
         set_wait_context(partial(self._while_detached, worker))
         try:
             while worker in self._active and not worker.time_slice.abandoned and (job := self._hints.get()) is not None:
-                if isinstance(job, RunningCall):
+                if isinstance(job, UnstoredCall):
+                    self._run_first(worker, job)
+                elif isinstance(job, RunningCall):
                     self._stay_with(job.plan.pk, worker, job)
                 elif not self._stopping.is_set() and self._needs_help(job):
                     self._stay_with(job, worker)
@@ -270,6 +281,23 @@ class ExecutorPool:
         here = [worker for worker in list(self._active) if worker.plan_pk == plan_pk]
         waits = any(worker.was_slow or worker.is_slow_now() or worker.is_kept_from(plan_pk) for worker in here)
         return bool(here) and not waits
+
+    def _run_first(self, worker: WorkerThread, unstored_call: UnstoredCall) -> None:
+        """Run a call that is not stored yet; end it here if it was stored meanwhile. It claims no other step."""
+        time_slice = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.leave_tool, steps_left=0)
+        worker.begin_slice(unstored_call.running_call.plan.pk, time_slice, claims=False)
+        try:
+            outcome, stored = unstored_call.run(worker, run_handler), unstored_call.stored
+            worker.leave_tool()
+            if outcome is not None and stored is not None:
+                retry_while_database_is_away(partial(loop.finish_and_claim_next, stored, outcome, time_slice))
+        except Conflict:
+            log.info("another worker was first", extra=log_extra(**ids_of(unstored_call.running_call)))
+        except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
+            log_unexpected(error)
+            connection.close()
+        finally:
+            worker.end_slice()
 
     def _stay_with(self, plan_pk: int, worker: WorkerThread, work: WorkItem | None = None) -> None:
         """Work on one plan for one time slice, beginning with `work`. On an error, log it and let the lease expire."""

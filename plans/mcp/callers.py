@@ -34,6 +34,8 @@ from plans.store.requesters import Requester
 SCOPE = "calls:create"
 SCOPE_KEY = "toolgate.caller"
 """The key in an ASGI scope that holds the caller of the request."""
+OPENED_KEY = "toolgate.opened_call"
+"""The key in an ASGI scope of the OpenedCall of a request whose call was made before the SDK got it."""
 FAULT_KEY = "toolgate.arguments_fault"
 """The key in an ASGI scope of the MalformedJSON that says why the arguments of a call cannot be read, or None."""
 CHECK_SECONDS = 3.0

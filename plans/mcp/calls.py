@@ -78,6 +78,14 @@ class CallState:
         return f"{self.call.tool_name} was approved and is still running{progress}."
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedCall:
+    """What `open_call` did before the SDK got the request: its result or its error."""
+
+    state: CallState | None
+    error: Exception | None = None
+
+
 def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState | None:
     """Store a call that no policy can hold, and return its state shortly after. None if a policy may hold the call.
 
@@ -92,7 +100,10 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     by = caller.requester(session)
     if may_wait(callable_tool, by):
         return None
-    return _read_soon(create_call(CallOrder(tool=name, arguments=arguments), by=by))
+    call = create_call(CallOrder(tool=name, arguments=arguments), by=by)
+    if call.status == CallStatus.COMPLETED:  # it ran first and was stored as it is here
+        return CallState(call, None, results.ended_result(call, None))
+    return _read_soon(call)
 
 
 def open_held_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: str) -> CallState:

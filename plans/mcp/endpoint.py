@@ -6,7 +6,7 @@ limits the body and passes it on as one message.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -24,9 +24,10 @@ from catalog.core.transactions import is_unavailable, log_unexpected
 from plans.live.sockets import is_allowed_origin
 from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 from plans.mcp import waiting
-from plans.mcp.callers import FAULT_KEY, SCOPE_KEY, Caller, in_thread, verify
+from plans.mcp.callers import FAULT_KEY, OPENED_KEY, SCOPE_KEY, in_call_thread, in_thread, verify
 from plans.mcp.list_changes import MAX_STREAMS_PER_TOKEN, ListChanges, Stream, StreamsClosed, TooManyStreams
 from plans.mcp.messages import Refusal, read_message
+from plans.mcp.plain_calls import make_plain_call, read_plain_call
 from plans.mcp.server import build_server
 
 LISTEN = "subscriptions/listen"
@@ -84,8 +85,21 @@ class McpEndpoint:
         first = await receive()
         if first["type"] != "http.request":
             return
-        caller = await self._authenticate(headers)
-        scope = {**scope, SCOPE_KEY: caller}
+        plain = read_plain_call(headers, first.get("body", b"")) if scope["method"] == "POST" else None
+        if plain is None:
+            caller = await self._authenticate(headers, in_thread, verify)
+            scope = {**scope, SCOPE_KEY: caller}
+        else:
+            make = partial(make_plain_call, call=plain, server_info=self._server.server_info_stamp)
+            answer = await self._authenticate(headers, in_call_thread, make)
+            if answer.body:
+                length = (b"content-length", str(len(answer.body)).encode())
+                start = {"status": 200, "headers": [length, (b"content-type", b"application/json")]}
+                await send({"type": "http.response.start", **start})
+                await send({"type": "http.response.body", "body": answer.body})
+                return
+            caller = answer.caller
+            scope = {**scope, SCOPE_KEY: caller, OPENED_KEY: answer.opened}
         if scope["method"] == "GET" and is_of_handshake_era(headers):
             await self._stream_changes(scope, headers, receive, send)
             return
@@ -105,20 +119,23 @@ class McpEndpoint:
         else:
             await serve()
 
-    async def _authenticate(self, headers: Mapping[str, str]) -> Caller:
+    async def _authenticate(
+        self, headers: Mapping[str, str], run: Callable[..., Awaitable[Any]], verify: Callable[[str, str], Any]
+    ) -> Any:
+        """Return what `verify` returns for the bearer token and the User-Agent. Raises Refusal if that is None."""
         kind, _, text = headers.get("authorization", "").partition(" ")
-        caller = None
+        found = None
         if kind.lower() == "bearer":
             try:
-                caller = await in_thread(verify, text.strip(), headers.get("user-agent", ""))
+                found = await run(verify, text.strip(), headers.get("user-agent", ""))
             except Exception as error:
                 if not is_unavailable(error):
                     raise
                 log_unexpected(error)
                 raise unavailable("The database did not answer. Try again in a few seconds.") from None
-        if caller is None:
+        if found is None:
             raise unauthorized(is_bearer=kind.lower() == "bearer" and text.strip() != "")
-        return caller
+        return found
 
     async def _stream_changes(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         if "text/event-stream" not in headers.get("accept", ""):

@@ -18,12 +18,14 @@ from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.mcp import calls, listing, results, tasks
 from plans.mcp.callers import (
+    OPENED_KEY,
     Context,
     caller_of,
     check_arguments,
     in_call_thread,
     in_held_thread,
     in_thread,
+    scope_of,
     session_of,
 )
 from plans.mcp.waiting import usual_seconds, wait_for_end, wait_for_people
@@ -109,7 +111,10 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> An
         if params.name == listing.APPROVAL_RESULT:
             return await approval_result(context, arguments)
         call = caller_of(context), params.name, arguments, session
-        opened = await in_call_thread(calls.open_call, *call)
+        made: calls.OpenedCall | None = scope_of(context).get(OPENED_KEY)
+        if made is not None and made.error is not None:
+            raise made.error
+        opened = made.state if made is not None else await in_call_thread(calls.open_call, *call)
         state = opened if opened is not None else await in_held_thread(call[0], calls.open_held_call, *call)
     except MCPError as error:
         await in_thread(record_first_refusal, caller_of(context).token, params.name, error.message)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 from django.db.models import AutoField
 
-from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
+from catalog.core.database import bind_datetime, execute_pipelined, insert_row, insert_row_pipelined, new_row, on_sqlite
 from catalog.core.transactions import StatusMoves, allowed_sources
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
@@ -325,6 +325,25 @@ class CallEnding:
     now: datetime
     content: str = ""
     warnings: str = ""
+
+
+def insert_ended_plan(cursor: CursorWrapper, plan: Plan, step: ClaimedStep, call: Call, ending: CallEnding) -> None:
+    """Insert the plan of a direct call that has ended, with its only step and the call; set their keys."""
+    plan.status, plan.completed_at = PlanStatus.COMPLETED, ending.now
+    call.status, call.response, call.message = ending.status, ending.response, ending.message
+    call.error_kind, call.finished_at = ending.error_kind, ending.now
+    if on_sqlite():
+        insert_row(cursor, plan)
+        insert_call(cursor, call)
+    else:  # two round trips: the call's key comes with the plan's, and the rest goes with COMMIT
+        key = execute_pipelined(cursor, f"SELECT {NEW_CALL_KEY}", [])
+        insert_row(cursor, plan)
+        call.pk = key.fetchone()[0]
+        execute_pipelined(cursor, INSERT_KEYED_CALL, [call.pk, *_call_row(call)])
+    values = {name: getattr(step, name) for name in ("step_id", "description", "tool", "parameters", "attempt")}
+    values |= {"plan_id": plan.pk, "call_id": call.pk, "status": StepStatus.COMPLETED, "completed_at": ending.now}
+    values |= {"started_at": call.started_at, "waiting_since": call.started_at}
+    insert_row_pipelined(cursor, new_row(Step, values))
 
 
 def end_call(cursor: CursorWrapper, call: Call, ending: CallEnding) -> bool:

@@ -11,7 +11,7 @@ Upper packages register here (in `plans/apps.py`):
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -174,6 +174,25 @@ def new_plan_transaction(plan: Plan) -> Iterator[PlanTransaction]:
             yield tx
 
 
+@contextmanager
+def ended_plan_transaction(
+    plan: Plan, now: datetime, events: Sequence[tuple[str, int | None, dict[str, Any]]]
+) -> Iterator[PlanTransaction]:
+    """Store a new plan that has ended, which the body inserts, and all of its events.
+
+    There is nothing to lock: nobody knows the plan before the commit.
+    """
+    plan.last_seq = len(events)
+    with transaction.atomic(), connection.cursor() as cursor:
+        _thread_state.latest = tx = PlanTransaction(0, plan.public_id, LockedPlan(now), cursor)
+        yield tx
+        tx.plan_pk = plan.pk
+        for kind, step_id, data in events:
+            tx.record(kind, step_id, **data)
+        _insert_events(tx)
+        _announce(tx, plan.last_seq)
+
+
 _admitted = threading.BoundedSemaphore(2)
 """Threads that may store new plans at once on SQLite, whose single writer serves waiting threads in turn.
 
@@ -209,13 +228,11 @@ def _collect_events(plan_pk: int, plan_ref: str, locked: LockedPlan) -> Iterator
             _thread_state.tx = tx.outer
         if not tx.rows:
             return
-        last = tx.last_seq = write_events(tx)
+        last = write_events(tx)
         if tx.locked.has_agents and any(kind in STEP_ENDS for kind, _, _ in tx.rows):
             for act in _step_end_handlers:
                 act(tx)
-        record_done(plan_ref)
-        for listener in _listeners:
-            transaction.on_commit(_notification(listener, plan_ref, last), robust=True)
+        _announce(tx, last)
 
 
 def _notification(listener: Listener, plan_ref: str, last_seq: int) -> Callable[[], None]:
@@ -248,6 +265,14 @@ def lock_plan(plan_pk: int) -> LockedPlan:
     return LockedPlan(*row) if row else LockedPlan(clock.now(), exists=False)
 
 
+def _announce(tx: PlanTransaction, last: int) -> None:
+    """Notify listeners after commit of the events up to number `last`."""
+    tx.last_seq = last
+    record_done(tx.plan_ref)
+    for listener in _listeners:
+        transaction.on_commit(_notification(listener, tx.plan_ref, last), robust=True)
+
+
 def write_events(tx: PlanTransaction) -> int:
     """Number and write the events of an open transaction; return the last number."""
     return _write_on_sqlite(tx) if on_sqlite() else _write_on_postgresql(tx)
@@ -260,13 +285,18 @@ def _write_on_sqlite(tx: PlanTransaction) -> int:
         raise Plan.DoesNotExist
     last, has_agents = counted
     tx.locked = LockedPlan(tx.now, last - len(tx.rows), bool(has_agents))
-    at = bind_datetime(tx.now)
-    parameters: list[Any] = []
+    _insert_events(tx)
+    return int(last)
+
+
+def _insert_events(tx: PlanTransaction) -> None:
+    """Insert the events, numbered from the plan's last one."""
+    at, parameters = bind_datetime(tx.now), list[Any]()
     for seq, (kind, step_id, data) in enumerate(tx.rows, tx.locked.last_seq + 1):
         parameters += (tx.plan_pk, seq, kind, at, step_id, data)
     values = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(tx.rows))
-    tx.cursor.execute(f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}", parameters)
-    return int(last)
+    statement = f"INSERT INTO plans_event (plan_id, seq, type, at, step_id, data) VALUES {values}"
+    execute_pipelined(tx.cursor, statement, parameters)
 
 
 def _write_on_postgresql(tx: PlanTransaction) -> int:
