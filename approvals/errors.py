@@ -33,7 +33,7 @@ class AuditUnavailable(Conflict):
 
 
 class ApprovalExpired(Conflict):
-    """The run window of the approval is over."""
+    """The time in which the approved call had to start is over."""
 
 
 class GrantRefused(ParameterError):

@@ -1,4 +1,4 @@
-"""Recovery after a restore: a new epoch, in which nothing approved earlier may run.
+"""Recovery after a restore: a new epoch, in which nothing that was approved before may run.
 
 An operator starts it with `manage.py new_epoch`, because approved calls may have run since the backup. It ends all open
 requests and grants, and records the reason and the lost entries in the audit log.
@@ -24,7 +24,7 @@ MAX_REASON_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """A new epoch with the numbers of ended requests and grants, and of audit entries lost according to checkpoints."""
+    """A new epoch, with the numbers of ended requests, ended grants, and audit entries that the restore lost."""
 
     epoch: int
     requests: int

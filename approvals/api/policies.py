@@ -77,7 +77,7 @@ def _body_field(term: Term) -> Any:
 
 
 def _answer_field(term: Term, source: str | None) -> Any:
-    """Return the field that shows a term; `source` is None if it is the term's name."""
+    """Return the serializer field that shows a term; `source` is its attribute, None if named like the term."""
     null: dict[str, Any] = {"allow_null": True} if term.is_nullable else {}
     fields: dict[Kind, Callable[[], Any]] = {
         Kind.TEXT: lambda: serializers.CharField(source=source),
@@ -398,7 +398,7 @@ class PolicyBackTest(PolicyEndpoint):
         return Response(document)
 
     def _revision(self, given: Any) -> PolicyRevision:
-        """Return the revision to test: the current one of the policy with this id, or a draft."""
+        """Return the revision to test: the current revision of the policy with this id, or a draft."""
         if isinstance(given, str):
             revision = self.policy(given).revision
             if revision is None:
@@ -412,7 +412,7 @@ class PolicyBackTest(PolicyEndpoint):
 
 
 def _draft_columns(draft: dict[str, Any]) -> dict[str, Any]:
-    """Return a draft's columns. Raises ParameterError with paths under `policy`."""
+    """Return the columns of a draft policy. Raises ParameterError with paths under `policy`."""
     try:
         return term_columns(draft | {"notify": []})  # a back-test notifies nobody
     except ParameterError as error:

@@ -1,7 +1,7 @@
 """Audit entries about accounts: sign-ins, roles added and removed, accounts created, changed, disabled or deleted.
 
-Changes on the admin pages name the administrator, changes from a shell the system. `groups_held_long_enough` derives
-from these entries how long a user has had a role.
+A change on the admin pages is recorded as made by the administrator, a change from a shell as made by the system.
+`groups_held_long_enough` reads these entries to find out how long a user has had a role.
 """
 
 import json
@@ -38,7 +38,7 @@ _acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
 
 @contextmanager
 def attribute_changes_to(user: User | AnonymousUser) -> Iterator[None]:
-    """Attribute account changes in the body to this user."""
+    """Record account changes inside this `with` block as made by `user`."""
     token = _acting_user.set(user if isinstance(user, User) else None)
     try:
         yield
@@ -50,7 +50,7 @@ def on_groups_change(
     sender: object, *, instance: "Model", action: str, pk_set: Iterable[int] | None, **kwargs: Any
 ) -> None:
     """Record the groups that users joined or left; `instance` is a user or a group."""
-    if action == "pre_clear":  # afterwards nobody knows them
+    if action == "pre_clear":  # after the clear, the members are unknown
         instance._toolgate_cleared = list(_changed_memberships(instance, None))  # type: ignore[attr-defined]
     if action not in GROUP_CHANGE_ACTIONS:
         return
@@ -84,7 +84,7 @@ def _changed_memberships(instance: "Model", pks: Iterable[int] | None) -> Iterat
 def before_account_save(
     sender: object, *, instance: User, raw: bool, update_fields: Iterable[str] | None, **kwargs: Any
 ) -> None:
-    """Remember the audited flags of an account before it is saved."""
+    """Remember an account's audited fields as stored, so that `after_account_save` can record the changes."""
     audited = (*AUDITED_FLAGS, *AUDITED_FIELDS)
     instance._toolgate_before = None  # type: ignore[attr-defined] # an attribute of the instance, not a field
     if not raw and (update_fields is None or set(audited).intersection(update_fields)):
@@ -120,12 +120,12 @@ def after_role_save(sender: object, *, instance: Group, raw: bool, created: bool
 
 
 def before_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
-    """Remember the members of a group: Django sends no signal for their roles."""
+    """Remember the members of a group, since Django sends no signal for the roles that they lose with it."""
     instance._toolgate_cleared = list(_changed_memberships(instance, None))  # type: ignore[attr-defined]
 
 
 def after_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> None:
-    """Record the deletion of a group, and for each member the lost role."""
+    """Record that a group was deleted, and that each of its members lost the role."""
     for person, names in instance._toolgate_cleared:  # type: ignore[attr-defined] # set by before_group_delete
         _append_account_entry(TAKEN, person, roles=names)
     _append_role_entry(DELETED, instance, row={"role": None})
@@ -157,12 +157,12 @@ def on_sign_out(sender: object, *, request: HttpRequest, user: "User | None", **
 def on_failed_sign_in(
     sender: object, *, credentials: Mapping[str, Any], request: HttpRequest | None = None, **kwargs: Any
 ) -> None:
-    """Record a failed sign-in; the name only if the account exists, since people type passwords there by mistake."""
+    """Record a failed sign-in. An unknown username is left out, since it may be a password typed by mistake."""
     _append_sign_in_entry("sign_in.failed", str(credentials.get("username", "")), _origin(request))
 
 
 def on_refused_sign_in(sender: object, *, request: HttpRequest, username: str, retry_after: int, **kwargs: Any) -> None:
-    """Record that sign-in attempts are blocked for a while, once per block."""
+    """Record that further sign-in attempts are blocked for a while; called once per block."""
     _append_sign_in_entry("sign_in.refused", username, {**_origin(request), "retry_after": retry_after})
 
 
@@ -186,7 +186,7 @@ def _origin(request: HttpRequest | None) -> dict[str, str]:
 
 
 def groups_held_long_enough(user: "User", groups: frozenset[str], seconds: int) -> frozenset[str]:
-    """Return the groups that the user has been in for at least `seconds`; no query for 0."""
+    """Return those of `groups` that the user has been in for at least `seconds`. Runs no query if `seconds` is 0."""
     if seconds <= 0 or not groups:
         return groups
     latest = clock.now() - timedelta(seconds=seconds)

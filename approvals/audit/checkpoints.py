@@ -1,8 +1,8 @@
 """Checkpoints: signed positions of the audit log, stored in a file outside of the database.
 
-The chain alone cannot reveal that it was truncated or restored together with its head, or rewritten by someone with
-the key; a checkpoint stored elsewhere can. The file is append-only: one JSON object with a MAC per line, in the order
-of the log. Several processes and several installations may append to the same file.
+The hash chain stays valid if the log is truncated or restored together with its head, or rewritten by someone with the
+key. A checkpoint stored elsewhere reveals that. The file is append-only: one JSON object with a MAC per line, in the
+order of the log. Several processes and several installations may append to the same file.
 """
 
 import errno
@@ -54,7 +54,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """A line of the file about this installation; `forged` is True if its MAC is wrong."""
+    """A line of the checkpoint file that belongs to this installation; `forged` is True if its MAC is wrong."""
 
     checkpoint: Checkpoint
     forged: bool
@@ -81,14 +81,14 @@ def newest_checkpoint(instance: str) -> Checkpoint | None:
 
 
 def append_checkpoint(checkpoint: Checkpoint) -> bool:
-    """Append a checkpoint and fsync; return False if the file has one at least as recent. Raises OSError."""
+    """Append a checkpoint and fsync; return False if the file already has this or a newer one. Raises OSError."""
     with _locked() as file:
         known = _find_newest(file, checkpoint.instance)
         if known is not None and known.place >= checkpoint.place:
             return False
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a full disk cut off the last line: this one would be appended to it and lost
+            if file.read(1) != b"\n":  # a full disk cut off the last line; appended to it, this one would be lost
                 file.write(b"\n")
         file.write(canonical_text(checkpoint.document()).encode() + b"\n")
         file.flush()
@@ -97,7 +97,7 @@ def append_checkpoint(checkpoint: Checkpoint) -> bool:
 
 
 def check_writable() -> None:
-    """Check that another line could be written, without writing one. Raises OSError otherwise."""
+    """Raise OSError if no further line could be written to the file. Writes nothing."""
     path = _path()
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
@@ -161,7 +161,7 @@ def _find_newest(file: IO[bytes], instance: str) -> Checkpoint | None:
 
 
 def _parse_line(text: bytes, instance: str) -> CheckpointLine | None:
-    """Parse one line; return None for other installations, truncated lines, and anything that is no checkpoint."""
+    """Parse one line; return None for other installations, truncated lines, and text that is not a checkpoint."""
     if instance.encode() not in text or len(text) > MAX_LINE_BYTES:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Entries of the audit log, read byte for byte as the database stores them; malformed entries are recognised."""
+"""Reading of audit log entries as the bytes that the database stores, so that malformed entries can be recognised."""
 
 import hmac
 import re
@@ -18,7 +18,7 @@ TIME_TEXT = """to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""
 
 
 def stored_entries(after: int, upto: int) -> Iterator[tuple[HashedFields | None, str]]:
-    """Yield the entries from `after` to `upto` in order with their hashes; None for one that is malformed.
+    """Yield the entries after `after` and up to `upto` with their hashes, in order; None for a malformed entry.
 
     Loaded in chunks to limit memory. SQLite accepts any value in any column, so columns are read as bytes.
     """

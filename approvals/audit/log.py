@@ -65,7 +65,7 @@ MOVE_HEAD = (
 def append_entry(record: AuditRecord) -> int:
     """Append one entry to the chain and return its number.
 
-    Raises Instance.DoesNotExist if this installation's row is missing, and Conflict if the head was moved meanwhile.
+    Raises Instance.DoesNotExist without this installation's row, and Conflict if another entry was appended meanwhile.
     """
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
         cursor.execute(READ_HEAD if on_sqlite() else f"{READ_HEAD} FOR UPDATE")
@@ -100,8 +100,8 @@ def append_entry(record: AuditRecord) -> int:
 def make_hasher(instance_name: str) -> Callable[[HashedFields], str]:
     """Return a function that computes an entry's HMAC-SHA256 over the instance's name and all length-prefixed fields.
 
-    The common prefix is hashed once and copied, so that 100,000 entries can be verified per second. The two hashes
-    implement HMAC (RFC 2104) at twice the speed of the `hmac` module.
+    The common prefix is hashed once and copied, so that 100,000 entries can be verified per second. HMAC (RFC 2104) is
+    written out as two hashes, because that is twice as fast as the `hmac` module.
     """
     key = settings.TOOLGATE_AUDIT_KEY.encode()
     padded = (key if len(key) <= HMAC_BLOCK else hashlib.sha256(key).digest()).ljust(HMAC_BLOCK, b"\0")
@@ -133,8 +133,8 @@ def entry_hash(entry: AuditEntry, instance_name: str) -> str:
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Append an entry for an audited fact.
 
-    A fact about a call is recorded under the request's id if there is one, else under the call's. For any other object,
-    the data of the fact contains the id under the noun of the fact's kind.
+    If the fact is about a call, the entry refers to the call's approval request, or to the call if it has none.
+    Otherwise the id of the object is in the data of the fact, under the first word of its kind.
     """
     call = fact.call
     if not _is_audited(fact):
@@ -163,10 +163,10 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def record_rights() -> None:
-    """Append one entry with the digests of all rows of tables that are not compared with the log yet.
+    """Append one entry with the row digests of all tables that the log does not cover yet.
 
-    Called after migrations, since rows older than the comparison have no entry with their digest. A table is recorded
-    only once, so that a later migration does not accept changes made in between.
+    Called after migrations, because rows that existed before the digests were introduced have no entry. A table is
+    recorded only once; recording it again would accept rows that were changed without an entry.
     """
     digests = unrecorded_digests()
     if digests:
@@ -174,7 +174,7 @@ def record_rights() -> None:
 
 
 def _is_audited(fact: Fact) -> bool:
-    """Return True if a fact is audited; safe calls that were not refused leave only events."""
+    """Return True if a fact belongs in the audit log. Most facts about safe calls do not; they are only events."""
     if fact.call is None:
         return fact.kind.startswith(AUDITED_CATALOG_FACTS)
     if fact.kind in UNAUDITED_FACTS:

@@ -41,7 +41,7 @@ TEXT_FILTER_NAMES = tuple(field.name for field in fields(AuditTextFilters))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilters(AuditTextFilters):
-    """Filters by text, time span and entry numbers; `before` and `after` are exclusive."""
+    """Filters by text, time span and entry numbers. Entries numbered `before` and `after` are not included."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -106,7 +106,7 @@ def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by:
 
 
 def _export_chunks(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
-    """Yield the text of a thousand entries at a time, each from its own query, so that slow readers hold no cursor."""
+    """Yield the text of 1,000 entries at a time. Each chunk has its own query, so a slow reader holds no cursor."""
     if form == "csv":
         yield _write_csv([EXPORTED_FIELDS])
     last = 0

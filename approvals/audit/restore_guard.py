@@ -1,8 +1,8 @@
 """Guard against restored databases: compares the database with its checkpoints, and writes new ones.
 
-A checkpoint is written after the commit of every decision and of every start of a dangerous call, and by the ticker a
-minute or a thousand entries after the last one. A database that is behind its checkpoints or differs from them has been
-restored from a backup. No call may start on it, since calls that are still approved there may already have run.
+A checkpoint is written after the commit of every decision and of every start of a dangerous call. The ticker writes
+more: a minute or a thousand entries after the last checkpoint. A database that is behind its checkpoints or differs
+from them has been restored from a backup. No call may start on it: calls that are approved there may already have run.
 """
 
 import json
@@ -52,9 +52,9 @@ _needs_restart = False
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """Write a checkpoint after the commit of a decision, and of a dangerous start before its handler begins."""
+    """Write a checkpoint when a decision or the start of a dangerous call is committed, before its handler begins."""
     is_due = fact.kind == "approval.decided"
-    if fact.kind == "call.started":  # of other facts the version is not loaded
+    if fact.kind == "call.started":  # only for this kind is the call's version loaded
         level = fact.data.get("level") or (fact.call.version.safety_level if fact.call else "")
         is_due = level == SafetyLevel.DANGEROUS
     if is_due:
@@ -62,7 +62,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def detect_restore() -> str:
-    """Return the evidence of a restored database, or why it cannot be checked; empty if there is none."""
+    """Return evidence that the database was restored, or the reason why this cannot be checked; otherwise empty."""
     try:
         return compare_with_checkpoints()
     except OSError as error:
@@ -70,7 +70,7 @@ def detect_restore() -> str:
 
 
 def compare_with_checkpoints() -> str:
-    """Return the evidence of a restored database as text; empty if there is none. Raises OSError.
+    """Return evidence that the database was restored, as text; empty if it was not. Raises OSError.
 
     Reads the end of a file and two rows. Must not be called in a transaction with an old snapshot.
     """
@@ -106,7 +106,7 @@ def checkpoint_write_fault() -> str:
 
 
 def ensure_start_checkpoint(call: Call) -> bool:
-    """Return True if a checkpoint covers this call's start; writes one if needed."""
+    """Write a checkpoint unless this call's start is covered by one; return True if it is covered now."""
     entries = AuditEntry.objects.filter(object_ref=call.public_id, action="call.started").order_by("-seq")
     started = entries.values_list("seq", flat=True).first()
     return started is not None and (_is_entry_covered(started) or (write_checkpoint() and _is_entry_covered(started)))
@@ -124,8 +124,8 @@ def _is_entry_covered(seq: int) -> bool:
 def ensure_not_restored() -> None:
     """Raise RestoredDatabase if this process has already detected a restored database.
 
-    For work that does not arrive by HTTP, where a middleware refuses it. Uses the cached result; `ensure_start_allowed`
-    checks again before a dangerous call starts.
+    For work that does not arrive by HTTP; a middleware refuses HTTP requests. Uses the cached result, and
+    `ensure_start_allowed` checks again before a dangerous call starts.
     """
     if _cached_fault:
         raise RestoredDatabase(_cached_fault)
@@ -150,7 +150,7 @@ def checkpoint_contradiction(instance: Instance, checkpoint: Checkpoint | None) 
 
 
 def write_checkpoint() -> bool:
-    """Write a checkpoint if the head is newer than the last one; return True if written. Errors are logged."""
+    """Write a checkpoint if the log has grown since the last one; return True if written. Errors are logged."""
     global _write_fault
     try:
         instance = Instance.objects.get(pk=1)
@@ -171,7 +171,7 @@ def write_checkpoint() -> bool:
 
 
 def store_checkpoint(instance: Instance) -> bool:
-    """Append a checkpoint of this head to the file and log it, so that log shipping keeps a copy on another host."""
+    """Append a checkpoint of this head to the file. Also log it, so that log shipping keeps a copy on another host."""
     place = (instance.name, instance.epoch, instance.audit_seq, instance.audit_head)
     checkpoint = Checkpoint(*place, at=format_utc(clock.now()))
     written = checkpoints.append_checkpoint(checkpoint)
@@ -196,12 +196,12 @@ def refresh_status() -> str:
 
 
 def restart_reason() -> str:
-    """Return why this process must be restarted although the database is consistent; empty if it need not be."""
+    """Return the reason why this process must be restarted; empty if it need not be."""
     return RESTART_REQUIRED if _needs_restart else ""
 
 
 def require_restart() -> None:
-    """Refuse new work in this process until it is restarted, since it would not execute any."""
+    """Refuse new work until this process is restarted: it was started on a restored database and executes nothing."""
     global _needs_restart
     _needs_restart = True
 
@@ -214,7 +214,7 @@ class RestoreMonitor:
         self.fault = ""
 
     def check(self) -> str:
-        """Check every few seconds and write due checkpoints; return the evidence of a restored database."""
+        """Repeat the check if it is a few seconds old, and write due checkpoints; return evidence of a restore."""
         if monotonic() - self._checked_at < CHECK_INTERVAL_SECONDS:
             return self.fault
         self._checked_at = monotonic()
@@ -227,7 +227,7 @@ class RestoreMonitor:
 
 
 def _is_checkpoint_due(now: datetime) -> bool:
-    """Return True if a checkpoint is due: after a failed one, or a minute or a thousand entries after the last."""
+    """Return True if the last write failed, or if the last checkpoint is a minute or a thousand entries behind."""
     if _write_fault:
         return True
     instance = Instance.objects.filter(pk=1).first()

@@ -1,7 +1,7 @@
-"""Digests of the rows that decide rights: written into the audit log with each change, and compared with the rows.
+"""Digests of the rows that decide users' rights, such as accounts, tokens and policies.
 
-A digest covers the columns of a row, and of the rows that belong to it, as the database stores them. It is an HMAC
-under the key of the audit log, so that an exported log says nothing about passwords or secrets.
+Each change of such a row writes its digest into the audit log. Comparing row and digest reveals changes by other means.
+The digest is an HMAC under the key of the audit log, so that an exported log says nothing about passwords or secrets.
 """
 
 import hmac
@@ -24,7 +24,7 @@ from catalog.states import CallStatus
 
 CHUNK = 500
 RECORDED = "rights.recorded"
-"""Action of the entry with the digests of rows that existed before they were compared with the log."""
+"""Action of the entry with the digests of rows that are older than the comparison with the log."""
 MAX_REF = 64
 CALL_ENDS = frozenset({"call.succeeded", "call.failed"})
 REQUEST_CHANGES = frozenset(
@@ -37,12 +37,12 @@ REQUEST_CHANGES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of another table that belong to a row: the value of their column `owner` is that of its column `of`."""
+    """Rows of another table that a row's digest includes: those whose column `owner` equals the row's column `of`."""
 
     model: str
     owner: str
     columns: tuple[str, ...] = ()
-    """The columns that the digest covers; empty for all but `left_out`."""
+    """Columns that the digest includes; if empty, all columns except `left_out`."""
     left_out: frozenset[str] = frozenset()
     of: str = "id"
     where: str = ""
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RightsTable:
-    """A table whose rows decide rights. Audit entries refer to a row by `prefix` and the value of its column `key`."""
+    """A table whose rows decide rights. Audit entries refer to a row by `prefix` and its value in the column `key`."""
 
     noun: str
     model: str
@@ -62,12 +62,12 @@ class RightsTable:
     parts: tuple[Part, ...] = ()
     prefix: str = ""
     where: str = ""
-    """Condition of the rows that are compared; empty for all."""
+    """SQL condition for the rows that are compared with the log; empty for all rows."""
     is_recorded: bool = True
-    """False if a row without a digest is no fault: digests are written only when something ends."""
+    """False if rows may lack a digest in the log, since only some of their changes write one."""
 
     def id_of(self, ref: str) -> str:
-        """Return the id of a row for reports: its reference, with the noun if the reference alone is ambiguous."""
+        """Return the id of a row for reports: its reference, preceded by the noun if the reference is ambiguous."""
         return ref if self.prefix or self.key == "public_id" else f"{self.noun}:{ref}"
 
 
@@ -161,7 +161,7 @@ for _table in (
 
 
 def row_digest(noun: str, ref: str) -> dict[str, dict[str, str | None]]:
-    """Return the digest of a row for its audit entry: null if the row is gone, empty for a noun without a table."""
+    """Return a row's digest as details of an audit entry: null if the row is gone, {} if the noun has no table."""
     table = _tables.get(noun)
     if table is None:
         return {}
@@ -170,7 +170,7 @@ def row_digest(noun: str, ref: str) -> dict[str, dict[str, str | None]]:
 
 
 def unrecorded_digests() -> dict[str, dict[str, str]]:
-    """Return the digests of all rows, by noun and reference, of tables that no RECORDED entry covers yet."""
+    """Return the digests of all rows of the tables that no RECORDED entry covers yet, by noun and reference."""
     known = _recorded_digests()
     return {
         table.noun: {ref: digest for rows in _chunks(table) for ref, digest in _digests(table, rows)}
@@ -189,7 +189,7 @@ def _recorded_digests() -> dict[str, dict[str, str]]:
 
 
 def changed_rows() -> Iterator[tuple[str, str]]:
-    """Yield the id of each row that differs from its last entry in the audit log, and its table's noun."""
+    """Yield the id and the noun of each row whose digest differs from the last one in the audit log."""
     recorded = _recorded_digests()
     for table in _tables.values():
         known = recorded.get(table.noun, {})
@@ -216,7 +216,7 @@ def _last_digests(table: RightsTable, digests: Sequence[tuple[str, str]]) -> dic
 
 
 def _lost_rows(table: RightsTable, known: Iterable[str]) -> Iterator[str]:
-    """Yield the references of rows that are in the log, and were deleted without an entry."""
+    """Yield the references of rows that are in the log but were deleted from the table without an entry."""
     if table.where:
         return
     with connection.cursor() as cursor:
@@ -239,7 +239,7 @@ _Row = tuple[Any, Mapping[str, Stored]]
 
 
 def _chunks(table: RightsTable) -> Iterator[list[_Row]]:
-    """Yield the rows that are compared, with their keys, in chunks to limit memory."""
+    """Yield the rows to compare, each with its primary key, in chunks to limit memory."""
     last = 0
     condition = f"({table.where}) AND id > %s" if table.where else "id > %s"
     order = f"{_model(table.model)._meta.db_table}.id"
@@ -267,7 +267,7 @@ def _digests(table: RightsTable, rows: Iterable[_Row]) -> list[tuple[str, str]]:
 
 
 def _parts(part: Part, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
-    """Return the encoded rows of each owner, sorted, so that the order of insertion changes no digest."""
+    """Return the encoded rows of each owner. They are sorted: the digest must not depend on the order of insertion."""
     keys = [_text(owner) for owner in owners if owner is not None]
     if not keys:
         return {}
@@ -283,7 +283,7 @@ def _parts(part: Part, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
 def _read(
     model: str, key: str, columns: Sequence[str], condition: str, parameters: Sequence[Any]
 ) -> Iterator[tuple[Any, Mapping[str, Stored]]]:
-    """Yield the column `key` of each row, and `columns` as stored, even values that Django cannot read."""
+    """Yield the column `key` of each row, and `columns` as bytes, which works for values that Django cannot read."""
     # As bytes, since SQLite stores any value in any column, and Django's converters fail for some.
     form = "typeof({0}), CAST({0} AS BLOB)" if on_sqlite() else "'text', CAST({0} AS text)"
     selected = ", ".join(form.format(connection.ops.quote_name(column)) for column in columns)
@@ -304,7 +304,7 @@ def _text(value: Stored) -> str:
 
 
 def _encoded(model: str, values: Mapping[str, Stored], columns: Sequence[str]) -> bytes:
-    """Return the columns as bytes, except those that hold their default, so that a new column changes no digest."""
+    """Return a row's columns as bytes. Default values are left out, so that adding a column changes no digest."""
     defaults = _defaults(model)
     texts: list[bytes] = []
     for name in columns:

@@ -30,8 +30,8 @@ CHECKPOINTS_MISSING = (
 class Verification:
     """Result of a verification; `first_bad` is the number of the first wrong or missing entry, `reason` the finding.
 
-    A log with a valid chain but without its checkpoints is not intact; `first_bad` is None then. `checkpoints` is the
-    number of checkpoints compared.
+    If the chain is valid but its checkpoints are missing, the log is not intact and `first_bad` is None. `checkpoints`
+    is the number of checkpoints compared.
     """
 
     intact: bool
@@ -131,7 +131,7 @@ def _compare_with_checkpoints(
 
 
 def chain_end_fault() -> str:
-    """Return the fault at the end of the chain, empty if there is none; two queries, independent of the log's length.
+    """Return the fault at the end of the chain; empty if there is none. Runs two queries, however long the log is.
 
     Detects a log that was truncated without its head, and a wrong TOOLGATE_AUDIT_KEY.
     """

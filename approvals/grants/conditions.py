@@ -1,7 +1,7 @@
-"""Conditions of a grant: rows as in policies, which must cover every argument of a call.
+"""Conditions of a grant. They have the form of a policy's conditions, but must cover every argument of a call.
 
-A call with an argument that no row names is not covered and needs approval. `exists` allows any value. A default that
-was filled in needs no row: the grant is bound to the definition that names it.
+A call with an argument that no condition names needs approval. The operator `exists` allows any value. An argument
+filled in by default needs no condition, since the grant is bound to the definition that contains the default.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ PLACEHOLDER_KEY = "$secret"
 
 
 def check_grant_conditions(rows: object, path: str = "arguments") -> list[dict[str, Any]]:
-    """Return the rows in canonical form. Raises ParameterError with paths under `path`."""
+    """Return the conditions in canonical form. Raises ParameterError with paths under `path`."""
     checked = check_conditions(rows, path)
     for number, row in enumerate(checked):
         if PLACEHOLDER_KEY in row["path"].split(".") or PLACEHOLDER_KEY in canonical_text(row.get("value")):
@@ -31,7 +31,7 @@ def check_grant_conditions(rows: object, path: str = "arguments") -> list[dict[s
 
 
 def conditions_cover(rows: list[dict[str, Any]], arguments: CallArguments) -> bool:
-    """Return True if the arguments satisfy every row, as given and as filled in, and a row names each given one."""
+    """Return True if all conditions hold, with and without defaults, and each given argument has a condition."""
     if not all(map(compile_conditions(rows).covers, arguments.forms)):
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
@@ -65,10 +65,10 @@ def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
 
 
 def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
-    """Return the rows of these grants by key, with values masked that the viewer may not see.
+    """Return the conditions of each grant by its primary key, masking values that the viewer may not see.
 
-    Rows repeat arguments of a call. For a grant without a source request the owner of the data is unknown, so only
-    users who may see private data see its values.
+    Conditions repeat arguments of a call. If a grant has no source request, the owner of these data is unknown; only
+    users who may see private data see the values then.
     """
     rows = {grant.pk: (grant.created_from, list(grant.conditions)) for grant in grants}
     hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))

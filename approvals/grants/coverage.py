@@ -1,8 +1,8 @@
 """Use of grants: a call that would wait for approval starts at once if an active grant covers it; uses are counted.
 
-Called inside the transaction that starts the call. A grant covers calls that match its scope and conditions, whose tool
-has the definition and code it was created for, and whose rule an approval of its creator would satisfy now. Calls that
-replace an earlier one are never covered, because that one was reviewed or its outcome is unknown.
+Called inside the transaction that starts the call. A grant covers a call if its scope and conditions match, the tool
+still has the definition and code of the grant, and an approval by the grant's creator would be enough now. Calls that
+replace an earlier call are never covered, because that call was reviewed or its outcome is unknown.
 """
 
 from collections.abc import Iterable
@@ -45,8 +45,8 @@ GRANTS_DISABLED = "{tool} can no longer be granted."
 class GrantCandidate:
     """A call about to start; `arguments` have secrets cut out.
 
-    `requesters` shaped its arguments. The grants of users in `barred` cannot cover it: the requesters, and the authors
-    of its input.
+    `requesters` are the users who shaped the arguments; `barred` are the requesters and the authors of the call's
+    input. Unless the rule allows self-review, grants created by a user in `barred` do not cover the call.
     """
 
     target: CallableTool
@@ -60,17 +60,17 @@ class GrantCandidate:
 
 
 def find_covering(candidate: GrantCandidate, rule: Rule) -> Grant | None:
-    """Return a grant that covers the call now, or None; no query for tools that cannot be granted. Never writes."""
+    """Return a grant that covers the call now, or None. Never writes; no query if the tool cannot be granted."""
     bound = (grant for grant in _matching_grants(candidate, rule, clock.now()) if _is_bound_to(grant, candidate.target))
     return next((grant for grant in bound if _permits(grant, candidate, rule)), None)
 
 
 def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Grant | None:
-    """Count one use of a grant that covers the call and return the grant; None if none covers it.
+    """Count one use of a grant that covers the call and return the grant; None if no grant covers the call.
 
     The call must start in this transaction, whose time is `now`. Raises RestoredDatabase and AuditUnavailable. Only one
     of several concurrent calls gets the last use: the count is one conditional UPDATE after locking the audit head. A
-    grant whose tool has changed is ended if the database confirms the change: this process may know an older version.
+    grant whose tool seems changed is ended only if the database confirms it: this process may know an older version.
     """
     for grant in _matching_grants(candidate, rule, now):
         if not _is_bound_to(grant, candidate.target):
@@ -83,7 +83,7 @@ def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Gran
 
 
 def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: datetime) -> bool:
-    """Return True if the grant whose use was counted for this call still lets it start; its uses may be spent.
+    """Return True if the grant that was used for this call still allows it to start, even without uses left.
 
     Raises RestoredDatabase and AuditUnavailable. The audit head is locked, so the grant cannot be revoked meanwhile.
     """
@@ -102,7 +102,7 @@ def _lock_epoch() -> int:
 
 
 def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
-    """Store the call of a counted use with its audit entry and event, in the caller's transaction."""
+    """Record that the call used the grant, with an audit entry and an event, in the caller's transaction."""
     # The grant may be newer than `now`: created while this transaction waited for the requester's lock, or by a process
     # whose clock is ahead.
     GrantUse.objects.create(grant=grant, call=call, at=max(now, grant.created_at))
@@ -113,7 +113,7 @@ def record_grant_use(grant: Grant, call: Call, *, now: datetime) -> None:
 
 
 def end_denied_grants(candidate: GrantCandidate) -> int:
-    """End the grants that would cover a call denied by a policy; return their number."""
+    """End the grants that would cover this call, because a policy denied it; return their number."""
     if candidate.target.grant_limits is None:
         return 0
     found = _covering(_in_scope(candidate, clock.now()), candidate.arguments)
@@ -132,9 +132,9 @@ def _covering(grants: Iterable[Grant], arguments: CallArguments) -> list[Grant]:
 
 
 def _permits(grant: Grant, candidate: GrantCandidate, rule: Rule) -> bool:
-    """Return True if the grant's creator could approve the call alone now, and the call is by the grant's user alone.
+    """Return True if one approval by the grant's creator is enough, and only the grant's user requested the call.
 
-    The users are compared by key: session names and usernames can be reused.
+    Users are compared by primary key, since session names and usernames can be reused.
     """
     maker, requesters = grant.created_by, candidate.requesters | {candidate.requested_by}
     if grant.scope != Grant.Scope.PLAN and requesters != {grant.requester_id}:
@@ -157,7 +157,7 @@ def _is_bound_to(grant: Grant, tool: CallableTool) -> bool:
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """End grants after a rejection or revocation of a covered call, or a change of the tool or its grant settings."""
+    """End grants when a call that they cover is rejected or its approval revoked, or when their tool changes."""
     rejected = fact.kind == "approval.decided" and fact.data.get("verdict") == ReviewVerdict.REJECT
     if fact.call is not None and (rejected or fact.kind == "approval.revoked"):
         who = user_display_name(fact.by) if fact.by else "Someone"
@@ -181,7 +181,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def _end_if_changed(grant: Grant) -> None:
-    """End a grant if the tool's version or code in the database is no longer the one it was created for."""
+    """End a grant if the tool's version or code in the database is no longer that of the grant's creation."""
     version = grant.tool.current_version
     is_same_version = version is not None and version.fingerprint == grant.fingerprint
     if not is_same_version or set(grant.implementation_digests).isdisjoint(digests_in_use(grant.tool)):

@@ -46,13 +46,13 @@ _direct_plan_checks: list[Callable[[str], bool]] = []
 
 
 def register_direct_plan_lookup(judge: Callable[[str], bool]) -> None:
-    """Register a function that returns whether the plan with this id was created for a direct call."""
+    """Register a function that takes a plan's id and returns True if the plan was created for a direct call."""
     _direct_plan_checks[:] = [judge]
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentProposal:
-    """One argument: its value, the values in similar calls, and the proposed row; None if the user must choose."""
+    """One argument with its values in similar calls. `row` is the proposed condition; None if the user must choose."""
 
     path: str
     value: Any
@@ -62,7 +62,7 @@ class ArgumentProposal:
 
 @dataclass(frozen=True, slots=True)
 class CoverageHistory:
-    """Comparison with recent calls: their number, and how many of them are covered, and covered but rejected."""
+    """Number of recent calls, of those that the grant would cover, and of covered calls that were rejected."""
 
     calls: int
     covered: int
@@ -72,7 +72,7 @@ class CoverageHistory:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposed grant; `alike` is the number of similar approved calls, including this one."""
+    """A proposed grant; `alike` is the number of similar approved calls, including that of `request`."""
 
     request: ApprovalRequest
     parts: tuple[ArgumentProposal, ...]
@@ -85,7 +85,7 @@ class Proposal:
 
     @property
     def rows(self) -> list[GrantCondition]:
-        """The proposed rows, without arguments for which the user must choose."""
+        """The proposed conditions. Arguments for which the user must choose a condition are left out."""
         return [part.row for part in self.parts if part.row is not None]
 
     @property
@@ -104,7 +104,7 @@ class Proposal:
 
     @property
     def sentence(self) -> str:
-        """Sentence on the similar calls and the arguments that varied."""
+        """Sentence about the similar calls and about the arguments that varied."""
         mine = f", {self.by_you} of them by you" if 0 < self.by_you < self.alike else ""
         if self.alike == 1:
             return "This is the only similar call that was approved. The proposal covers exactly these arguments."
@@ -138,7 +138,7 @@ def propose_grant(request: ApprovalRequest, by: User) -> Proposal:
 
 
 def default_scope(request: ApprovalRequest) -> str:
-    """Return the narrowest scope of possible further calls: the plan, or for a direct call its session or requester."""
+    """Return the narrowest scope for further calls: the plan; for a direct call, its session or else its requester."""
     if not any(judge(request.plan_ref) for judge in _direct_plan_checks):
         return str(Grant.Scope.PLAN)
     return str(Grant.Scope.SESSION if request.call.session else Grant.Scope.REQUESTER)
@@ -160,7 +160,7 @@ def _arguments(request: ApprovalRequest) -> CallArguments:
 
 
 def _nameable_paths(arguments: Mapping[str, Any]) -> list[ArgumentPath]:
-    """Return the paths of rows that cover every argument, nested values as far as rows can name them."""
+    """Return the argument paths for which to propose conditions, as deep as conditions can name nested values."""
     paths: dict[ArgumentPath, None] = {}
     for path in leaf_paths(arguments):
         # The longest prefix that a row can name: without names that contain dots, and not too deep.
@@ -189,7 +189,7 @@ def _propose_argument(path: ArgumentPath, all_arguments: Sequence[CallArguments]
 
 
 def _propose_condition(path: str, seen: Sequence[Any]) -> GrantCondition | None:
-    """Return a row that all seen values satisfy; None if the user must choose."""
+    """Return a condition that all values in `seen` satisfy; None if the user must choose."""
     row: GrantCondition = {"path": path, "operator": "equals", "value": seen[0]}
     if len(seen) > 1:
         common = _common_prefix(seen)
@@ -216,7 +216,7 @@ def _common_prefix(values: Sequence[Any]) -> str:
 
 
 def replay_history(request: ApprovalRequest, rows: list[GrantCondition], scope: str) -> CoverageHistory:
-    """Compare complete rows with the tool's recent calls in the given scope of the request."""
+    """Count the tool's recent calls in this scope, and how many of them a grant with these conditions would cover."""
     since = clock.now() - timedelta(days=HISTORY_DAYS)
     calls = Call.objects.filter(tool_name=request.tool_version.tool.name, created_at__gt=since)
     mine = Q(requested_by=request.call.requested_by_id)

@@ -62,7 +62,7 @@ class GrantTerms:
 def create_grant(
     terms: GrantTerms, *, by: User, source_request: ApprovalRequest | None = None, as_administrator: bool | None = None
 ) -> Grant:
-    """Create a grant. `as_administrator` False: the token used lacks the administrator's right.
+    """Create a grant. `as_administrator` is False if `by` uses a token without the administrator's right.
 
     Raises NotAllowed, and GrantRefused (a ParameterError) with the field.
     """
@@ -142,7 +142,7 @@ def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, source_reque
             tool_name=tool.name,
             scope=grant.scope,
             scope_ref=grant.scope_ref,
-            conditions=digest("grant-conditions-v1", canonical_text(rows)),  # they contain arguments
+            conditions=digest("grant-conditions-v1", canonical_text(rows)),  # as a digest, since they contain arguments
             expires_at=format_utc(grant.expires_at),
             max_uses=grant.max_uses,
             **source,
@@ -152,7 +152,7 @@ def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, source_reque
 
 
 def _lock_instance() -> Instance:
-    """Lock and return this installation's row (the audit head), which must precede any lock of a grant."""
+    """Lock and return this installation's row (the audit head). It must be locked before any grant."""
     return Instance.objects.select_for_update().get(pk=1)
 
 
@@ -175,7 +175,7 @@ def may_create_from(request: ApprovalRequest, by: User) -> str | None:
 
 
 def source_objection(request: ApprovalRequest, by: User) -> str | None:
-    """Return the reason for which a reviewer may not create a grant from this request; None if they may."""
+    """Return the reason why a reviewer may not create a grant from this request; None if they may."""
     approvals = (each for each in request.reviews.all() if each.verdict == ReviewVerdict.APPROVE)
     approvers = {each.person_id for each in approvals if each.undone_at is None}
     if request.status not in GRANTABLE_STATUSES or by.pk not in approvers:
@@ -186,7 +186,7 @@ def source_objection(request: ApprovalRequest, by: User) -> str | None:
 
 
 def available_scopes(request: ApprovalRequest) -> dict[str, str]:
-    """Return the available scopes of a request with their references: plan, session, requester."""
+    """Return the scopes that a grant from this request can have (plan, session, requester), each with its reference."""
     call = request.call
     who = call.requested_by.get_username() if call.requested_by else ""
     return {scope: ref for scope, ref in scope_mapping(call.plan_ref, call.session, who).items() if ref}
@@ -204,13 +204,13 @@ def in_force(now: datetime) -> Q:
 def still_usable(now: datetime) -> Q:
     """Return the condition for grants that can be revoked.
 
-    That includes spent ones: a call that was handed back before its handler began can still start under them.
+    Includes grants without uses left: the last call can return to the queue before its handler began, and start again.
     """
     return Q(revoked_at=None, expires_at__gt=now)
 
 
 def grants_for(viewer: User, *, tool: str = "", active: bool | None = None) -> QuerySet[Grant]:
-    """Return the grants the viewer may see: all with a role, of private data only with the right to see it."""
+    """Return the grants the viewer may see. This needs a role, and for private data the right to see them."""
     if not can_see_all(viewer):
         return Grant.objects.none()
     grants = Grant.objects.select_related("tool__current_version", "created_by", "created_from", "revoked_by")
@@ -264,7 +264,7 @@ def _close(grant: Grant, because: str, by: User | None) -> bool:
 class GrantStatus:
     """Status of a grant as a code and a sentence.
 
-    `may_be_ended`: it can be revoked. A call that was handed back can still start under a spent grant.
+    `may_be_ended` is True if the grant can be revoked, which is useful even without uses left (see `still_usable`).
     """
 
     word: str

@@ -31,7 +31,7 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """The address without secrets: a mail address in full, of others only scheme and host."""
+        """The address without secrets: mail addresses in full, all others as scheme and host."""
         if self.channel == MAIL:
             return self.text[:255]
         parts = urlsplit(self.text)
@@ -47,12 +47,12 @@ class Address:
         return keyring().encrypt(self.text)
 
     def kept(self) -> dict[str, str]:
-        """Return the JSON form for stored lists of addresses."""
+        """Return the address as an encrypted JSON object for storage."""
         return {"channel": self.channel, "ciphertext": self.encrypted(), "shown": self.shown}
 
 
 def decrypt_address(channel: str, ciphertext: str) -> Address:
-    """Return a stored address. Raises cryptography.fernet.InvalidToken if its key is no longer available."""
+    """Return a stored address. Raises cryptography.fernet.InvalidToken if the encryption key is gone."""
     return Address(channel, keyring().decrypt(ciphertext))
 
 
@@ -92,7 +92,7 @@ def _address_error(message: str) -> ParameterError:
 
 @register()
 def check_installation_addresses(app_configs: object, **kwargs: object) -> list[Error]:
-    """Report unusable installation addresses by their position, since the text may contain a token."""
+    """Report unusable addresses in the settings by position; their text is left out, since it may contain a token."""
     problems = []
     for number, text in enumerate(settings.TOOLGATE_NOTIFY_URLS, start=1):
         try:

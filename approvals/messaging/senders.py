@@ -48,7 +48,7 @@ def is_apprise_installed() -> bool:
 
 
 def check_chat(address: str) -> str:
-    """Return the scheme of a valid chat address without resolving its host. Raises RequestNotSent for others."""
+    """Return the scheme of a chat address without resolving its host. Raises RequestNotSent for an invalid address."""
     scheme = address.partition("://")[0]
     form = NTFY_PATTERN if scheme in ("ntfy", "ntfys") else APPRISE_PATTERNS.get(scheme)
     if form is None:

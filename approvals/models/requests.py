@@ -15,7 +15,7 @@ QUEUED_BY = (
     *("opened_at", "id", "expires_at", "is_early", "ready_at", "decided_at"),
     *("policy_revision", "escalated_to", "tool_version", "call", "claimed_by", "claimed_until"),
 )
-"""Columns of the queue's covering index: sort columns first, then those that its views read of all open requests."""
+"""Columns of the queue's covering index: first the sort columns, then those that views read from all open requests."""
 
 
 def new_request_id() -> str:
@@ -87,7 +87,7 @@ class ApprovalRequest(models.Model):
 
     @property
     def is_pre_approval(self) -> bool:
-        """True if the request was opened before its step is ready, and the step is still not ready."""
+        """True if approval was requested before the step was ready, and the step is still not ready."""
         return self.is_early and self.ready_at is None
 
 
@@ -185,7 +185,7 @@ class Snooze(models.Model):
 
 
 class Delegation(models.Model):
-    """Delegation of one request: `to` may decide on behalf of `by` while `by` may decide."""
+    """Delegation of one request: `to` may decide on behalf of `by`, as long as `by` may decide."""
 
     request = models.ForeignKey(ApprovalRequest, models.PROTECT, related_name="delegations")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")

@@ -2,8 +2,8 @@
 
 A delivery is claimed by one conditional UPDATE (due → sending) and finished by another. A failure before acceptance is
 retried with growing delays. If acceptance is unknown (the process ended, or the server fell silent after the handover),
-the delivery is not retried but marked as failed: a duplicate would be a false alarm, and a reminder makes up for a
-missing one. Webhooks carry an idempotency key and are retried in that case too.
+the delivery is marked as failed and not retried: a duplicate would be a false alarm, and a reminder makes up for a lost
+notification. Webhooks carry an idempotency key and are retried in that case too.
 """
 
 import logging
@@ -55,7 +55,7 @@ def send_due() -> int:
 
 @retry_on_deadlock
 def retry_delivery(delivery: Delivery, *, by: User) -> None:
-    """Queue a failed delivery again; a notification that has been answered since is dropped when it is due.
+    """Queue a failed delivery again. It is dropped when it is due if the request was answered meanwhile.
 
     If it is unknown whether the first attempt arrived, the retry may be a duplicate.
     Raises NotAllowed for users other than administrators, and Conflict if the delivery did not fail.
@@ -69,7 +69,7 @@ def retry_delivery(delivery: Delivery, *, by: User) -> None:
 
 
 def has_due_deliveries() -> bool:
-    """Return True if a delivery is due, or one in progress has been lost."""
+    """Return True if a delivery is due, or was left unfinished by a process that ended."""
     unsent = Delivery.objects.filter(status__in=(Status.DUE, Status.SENDING), due_at__lte=clock.now())
     return unsent.exists()
 
@@ -77,7 +77,7 @@ def has_due_deliveries() -> bool:
 def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
     """Delete up to `limit` finished deliveries older than 90 days; return the number deleted.
 
-    Only the `limit` rows with the smallest keys are examined, so that the cost does not grow with the log.
+    Only the `limit` rows with the smallest keys are examined, so that the cost does not grow with the table.
     """
     oldest = Delivery.objects.order_by("pk").values("pk")[:limit]
     ended = Delivery.objects.filter(pk__in=oldest, status__in=(Status.SENT, Status.FAILED, Status.DROPPED))
@@ -118,7 +118,7 @@ def _send(key: int) -> bool:
 
 
 def _handle_not_sent(delivery: Delivery, not_sent: RequestNotSent) -> None:
-    """Retry a delivery that certainly failed, and a webhook, whose receiver can detect a duplicate."""
+    """Retry a delivery that certainly failed. If that is unknown, retry only webhooks: receivers detect duplicates."""
     if not_sent.unsure and delivery.channel != WEBHOOK:
         _schedule_retry(delivery, f"{not_sent} {UNSURE_MESSAGE}", again=False)
     else:
@@ -126,7 +126,7 @@ def _handle_not_sent(delivery: Delivery, not_sent: RequestNotSent) -> None:
 
 
 def _schedule_retry(delivery: Delivery, error: str, *, again: bool) -> None:
-    """Record the error, and schedule a retry with a growing delay or give up."""
+    """Record the error. Then schedule a retry with a growing delay if `again` and retries are left, or give up."""
     mine: QuerySet[Delivery] = Delivery.objects.filter(pk=delivery.pk, status=Status.SENDING)
     noted = {"attempts": delivery.attempts + 1, "last_error": error[:MAX_ERROR_LENGTH]}
     if again and delivery.attempts < len(RETRY_DELAYS):

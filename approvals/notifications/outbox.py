@@ -1,4 +1,4 @@
-"""Outbox of notifications: facts create deliveries in their own transaction, which are sent after its commit.
+"""Outbox of notifications: a fact creates deliveries in its own transaction; they are sent after the commit.
 
 Nothing that was rolled back is sent, and each address gets an event only once.
 """
@@ -41,7 +41,7 @@ KINDS_WITH_LOADED_REQUEST = {"approval.opened", "approval.decided"}
 
 @dataclass(frozen=True, slots=True)
 class NotificationEvent:
-    """An event to notify of; `key` distinguishes it from other events of its kind and request."""
+    """An event to notify users of; `key` differs between events of the same kind about the same request."""
 
     kind: str
     key: str
@@ -75,7 +75,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 
 def _recipients(event: NotificationEvent) -> "QuerySet[User]":
-    """Return the users to notify, without the one who caused the event."""
+    """Return the users to notify. The user who caused the event is left out."""
     users = User.objects.filter(is_active=True)
     request, call, by = event.request, event.fact.call, event.fact.by
     if by is not None and event.kind != "approval.opened":
@@ -123,7 +123,7 @@ def _readable_addresses(stored: Iterable[Any]) -> Iterator[Address]:
 
 
 def addresses_of(choice: NotificationChoice) -> Iterator[Address]:
-    """Yield a user's addresses: their mail address if mail can be sent to it, and those of their preferences."""
+    """Yield a user's addresses: the mail address if mail can be sent to it, and the addresses in the preferences."""
     if choice.by_mail and mail_reaches(choice.person):
         # An account's mail field may hold any text, such as an address of another kind.
         yield from (each for each in _readable_addresses([choice.person.email]) if each.channel == MAIL)
@@ -147,7 +147,7 @@ def _delivery(event: NotificationEvent, address: Address, due_at: datetime, pers
 
 
 def after_quiet_hours(choice: NotificationChoice, moment: datetime) -> datetime:
-    """Return `moment`, or the end of the user's quiet hours if it falls into them; they may span midnight."""
+    """Return `moment`, or the end of the user's quiet hours if `moment` is within them. They may span midnight."""
     begin, end = choice.quiet_from, choice.quiet_until
     if begin is None or end is None or begin == end:
         return moment
@@ -160,7 +160,7 @@ def after_quiet_hours(choice: NotificationChoice, moment: datetime) -> datetime:
 
 
 def is_still_due(delivery: Delivery) -> bool:
-    """Return True if the notification is still relevant, that is, its request was not answered meanwhile."""
+    """Return True if the notification is still relevant: its request was not answered meanwhile."""
     if delivery.kind in REVIEWER_KINDS or delivery.kind == "approval.delegated":
         return delivery.request is not None and delivery.request.status == "pending"
     if delivery.kind == OUTCOME_UNKNOWN_KIND:

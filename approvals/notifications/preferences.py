@@ -57,7 +57,7 @@ def mail_reaches(person: User) -> bool:
 
 @contextmanager
 def _saving_choice(person: User) -> Iterator[NotificationChoice]:
-    """Lock a user's preferences in a transaction and save them after the body."""
+    """Lock a user's preferences for a `with` block; save them after it and record changed addresses."""
     with transaction.atomic():
         NotificationChoice.objects.get_or_create(person=person)  # two concurrent first changes must both succeed
         choice = NotificationChoice.objects.select_for_update().get(person=person)
@@ -74,7 +74,7 @@ def _saving_choice(person: User) -> Iterator[NotificationChoice]:
 
 @retry_on_deadlock
 def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str]) -> None:
-    """Save a form; `removed` are the positions of addresses to remove. Raises ParameterError.
+    """Save the preferences form; `removed` are the positions of addresses to remove. Raises ParameterError.
 
     The mail option stays unchanged if no mail can reach the user, because the form does not show it then.
     """
@@ -104,7 +104,7 @@ def choice_for(person: User) -> NotificationChoice:
 def set_choice(person: User, changes: Mapping[str, Any]) -> NotificationChoice:
     """Change the given preferences and return all of them. Raises NotAllowed and ParameterError.
 
-    `addresses` replaces the whole list: new addresses, and the labels from `addresses_by_label` of those to keep.
+    `addresses` replaces the list. It has new addresses in full, and labels from `addresses_by_label` for those to keep.
     """
     choice_for(person)
     with _saving_choice(person) as choice:
@@ -131,7 +131,7 @@ def _format_time(moment: time | None) -> str:
 
 
 def addresses_by_label(choice: NotificationChoice) -> dict[str, dict[str, str]]:
-    """Return a user's addresses by label: the displayed text, followed by a hash for addresses with secrets."""
+    """Return a user's stored addresses by label: the displayed text, plus a hash unless it is a mail address."""
     found = {}
     for each in choice.addresses:
         is_mail, ciphertext = each["channel"] == MAIL, each["ciphertext"].encode()

@@ -1,6 +1,6 @@
 """Back-test: replays past calls under a changed policy, newest first, bounded in number, days and time. Never writes.
 
-Each call is evaluated by the current rules without and with the change, at the time it was made.
+Each call is evaluated as of the time it was made, once by the current rules and once by the rules with the change.
 """
 
 import json
@@ -50,7 +50,7 @@ REPLAYED_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ChangedCall:
-    """A call with a different verdict under the change; `review` is the verdict of its review, if it had one."""
+    """A call with a different verdict under the change; `review` is the reviewers' verdict, empty without a review."""
 
     call: str
     tool: str
@@ -75,11 +75,11 @@ class ChangedCall:
 
 @dataclass(slots=True)
 class BackTest:
-    """Numbers of calls that all rules would have held, allowed and denied, and the calls with a different verdict.
+    """Calls by effect (held, allowed, denied) under the rules with the change, and the calls whose effect differs.
 
-    `matched` counts the calls to which the tested policy applies. `rejected` counts allowed calls that reviewers
-    rejected; `other_people` counts held calls whose approvers differ from those of the current rules. `next` is the
-    cursor of the next page, None at the end.
+    `matched` counts the calls to which the tested policy applies. `rejected` counts allowed calls that reviewers had
+    rejected. `other_people` counts held calls that are held under the current rules too, but with other approvers.
+    `next` is the cursor of the next page, None at the end.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class BackTest:
 
     @property
     def older(self) -> str:
-        """Id of the call after which the test continues with older ones; empty if there are none."""
+        """Id of the call after which the test continues with older calls; empty at the end."""
         return self.changed[-1].call if self.changes > len(self.changed) else self.next or ""
 
 
@@ -107,7 +107,7 @@ class ReplayedVersion:
 
 @dataclass(frozen=True, slots=True)
 class Rulebooks:
-    """The rules without and with the change, and the changed rule alone."""
+    """The rules without the change, the rules with it, and the changed rule alone."""
 
     before: Rulebook
     after: Rulebook
@@ -115,9 +115,9 @@ class Rulebooks:
 
 
 def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebooks:
-    """Return the current rules, and the rules with this revision, stored or not, in place of its policy's current one.
+    """Return the current rules, and the same rules with `revision` in place of its policy's current revision.
 
-    A revision that is current already is compared with the rules without it.
+    `revision` may be a draft. If it is the current revision already, the first rules are those without it.
     """
     current, policy = revisions_in_force(), revision.policy
     others = [each for each in current if each.policy_id != policy.pk]
@@ -140,7 +140,7 @@ def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Polic
 
 
 def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
-    """Replay the calls of the last days, up to MAX_CALLS and MAX_SECONDS, starting with those older than `before`."""
+    """Replay calls of the last days, newest first, up to MAX_CALLS and MAX_SECONDS; with `before`, only older calls."""
     found, ends = BackTest(), monotonic() + MAX_SECONDS
     since = clock.now() - timedelta(days=min(days, MAX_DAYS))
     for rows in _chunks(since, before):
@@ -183,7 +183,7 @@ def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield calls in chunks, newest first, until they are older than `since`; keys are in order of creation."""
+    """Yield calls in chunks, newest first, back to `since`. The order of primary keys is that of creation."""
     calls = Call.objects.order_by("-pk").values(*REPLAYED_COLUMNS)
     last = Call.objects.filter(public_id=before).values_list("pk", flat=True).first() if before else None
     while True:

@@ -27,7 +27,7 @@ from catalog.models import CallRequester
 
 
 def counting_groups(rule: Rule, user: User) -> frozenset[str]:
-    """Return the groups of the rule in which a user counts, that is, has been a member for long enough.
+    """Return the groups of the rule in which a user has been a member for long enough to count.
 
     Administrators also count as reviewers, from the time they became administrators.
     """
@@ -47,9 +47,9 @@ MAX_CANDIDATES = 200
 
 
 def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -> str | None:
-    """Return None if the user may decide the request, otherwise the reason and the users who may.
+    """Return None if the user may decide the request, otherwise a text with the reason and the users who may.
 
-    `rule` replaces the rule that holds the request. A delegation counts while its giver may decide.
+    If given, `rule` is used instead of the request's own. A delegate may decide only while the delegating user may.
     """
     rule = rule or rule_for(request)
     if (why_not := _role_objection(user, rule)) is not None:
@@ -73,7 +73,7 @@ def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
 
 
 def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | None:
-    """Return None if the user may pre-approve a call under this rule, otherwise the reason and the users who may.
+    """Return None if the user may pre-approve calls under this rule, otherwise a text with the reason and who may.
 
     `askers` are the keys of the call's requesters.
     """
@@ -91,19 +91,19 @@ def _role_objection(user: User, rule: Rule) -> str | None:
 
 
 def delegator_of(request: ApprovalRequest, user: User) -> "User | None":
-    """Return the user on whose behalf this user decides; None if in their own right, or not at all."""
+    """Return the user on whose behalf this user decides; None if the user needs no delegation or has none."""
     rule = rule_for(request)
     return None if _has_deciding_role(user, rule) else _delegator(request, user, rule)
 
 
 def editor_counts(request: ApprovalRequest, user: User) -> bool:
-    """Return True if the user's approval counts in the current round; some policies exclude its editor."""
+    """Return True if the user's approval counts in the current round; it may not if the user edited the round."""
     round_ = _rounds_newest_first(request)[0]
     return round_.editor_id != user.pk or _editor_may_approve(round_, rule_for(request))
 
 
 def is_input_author(request: ApprovalRequest, user: User) -> bool:
-    """Return True if the user changed or answered an earlier step whose values the call uses."""
+    """Return True if the user changed or answered an earlier step and this call uses values of that step."""
     return user.pk in request.input_authors
 
 
@@ -127,7 +127,7 @@ def deciders_sentence(rule: Rule) -> str:
 
 
 def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:
-    """Return the probable reviewers among these people: members of the rule's groups and delegates, without requesters.
+    """Return the people who can probably decide: delegates and members of the rule's groups, without requesters.
 
     The result may contain duplicates, and `may_decide` must still check each user.
     """
@@ -140,7 +140,7 @@ def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> Que
 
 
 def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
-    """Return the other users who may decide a request, by name.
+    """Return the other users who may decide a request, sorted by name.
 
     Runs two queries, and one more per user if the rule has a minimum role age.
     """
@@ -186,10 +186,10 @@ def _requester_objection(rule: Rule) -> str:
 
 
 def _is_barred_editor(request: ApprovalRequest, user: User, rule: Rule) -> bool:
-    """Return True if the current arguments contain an edit by this user that bars them from deciding.
+    """Return True if the user may not decide because the current arguments contain an edit by this user.
 
-    Earlier edits always bar their authors; the last one does if several approvals are needed or the policy excludes
-    editors. A round without an editor has the original arguments.
+    The author of the last edit may decide only if one approval is enough and the policy lets editors approve. Authors
+    of earlier edits may not. A round without an editor has the original arguments.
     """
     edited_rounds = list(takewhile(lambda round_: round_.editor_id is not None, _rounds_newest_first(request)))
     may = bool(edited_rounds) and _editor_may_approve(edited_rounds[0], rule)

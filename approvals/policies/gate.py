@@ -1,6 +1,6 @@
 """The gate: decides for the pipeline if a call is allowed, held for approval, or denied.
 
-Rules are cached in memory for a second, verdicts per tool as long as the rules. Never writes.
+Rules, and the verdicts per tool that follow from them, are cached in memory for a second. Never writes.
 """
 
 import threading
@@ -32,12 +32,12 @@ def gate(facts: CallFacts) -> GateDecision:
 
 
 def refuses(facts: CallFacts) -> bool:
-    """Return True if the current rules deny every such call; the arguments in `facts` are ignored."""
+    """Return True if the current rules deny the call whatever its arguments; those in `facts` are ignored."""
     return _fresh().book.refuses(facts)
 
 
 def can_require_approval(facts: CallFacts) -> bool:
-    """Return True if the current rules can hold such a call for some arguments, requester or time."""
+    """Return True if the current rules would hold a call of this tool for some arguments, requester or time."""
     return _fresh().book.can_require_approval(facts)
 
 
@@ -54,7 +54,7 @@ def invalidate_rules() -> None:
 
 
 def _refresh_view() -> _View:
-    """Return current rules; one thread reloads them while the others use the old ones for up to five seconds."""
+    """Return current rules. One thread reloads them; other threads use the old rules for up to five seconds."""
     global _view  # as above
     old = _view
     if not _reading.acquire(blocking=False):

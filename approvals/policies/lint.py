@@ -1,7 +1,7 @@
 """Warnings about policies: names that match no tool, argument, group or person at present, and open-ended hosts.
 
-They are allowed, since the names may be added later, but are usually mistakes. Never writes. Warnings are keyed by
-field of the editor: a field's name, `row-0` or `stage-0`.
+Such terms are allowed, since the names may be added later, but are usually mistakes. Never writes. Warnings are keyed
+by field of the editor: a field's name, `row-0` or `stage-0`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from catalog.schemas.defaults import SchemaDefaults
 
 WILDCARDS = str.maketrans("", "", "*?")
 MATCHING_MISSING = frozenset({"missing", "exists", "not_equals", "not_in"})
-"""Operators for which a missing argument is considered: it satisfies them, or they are about it."""
+"""Operators that need no warning about missing arguments: a missing argument satisfies them, or is what they test."""
 NO_SUCH_TOOL = {
     "tool": "This matches no tool at present.",
     "category": "No tool is in this category at present.",
@@ -107,7 +107,7 @@ def _warnings_of_tools(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _tools(category: str) -> list[_ToolRow]:
-    """Return the callable tools; of their categories, only this one is loaded."""
+    """Return the callable tools. Their `categories` contain `category` or nothing; no other categories are loaded."""
     called = Tool.objects.filter(registered=True, current_version__isnull=False)
     rows = called.values_list("name", "current_version__safety_level", "source__name", "current_version_id", "pk")
     within = set(Category.objects.filter(name=category).values_list("tools__pk", flat=True)) if category else set()

@@ -1,7 +1,7 @@
 """Quorum: whether the approvals given are enough for a rule, and what is still missing.
 
-Never writes. Each person has one vote in total; members of several stages' groups are assigned by matching, so that the
-order of votes never matters.
+Never writes. Each person has one vote. If a voter is in the groups of several stages, the vote goes to the stage that
+needs it, whatever the order of votes.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,7 +20,7 @@ EXTRA_APPROVAL_REASON = (
 
 
 def is_enough(request: ApprovalRequest, reviews: Iterable[Review], rule: Rule | None = None) -> bool:
-    """Return True if these approvals, people loaded, satisfy the rule; each reviewer must still be eligible."""
+    """Return True if the approvals of reviewers who are still eligible satisfy the rule. Needs their people loaded."""
     rule = rule or rule_for(request)
     counting = [each for each in reviews if may_decide(request, each.person, rule) is None]
     counting = [each for each in counting if _is_vote_authorized(request, each)]
@@ -30,9 +30,9 @@ def is_enough(request: ApprovalRequest, reviews: Iterable[Review], rule: Rule | 
 
 
 def extra_approval_reason(request: ApprovalRequest, viewer: User) -> str:
-    """Return the reason for which a request needs one approval more than its rule requires; empty if it does not.
+    """Return the reason why a request needs one approval more than its rule requires; empty if it does not.
 
-    Considers the approvals given, or the viewer's if there are none. Needs a request from `with_related`.
+    Judges the approvals given, or one by the viewer if there are none. Needs a request from `with_related`.
     """
     given = {review.person_id for review in approvals_of(request)}
     people = given or {viewer.pk}
@@ -45,7 +45,7 @@ def _has_independent_approver(request: ApprovalRequest, people: Collection[int],
 
 
 def _is_vote_authorized(request: ApprovalRequest, review: Review) -> bool:
-    """Return True if the vote is the reviewer's own, or the delegation it was given under still exists."""
+    """Return True if the reviewer voted in their own right, or under a delegation that still exists."""
     giver = review.on_behalf_of_id
     return giver is None or any(
         each.by_id == giver and each.to_id == review.person_id for each in request.delegations.all()
@@ -58,7 +58,7 @@ def missing_stages(request: ApprovalRequest) -> list[Stage]:
 
 
 def approvals_of(request: ApprovalRequest) -> list[Review]:
-    """Return the approvals that count, of a request from `with_related`."""
+    """Return those approvals of a request from `with_related` that count."""
     return [review for review in request.reviews.all() if review.verdict == ReviewVerdict.APPROVE and review.counts]
 
 

@@ -1,7 +1,7 @@
-"""Rules: terms of policies as stored with requests, and the rule that applies to a call.
+"""Rules: the terms of policies in the form that decides calls, and the choice of the rule that applies to a call.
 
-Rules are tried in order; the first one whose terms all match decides. Policies can only raise protection: nothing here
-lets a dangerous call run without approval. Reads only the facts of the call, the clock and the policies.
+Rules are tried in order; the first one whose terms all match decides. Policies can only raise protection: no rule lets
+a dangerous call run without approval. Reads only the facts of the call, the clock and the policies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from catalog.models import Call
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Reason for which a policy does not apply to a call: field of the policy, and a sentence."""
+    """Reason why a policy does not apply to a call: the field that does not match, and a sentence."""
 
     field: str
     text: str
@@ -37,7 +37,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Terms that a call must match; empty ones match anything. `people` are the keys that `requester` stands for."""
+    """Terms that a call must match; an empty one matches anything. `people` are the users that `requester` names."""
 
     tool: str
     category: str
@@ -62,7 +62,7 @@ class Match:
         return bool(people) and people <= self.people if entirely else not people.isdisjoint(self.people)
 
     def fits_arguments(self, facts: CallFacts, *, entirely: bool) -> bool:
-        """Return True if the conditions match the arguments as given or filled in, or both if `entirely`."""
+        """Return True if the conditions hold with or without defaults; if `entirely`, both with and without."""
         if not self.predicate.rows:
             return True
         if entirely:
@@ -76,8 +76,8 @@ class Match:
     def fits_call(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
         """Return True if the terms about the call match: requester, plan, time and arguments.
 
-        A rule that allows must match `entirely`: every requester, and the arguments in every form. For a rule that
-        holds or denies, one requester and one form are enough.
+        A rule that allows must match `entirely`: all requesters, and the arguments both with and without defaults. For
+        a rule that holds or denies, one requester and one form of the arguments are enough.
         """
         return self.fits_without_arguments(facts, at, entirely=entirely) and self.fits_arguments(
             facts, entirely=entirely
@@ -91,7 +91,7 @@ class Match:
         )
 
     def mismatches(self, facts: CallFacts, at: datetime, *, entirely: bool) -> list[Mismatch]:
-        """Return the reasons for which the rule does not apply to this call; empty if it does."""
+        """Return the reasons why the rule does not apply to this call; empty if it does."""
         values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
         found = [
             Mismatch(term.name, term.mismatch.format(match=self, facts=facts))
@@ -206,7 +206,7 @@ def rule_from_revision(revision: PolicyRevision) -> Rule:
 
 
 def rule_for(request: ApprovalRequest) -> Rule:
-    """Return the rule that holds a request, including the group of an escalation."""
+    """Return the rule that holds a request; if the request was escalated, with the added group."""
     return replace(rule_from_revision(request.policy_revision), escalated_to=request.escalated_to)
 
 
@@ -216,13 +216,13 @@ class Clause:
     match: Match
 
     def applies(self, facts: CallFacts, at: datetime) -> bool:
-        """Return True if the rule has an effect on this call, made at this time, unless an earlier rule decides it."""
+        """Return True if the rule decides this call, made at this time, when no earlier rule does."""
         allows = self.rule.effect == Effect.ALLOW
         is_matched = self.match.fits_tool(facts) and self.match.fits_call(facts, at, entirely=allows)
         return is_matched and self.verdict(facts.safety_level) is not None
 
     def verdict(self, level: str) -> GateDecision | None:
-        """Return the rule's verdict for this safety level; None for `allow` of dangerous calls, which has no effect."""
+        """Return the rule's verdict for this safety level; None if it would allow a dangerous call, which it cannot."""
         rule = self.rule
         if rule.effect == Effect.ALLOW:
             return None if level == SafetyLevel.DANGEROUS else Allow()
@@ -236,7 +236,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class ToolVerdicts:
-    """Verdicts of the rules on a tool: conditional ones in order, and the one that applies if no condition matches."""
+    """Verdicts of the rules on a tool: `conditional` in order, then `otherwise` if no condition matches."""
 
     conditional: tuple[tuple[Match, GateDecision], ...]
     otherwise: GateDecision
@@ -259,8 +259,8 @@ class Rulebook:
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
         """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous.
 
-        A rule that matches only because of a default, or of an editor of the step, must not protect the call less than
-        the rule that matches the call as requested: the stricter of the two verdicts is returned.
+        The call is also judged as requested: without defaults, and without editors of the step as requesters. If that
+        gives another verdict, the stricter one is returned, so that defaults and editors never weaken protection.
         """
         answers = self._known_answers(facts)
         found = answers.first(facts, at)
@@ -270,7 +270,7 @@ class Rulebook:
         return stricter(found, answers.first(facts.as_asked, at))
 
     def refuses(self, facts: CallFacts) -> bool:
-        """Return True if every such call is denied now; the arguments in `facts` are ignored."""
+        """Return True if the call is denied now whatever its arguments; those in `facts` are ignored."""
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
             is_denied = isinstance(verdict, Deny)
@@ -313,7 +313,7 @@ class Rulebook:
 
 
 def stricter(one: GateDecision, other: GateDecision) -> GateDecision:
-    """Return the stricter verdict: a denial, else the one that needs more approvals; the first if they are equal."""
+    """Return the stricter verdict: deny before hold before allow, and more approvals before fewer; `one` if equal."""
 
     def strictness(verdict: GateDecision) -> tuple[int, int]:
         if isinstance(verdict, Hold):
@@ -348,12 +348,12 @@ def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
 
 
 def build_rulebook(revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]]) -> Rulebook:
-    """Return these revisions as ordered rules; `people` maps each requester term to the keys of its users."""
+    """Return these revisions as ordered rules; `people` maps each requester term to the primary keys of its users."""
     return Rulebook([compile_clause(revision, people.get(revision.requester, frozenset())) for revision in revisions])
 
 
 def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Clause:
-    """Return the clause of a revision. An invalid revision denies all calls it may be about (fail closed)."""
+    """Return the clause of a revision. An invalid revision denies all calls of the tools it names (fail closed)."""
     try:
         return Clause(rule_from_revision(revision), compile_match(revision, people))
     except (ValueError, LookupError, TypeError):
@@ -373,7 +373,7 @@ def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset(
 
 
 def requesters_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:
-    """Return the keys of the users that each requester term stands for; no query if there are no such terms."""
+    """Return the primary keys of the users that each requester term names. Runs no query without such terms."""
     named = {revision.requester for revision in revisions if revision.requester}
     groups = {name.removeprefix(GROUP) for name in named if name.startswith(GROUP)}
     found: dict[str, set[int]] = {name: set() for name in named}

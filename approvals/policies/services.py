@@ -43,7 +43,7 @@ def require_policy_changes(user: User) -> None:
 
 
 def policies_for(viewer: User, *, ended: bool = False) -> QuerySet[Policy]:
-    """Return the policies in order, none for users without a role; `ended` selects the deleted ones."""
+    """Return the policies in order, or the deleted ones if `ended`. Users without a role get none."""
     seen = Policy.objects.all() if can_see_all(viewer) else Policy.objects.none()
     related = seen.select_related("revision__policy", "revision__created_by")
     return related.filter(ended_at__isnull=not ended).order_by("order", "pk")
@@ -148,7 +148,7 @@ def end_policy(policy: Policy, *, by: User) -> Policy:
 
 @contextmanager
 def _changing_policies(by: User) -> Iterator[None]:
-    """Check the user's right, run the body in a transaction, and discard the cached rules after commit."""
+    """Check that `by` may change policies, run the `with` block in a transaction, then discard the cached rules."""
     require_policy_changes(by)
     with transaction.atomic():
         yield
@@ -164,7 +164,7 @@ def _lock_policy(policy: Policy) -> Policy:
 
 
 def _first_order(by: User) -> int:
-    """Return an order below that of every policy; renumbers the policies if the lowest is 0."""
+    """Return an order number below those of all policies; renumbers the policies if the lowest number is 0."""
     rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
     lowest = rows[0].order if rows else 2 * STEP
     if lowest > 0:

@@ -49,7 +49,7 @@ class RefusedArguments(ParameterError):
 
 @dataclass(frozen=True, slots=True)
 class RuleTrace:
-    """A rule that was tried, and the reasons for which it does not apply; none if it decided."""
+    """A rule that was tried, and the reasons why it does not apply; no reasons if this rule decided the call."""
 
     policy: Policy
     revision: PolicyRevision
@@ -90,7 +90,7 @@ def effect_of(verdict: GateDecision) -> str:
 def simulate(
     tool_name: str, arguments: Mapping[str, Any], requester: str = "", at: datetime | None = None
 ) -> Simulation:
-    """Evaluate the current rules on a call made now or `at`, and keep the reasons for which rules do not apply.
+    """Evaluate the current rules on a call made now or `at`, and explain why rules do not apply.
 
     Raises ParameterError for an unknown tool or user and for a year out of range, and RefusedArguments for arguments
     that the tool refuses.
@@ -121,7 +121,7 @@ def simulate(
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
-    """Evaluate these rules on a call, in the order given; the verdict is that of `Rulebook.verdict`."""
+    """Evaluate these rules on a call, in the order given. The verdict is the same as that of `Rulebook.verdict`."""
     revisions, at = list(revisions), at or clock.now()
     people = requesters_named(revisions)
     found = _first_match(facts, revisions, people, at)

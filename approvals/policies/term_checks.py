@@ -1,7 +1,7 @@
 """Terms of a policy: validation of the submitted document, and its conversion to the columns of a revision.
 
 Each problem names its path in the document: match.hours, stages.0.group. Addresses to notify are stored encrypted and
-displayed without secrets; a displayed address that is sent back keeps the stored one.
+displayed without secrets; to keep a stored address, a client sends it back as displayed.
 """
 
 import re
@@ -31,7 +31,7 @@ ADDRESS_MARK_LENGTH = 8
 
 
 def addresses_to_store(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[ArgumentProblem]]:
-    """Return addresses for storage and their problems; `sent` None keeps those in `before`.
+    """Return the addresses to store, and the problems of invalid addresses; `sent` None keeps those in `before`.
 
     An address that is sent as displayed, or again in full, keeps its stored form.
     """
@@ -61,7 +61,7 @@ INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def term_columns(document: Mapping[str, Any], base_revision: PolicyRevision | None = None) -> dict[str, Any]:
-    """Return the columns of a revision with these terms; missing ones come from `base_revision`, or are the defaults.
+    """Return the columns of a revision with these terms. `base_revision`, or else defaults, supply missing terms.
 
     Raises ParameterError with all problems.
     """
@@ -92,7 +92,7 @@ def _has_invisible(text: str) -> bool:
 
 
 def _problems(columns: Mapping[str, Any], kept_source: str) -> Iterator[ArgumentProblem]:
-    """Yield the problems of all terms but conditions and addresses; a policy may keep a source that is gone."""
+    """Yield the problems of all terms except conditions and addresses; `kept_source` need not exist any more."""
     yield from _problems_of_match(columns)
     if columns["effect"] not in PolicyRevision.Effect.values:
         yield ArgumentProblem("effect", "invalid", "This must be one of allow, hold, deny.")
@@ -130,7 +130,7 @@ def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
         yield ArgumentProblem("match.tool", "invalid", "Enter a tool's name; * matches any text, ? one character.")
     if columns["safety_level"] and columns["safety_level"] not in list(SafetyLevel):
         yield ArgumentProblem("match.safety_level", "invalid", "This must be one of safe, cautious, dangerous.")
-    for name in ("category", "source", "plan", "hours"):  # compared literally, so that these could match nothing
+    for name in ("category", "source", "plan", "hours"):  # compared literally: with such letters they match nothing
         text, longest = columns[name], TERMS[name].longest
         if _has_invisible(text):
             yield ArgumentProblem(f"match.{name}", "invalid", "This contains an invisible character. Remove it.")

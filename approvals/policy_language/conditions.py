@@ -168,7 +168,7 @@ class Predicate:
         return self._compiled.is_valid({name: arguments[name] for name in self._names if name in arguments})
 
     def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Return True if the arguments satisfy all rows and lead nowhere else: for rules that allow, and grants."""
+        """Return True if all rows hold and no text escapes them, as `reports/../x` does. For grants and allow rules."""
         return self.matches(arguments) and not any(_escapes(row, arguments) for row in self.rows)
 
     def failing(self, arguments: Mapping[str, Any]) -> Condition | None:
@@ -176,7 +176,7 @@ class Predicate:
         return next((row for row in self.rows if not _validator(condition_schema(row)).is_valid(dict(arguments))), None)
 
     def uncovered(self, arguments: Mapping[str, Any]) -> Condition | None:
-        """Return the first row that does not hold, or whose text leads elsewhere; None if all cover the arguments."""
+        """Return the first row that does not hold, or that a text escapes; None if all rows cover the arguments."""
         return self.failing(arguments) or next((row for row in self.rows if _escapes(row, arguments)), None)
 
 
@@ -214,7 +214,7 @@ def condition_schema(condition: Condition) -> Schema:
 
 
 def _schema_at_path(path: str, leaf: Schema) -> Schema:
-    """Return the schema for `leaf` at a dotted path; a number is a list index or the name of a member."""
+    """Return a schema that applies `leaf` to a dotted path; a number is a list index or the name of a member."""
     schema = leaf
     for step in reversed(path.split(".")):
         inner, schema = schema, {"type": "object", "required": [step], "properties": {step: schema}}
@@ -226,7 +226,7 @@ def _schema_at_path(path: str, leaf: Schema) -> Schema:
 
 
 def _values(*options: Any) -> Schema:
-    """Return the schema of these values; an integer too large for JSON numbers is written as digits in a row."""
+    """Return a schema that matches these values. In rows, an integer too large for JSON is a text of digits."""
     return {"enum": [*options, *(int(each) for each in options if is_large_integer(each))]}
 
 
@@ -275,7 +275,7 @@ OPERATORS = tuple(_OPERATOR_PHRASES)
 
 
 def condition_sentence(condition: Condition) -> str:
-    """Return the row as a phrase: amount is greater than 1000."""
+    """Return the row as a phrase, such as: amount is greater than 1000."""
     value = condition.value
     is_choice = isinstance(value, list) and condition.operator.endswith("in")
     text = ", ".join(map(_value_text, value)) if is_choice else _value_text(value)

@@ -1,7 +1,7 @@
 """Detection of texts that satisfy a condition but lead elsewhere: `reports/../secrets` starts with `reports/`.
 
-Conditions compare texts literally, and tools resolve paths and addresses. A rule that allows, and a grant, must not
-cover such a text; a rule that holds or denies matches it all the same.
+Conditions compare texts literally, but tools resolve paths and addresses. Grants, and rules that allow, must not cover
+such a text. Rules that hold or deny do match it.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 EXACT_OPERATORS = frozenset({"equals", "in", "exists"})
-"""Operators that name the whole text, or allow any."""
+"""Operators that compare the whole text, or allow any text."""
 MAX_DECODINGS = 5
 """Maximum levels of percent-encoding; a text with more counts as an attempt to hide its target."""
 _URL_PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?//")
@@ -24,7 +24,7 @@ _FILE_ARGUMENT = re.compile(r"(path|file|folder|directory)(name)?s?(\.\d+)?$", r
 
 
 def escapes(operator: str, value: Any, found: Any) -> bool:
-    """Return True if `found`, at a condition's path, resolves to somewhere outside the condition's `value`."""
+    """Return True if the text `found`, which satisfies the condition, may lead outside of the condition's `value`."""
     if operator in EXACT_OPERATORS or not isinstance(found, str):
         return False
     if _has_parent_segment(found):
@@ -38,7 +38,7 @@ def escapes(operator: str, value: Any, found: Any) -> bool:
 def _has_parent_segment(text: str) -> bool:
     """Return True if a path contains a parent segment, percent-encoded or not."""
     for _ in range(MAX_DECODINGS):
-        # URL parsers ignore line breaks; servers, spaces and what follows a semicolon.
+        # URL parsers ignore line breaks. Servers ignore spaces, and text that follows a semicolon.
         segments = re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", text))
         if any(each.partition(";")[0].strip() == ".." for each in segments):
             return True

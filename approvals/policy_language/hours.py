@@ -17,7 +17,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Days (0 is Monday) and minutes from `start` to before `end`; a span over midnight belongs to its first day."""
+    """Days (0 is Monday), and minutes from `start` until before `end`. Time past midnight belongs to the day before."""
 
     days: frozenset[int]
     start: int

@@ -1,4 +1,4 @@
-"""Stages of approval: number of approvers per group, and the unfilled stages for given memberships. No database."""
+"""Stages of approval: how many members of which group must approve, and which stages given people do not fill."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ def people_in_words(stages: Iterable[Stage]) -> str:
 
 
 def unfilled_stages(stages: Sequence[Stage], memberships: Sequence[frozenset[str]]) -> list[Stage]:
-    """Return the stages that remain unfilled under an optimal assignment; `memberships` has one entry per person."""
+    """Return the stages that remain unfilled under an optimal assignment; `memberships` has each person's groups."""
     places = [stage for stage in stages for _ in range(stage.count)]
     held: dict[int, int] = {}
     lacking = [

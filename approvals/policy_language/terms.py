@@ -34,9 +34,9 @@ class Kind(Enum):
 class Term:
     """One term of a policy.
 
-    Label, hint, placeholder, `suggestions` and `choices` belong to its field in the editor. Seconds are entered there
-    in a larger unit: `unit` is the name of that field, and the number of seconds in a unit. `note` is the description
-    in the API.
+    Label, hint, placeholder, `suggestions` and `choices` describe the term's field in the editor. A duration is entered
+    in a larger unit than seconds: `unit` is the name of that field and the number of seconds per unit. `note` is the
+    term's description in the API.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Term:
     unit: tuple[str, int] = ("", 1)
     is_nullable: bool = False
     fits: Callable[[str, Any], bool] = lambda value, facts: True
-    """Compares the term, if it is not empty, with the facts of a call; only for terms about the tool."""
+    """Returns True if the term's value, if any, matches the facts of a call. Only for terms about the tool."""
     mismatch: str = ""
-    """Why a call does not match, with `match` and `facts` to be filled in."""
+    """Reason why a call does not match, as a format string with `match` and `facts`."""
     phrase: str = ""
     """Part of the policy's sentence: the calls that it matches."""
     extra: str = ""
     """Sentence on a further requirement, shown if the value differs from the default, with its time or number."""
     usual: bool = False
     place: int = 0
-    """Position of `extra` among those sentences."""
+    """Position of `extra` among the sentences on further requirements."""
 
     @property
     def column(self) -> str:
@@ -146,9 +146,9 @@ MATCH = (
         phrase="during {}",
     ),
 )
-"""Conditions on calls; an empty one matches every call."""
+"""Conditions on calls; an empty condition matches every call."""
 TOOL_TERMS = tuple(sorted((term for term in MATCH if term.mismatch), key=lambda term: term.kind is not Kind.CHOICE))
-"""Conditions that the tool alone fulfils, in the order in which the reasons of a mismatch are given."""
+"""Terms that depend on the tool alone, in the order in which their mismatches are reported."""
 OPTIONS = (
     Term(
         name="effect",
@@ -268,6 +268,6 @@ OPTIONS = (
         place=10,
     ),
 )
-"""What happens to the calls that match, and to the requests that hold them."""
+"""Terms that say how matching calls and their requests are treated."""
 TERMS = {term.name: term for term in (*MATCH, *OPTIONS)}
 TERM_COLUMNS = tuple(term.column for term in TERMS.values())

@@ -14,7 +14,7 @@ _plan_titles: list[PlanTitles] = []
 
 
 def register_plan_titles(titles: PlanTitles) -> None:
-    """Register a function that returns titles by plan id, for those of the given plans that a viewer may see.
+    """Register a function that takes a viewer and plan ids, and returns titles of the plans that the viewer may see.
 
     Plans of direct calls have no title.
     """
@@ -23,7 +23,7 @@ def register_plan_titles(titles: PlanTitles) -> None:
 
 @dataclass(slots=True)
 class RequestGroup:
-    """Requests of one plan; of direct calls if `plan_ref` is empty; or those that expire soon."""
+    """A group of requests: those of one plan, those of direct calls (no `plan_ref`), or those that expire soon."""
 
     title: str
     plan_ref: str = ""
@@ -34,14 +34,14 @@ class RequestGroup:
 def group_requests(
     viewer: User, requests: Iterable[ApprovalRequest], expiring: Collection[int] = ()
 ) -> list[RequestGroup]:
-    """Return the groups in the order of their first requests; those with the keys `expiring` come first."""
+    """Return the groups in the order of their first requests, after the group of requests with keys in `expiring`."""
     listed = list(requests)
     soon = [request for request in listed if request.pk in expiring]
     places: dict[str, int] = {}
     for place, request in enumerate(listed):
         places.setdefault(request.plan_ref or request.public_id, place)
     others = [request for request in listed if request.pk not in expiring]
-    others.sort(key=lambda request: places[request.plan_ref or request.public_id])  # also where no plan is shown
+    others.sort(key=lambda request: places[request.plan_ref or request.public_id])  # also if the plan gets no title
     refs = {request.plan_ref for request in others}
     titles = _plan_titles[0](viewer, refs) if refs and _plan_titles else {}
     count = Counter(titles.values())

@@ -64,7 +64,7 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class ReviewerLine:
-    """Reviews by one person. Durations count from the request or the person's previous review, whichever is later."""
+    """Reviews by one person. Durations start at the request or the person's previous review, whichever is later."""
 
     username: str
     name: str

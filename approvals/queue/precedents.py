@@ -66,7 +66,7 @@ def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
 
 
 def _last_answered(request: ApprovalRequest) -> list[tuple[int, str, Mapping[str, Any]]]:
-    """Return keys, arguments and schemas of the tool's recent answered requests, newest version first, for an index."""
+    """Return key, arguments and schema of the tool's recent answered requests, newest version of the tool first."""
     versions = ToolVersion.objects.filter(tool=request.tool_version.tool_id).order_by("-number")
     found: list[tuple[int, str, Mapping[str, Any]]] = []
     for version, schema in versions.values_list("pk", "input_schema")[:VERSIONS_SEARCHED]:
@@ -81,7 +81,7 @@ def _last_answered(request: ApprovalRequest) -> list[tuple[int, str, Mapping[str
 
 
 def arguments_shape(arguments: str, schema: Mapping[str, Any]) -> Any:
-    """Return the shape of stored arguments with the defaults of their schema; None if they are too long to compare."""
+    """Return the shape of stored arguments, with the schema's defaults filled in; None if they are too long."""
     if len(arguments) > MAX_ARGUMENTS_LENGTH:
         return None
     try:
@@ -97,7 +97,7 @@ def _shape(value: Any, depth: int) -> Any:
 
 
 def _text_shape(text: str) -> str:
-    """Return the stable part of a text: its host, mail domain or folder, or "text" for any other."""
+    """Return the stable part of a text: its host, mail domain or folder; "text" if it has none of them."""
     if "\n" in text or len(text) > 1000:
         return "text"
     if "://" in text:

@@ -33,8 +33,8 @@ from catalog.rest.pagination import Page, PageParameters, paginate
 
 SAVED_VIEWS = ("waiting", "needs_me", "claimed", "others", "snoozed", "decided")
 WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS
-"""Open requests; those the viewer can decide, has not snoozed and nobody else has claimed; those they have claimed;
-those that need someone else; those they have snoozed; decided requests."""
+"""WAITING: all open requests. NEEDS_ME: the viewer can decide them, has not snoozed them, and nobody else claimed them.
+CLAIMED, SNOOZED: by the viewer. OTHERS: they need someone else. DECIDED: decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
 EXPIRES_SOON = timedelta(minutes=5)
 MAX_EXPIRING = 20
@@ -73,7 +73,7 @@ class Queues:
         return pending_for(self._viewer).filter(conditions[view]())
 
     def expiring(self, view: str) -> list[int]:
-        """Return the keys of the requests in a view that expire within `EXPIRES_SOON`, the first to expire first."""
+        """Return the keys of the view's requests that expire within `EXPIRES_SOON`, sorted by time of expiry."""
         if view not in OPEN_VIEWS:
             return []
         if view not in self._expiring:
@@ -92,9 +92,9 @@ class Queues:
 
     @cached_property
     def counts(self) -> ViewCounts:
-        """Number of requests in each view of open requests: one query, plus those for the rules.
+        """Number of requests in each view of open requests.
 
-        One further query if the viewer has claimed requests.
+        Runs one query, those for the rules, and one more if the viewer has claimed requests.
         """
         conditions = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
         counted = {view: Count("pk", filter=condition) for view, condition in conditions.items()}
@@ -137,7 +137,7 @@ class Queues:
 
     @cached_property
     def _rules(self) -> tuple[Q, list[int]]:
-        """Return the condition for requests whose rules the viewer counts for, and the rules that allow self-review."""
+        """Return the condition for requests whose rule lets the viewer decide, and the rules that allow self-review."""
         waiting = pending_for(self._viewer).order_by().values_list("policy_revision", "escalated_to").distinct()
         pairs = list(waiting)
         revisions = PolicyRevision.objects.filter(pk__in={pk for pk, _ in pairs}).select_related("policy")
@@ -154,7 +154,7 @@ class Queues:
 
     @cached_property
     def _individually_judged(self) -> tuple[list[int], list[int]]:
-        """Return the requests delegated to or edited by the viewer, and those of them that the viewer may decide."""
+        """Return the keys of requests delegated to or edited by the viewer, and of those that the viewer may decide."""
         delegations = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
         edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
         special = list(delegations.values_list("request").union(edited.values_list("request")))
@@ -199,7 +199,7 @@ OLDEST_FIRST_STATUSES = frozenset(SAVED_VIEWS) - {DECIDED} | {RequestStatus.PEND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFilters:
-    """Filters and order of a list; empty ones do not apply."""
+    """Filters and order of a list; an empty filter does not apply."""
 
     status: str = ""
     tool: str = ""

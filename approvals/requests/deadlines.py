@@ -52,7 +52,7 @@ def expire_and_load(viewer: User, public_id: str) -> ApprovalRequest:
 
 
 def next_due(after: datetime) -> datetime | None:
-    """Return the next time after `after` at which a decision takes effect or a request expires; None without one."""
+    """Return when, after `after`, the next decision takes effect or request expires; None if there is neither."""
     requests = ApprovalRequest.objects
     decided = requests.filter(status__in=APPLYING, applied_at=None, decided_at__isnull=False)
     moments = (
@@ -94,7 +94,7 @@ def _expire(request: ApprovalRequest, now: datetime) -> bool:
 
 
 def _escalate(request: ApprovalRequest, now: datetime) -> bool:
-    """Restart the time of an unanswered request and add another group, once, if its rule says so; True if done."""
+    """Escalate an unanswered request once, if its rule says so: restart its time and add a group. True if done."""
     revision = request.policy_revision
     if revision.on_expiry != OnExpiry.ESCALATE or not revision.escalate_to:
         return False
@@ -119,7 +119,7 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
 def run_window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
     """Return the end of the run window, which starts when the approval takes effect and the step is ready.
 
-    A pre-approval lasts until its step is ready, at most 8 h.
+    A pre-approval is valid until its step is ready, at most for 8 h.
     """
     window = timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
     if not request.is_early:
@@ -162,7 +162,7 @@ def _duration_in_words(duration: timedelta) -> str:
 def send_due_reminders(now: datetime, limit: int = 100) -> int:
     """Send the due reminders, each in its own transaction; return their number.
 
-    If both times have passed, one reminder is sent.
+    If both reminders of a request are overdue, one is sent.
     """
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, remind_at__lte=now, expires_at__gt=now)
     due = waiting.exclude(HIDDEN_PRE_APPROVALS).select_related("call").order_by("remind_at")

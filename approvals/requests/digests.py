@@ -20,7 +20,7 @@ NO_CREDENTIAL = ""
 
 @dataclass(frozen=True, slots=True)
 class ApprovalBinding:
-    """Bound properties of a call: version fingerprint, code digest, canonical arguments, state of the target."""
+    """Properties of a call that an approval is bound to: the call does not start if one of them has changed."""
 
     fingerprint: str
     implementation_digest: str
@@ -45,7 +45,7 @@ def current_origin() -> Origin:
 
 
 def action_digest(call: Call, binding: ApprovalBinding, rule: Rule, origin: Origin | None = None) -> str:
-    """Return the digest of everything that an approval of `call` under `rule` binds; `origin` defaults to this one."""
+    """Return the digest of all that an approval of `call` under `rule` binds; `origin` None: the current origin."""
     origin = origin or current_origin()
     return digest(
         ACTION_DOMAIN,
@@ -80,7 +80,7 @@ def intent_digest_for(plan_ref: str, tool_name: str, arguments: str, schema: Map
 
 
 def call_digest(call: Call) -> str:
-    """Return the digest of a call's tool and arguments, independent of its plan."""
+    """Return the digest of a call's tool and arguments; equal calls have the same digest in any plan."""
     return likeness_of(call.tool_name, call.arguments)
 
 

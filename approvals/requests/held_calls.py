@@ -1,4 +1,4 @@
-"""Effect of an answer on the held call: released, answered instead of the tool, sent back, or failed.
+"""Effect of an answer on the held call: it is released, gets an answer instead of the tool, is sent back, or fails.
 
 The requester gets the reason verbatim. A call that has ended meanwhile, because its plan was cancelled, is left
 unchanged. If a rejected call is requested again in the same plan with the same tool and arguments, it is refused at
@@ -34,7 +34,7 @@ SENT_BACK = "changes_requested"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Reason for which a held call will not run: code, message for people and models, and reviewer.
+    """Reason why a held call will not run: code, message for people and models, and reviewer.
 
     `effect` is what happens to the step: it fails, is skipped, or cancels its plan.
     """
@@ -115,10 +115,10 @@ PREVIOUSLY_REJECTED = "refused_before"
 def find_previous_rejection(
     plan_ref: str, tool_name: str, schema: Mapping[str, Any], arguments: str, secrets: Sequence[Secret] = ()
 ) -> ApprovalRequest | None:
-    """Return the first request for this intent whose rejection in the plan took effect; None if there is none.
+    """Return the plan's first request for this tool and these arguments whose rejection took effect, or None.
 
     Missing arguments count as their defaults in `schema`, the tool's input schema. `arguments` is RFC 8785 text with
-    the `secrets` cut out; rejections from before a key rotation are found too.
+    the `secrets` cut out; rejections from before a rotation of the encryption key are found too.
     """
     if not plan_ref:
         return None

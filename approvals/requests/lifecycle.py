@@ -61,14 +61,14 @@ def check_text(comment: str, field: str = "comment") -> None:
 CHANGED_PREFIX = "changed:"
 """Prefix of a call's error kind if its request was invalidated by a change; the `Drift` follows."""
 ASKED_AGAIN = "asked_again"
-"""Error kind of a call whose pre-approval ended unused: its step requests approval again when it is ready."""
+"""Error kind of a call whose pre-approval ended unused; its step requests approval again when the step is ready."""
 ASKS_AGAIN_DATA: dict[str, Any] = {"asks_again": True}
-"""Data of a fact about such a call: the step does not end with it."""
+"""Data of the fact that ends such a call, so that the step does not end with the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestProvenance:
-    """Origin of a request: the user who requested it before its step is ready, and the authors of its input.
+    """Origin of a request. `early_by` is the user who requested a pre-approval, None for an ordinary request.
 
     `input_authors` are keys of users who changed or answered earlier steps; at least one other user must approve.
     """
@@ -87,8 +87,8 @@ def open_request(
 ) -> ApprovalRequest:
     """Open a request for a held call on the rule's terms, in the caller's transaction, whose time is `now`.
 
-    A pre-approval (`provenance.early_by`), requested before the step is ready, is in no list and sends no reminders
-    until `activate_pre_approval`.
+    With `provenance.early_by` it is a pre-approval: it is in no list and sends no reminders until the step is ready and
+    `activate_pre_approval` is called.
     """
     early_by = provenance.early_by
     announce_call_change(call)
@@ -145,7 +145,7 @@ def _announce_opening(kind: str, request: ApprovalRequest, by: "User | None") ->
 
 
 def activate_pre_approval(request: ApprovalRequest, now: datetime) -> None:
-    """Turn an undecided pre-approval into an ordinary request, since its step is ready. Raises Conflict if decided."""
+    """Turn a pre-approval into an ordinary request, since its step is ready. Raises Conflict if it was decided."""
     announce_call_change(request.call)
     rule = rule_from_revision(request.policy_revision)
     times = {
@@ -200,8 +200,8 @@ def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
 def withdraw_for_plan(request: ApprovalRequest, *, by: "User | None", reason: str, asks_again: bool = False) -> None:
     """Withdraw an open request because its plan or step has ended. Raises Conflict if it is no longer open.
 
-    The caller has checked that `by` may change the plan; None means that no user caused it. With `asks_again` the step,
-    which is not ready yet, requests approval again when it is.
+    The caller has checked that `by` may change the plan; None means that no user caused it. With `asks_again`, the step
+    requests approval again once it is ready.
     """
     name, reason = user_display_name(by) if by else SYSTEM_ACTOR, redact_text(reason)
     message = f"Withdrawn by {name}: {reason}" if reason else f"Withdrawn by {name}."
@@ -246,9 +246,9 @@ def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, drift: Drift
 
 
 def supersede(old_call: Call, new_request: ApprovalRequest) -> None:
-    """Link the request of `old_call`, if it has one, to its replacement.
+    """Link the request of `old_call`, if it has one, to the request that replaces it.
 
-    An invalidated or sent-back request becomes superseded; one that ended otherwise keeps its status.
+    An invalidated or sent-back request becomes superseded; a request that ended otherwise keeps its status.
     """
     before = ApprovalRequest.objects.filter(call=old_call, superseded_by=None)
     if not try_move(before, to=RequestStatus.SUPERSEDED, superseded_by=new_request):
@@ -257,7 +257,7 @@ def supersede(old_call: Call, new_request: ApprovalRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestChange:
-    """Difference between a request and the one that it replaced: kind, reason and both rounds."""
+    """The change that invalidated a request and led to a new one: kind, reason, and a round of each request."""
 
     what: Drift
     reason: str
@@ -267,7 +267,7 @@ class RequestChange:
 
 
 def find_request_change(request: ApprovalRequest) -> RequestChange | None:
-    """Return the change because of which this request replaced another; None if it replaced none, or none changed."""
+    """Return the change that invalidated the predecessor of this request; None if it has no invalidated predecessor."""
     old = ApprovalRequest.objects.select_related("call").filter(superseded_by=request).first()
     if old is None or not old.call.error_kind.startswith(CHANGED_PREFIX):
         return None
@@ -288,7 +288,7 @@ MAX_INVALIDATED_PER_TICK = 100
 def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
     """Invalidate and reopen open requests about outdated versions of their tools; return their number.
 
-    Also those opened before defaults were filled in, whose reviewers did not see the defaults.
+    Includes requests from before defaults were filled in, since their reviewers did not see the defaults.
     """
     requests = ApprovalRequest.objects.filter(status__in=OPEN).order_by("pk")
     changed = ~Q(tool_version=F("tool_version__tool__current_version"))
@@ -314,7 +314,7 @@ def _invalidate_unfilled(request: ApprovalRequest) -> bool:
 
 
 def hides_defaults(call: Call) -> bool:
-    """Return True if a call was stored before defaults were filled in, and would run with defaults that nobody saw."""
+    """Return True if a call was stored before defaults were filled in, and would run with defaults nobody saw."""
     tool = get_tool(call.tool_name) if call.defaults is None else None
     if tool is None or not tool.fills_defaults:
         return False
@@ -340,7 +340,7 @@ def first_reminder(opened: datetime, rule: Rule) -> datetime | None:
 
 
 def next_reminder(opened: datetime, expires: datetime, after: datetime) -> datetime | None:
-    """Return the first reminder after `after`; None if none is left.
+    """Return the time of the first reminder after `after`; None if no reminder is left.
 
     `opened` is the start of the time to answer; an escalation starts it again.
     """

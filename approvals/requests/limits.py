@@ -1,7 +1,7 @@
 """Limits on open requests per requester, per token and per plan. 0 means no limit.
 
 They keep an agent from flooding reviewers. Only requests that are in reviewers' lists count. The caller has locked the
-plan; a lock per requester serialises several plans of one requester and must be taken before the audit head's.
+plan. A lock per requester serialises several plans of one requester; it must be taken before that of the audit head.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ RETRY_AFTER_SECONDS = 60
 
 
 class TooManyWaiting(RateLimited):
-    """The limit of open requests is reached; the message names whose limit and the remedy. → 429"""
+    """A limit of open requests is reached; the message says which limit, and what to do. → 429"""
 
     code = "too_many_waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class RequesterScope:
-    """Requester, token and plan that a new request counts for; `plan_ref` is empty for a plan of its own."""
+    """Requester, token and plan of a new request, for their limits; `plan_ref` is empty if the plan is new too."""
 
     user_id: int | None
     token_id: int | None = None
@@ -64,7 +64,7 @@ def free_slots(scope: RequesterScope, requested: int) -> int:
 
 
 def _pending_limits(scope: RequesterScope) -> list[tuple[Q, int, str]]:
-    """Return the applicable limits: condition for the counted requests, maximum, and name for messages."""
+    """Return the limits that apply: condition for the requests to count, maximum, and name for messages."""
     per_requester = settings.TOOLGATE_MAX_PENDING_PER_REQUESTER if scope.user_id else 0
     per_token = settings.TOOLGATE_MAX_PENDING_PER_TOKEN if scope.token_id else 0
     per_plan = settings.TOOLGATE_MAX_PENDING_PER_PLAN if scope.plan_ref else 0

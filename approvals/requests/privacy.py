@@ -29,9 +29,9 @@ SECRETS_DELETED = "The secrets of this call were deleted when it ended."
 
 @dataclass(frozen=True, slots=True)
 class SecretField:
-    """Position of a secret in the arguments; `text` is set once it is revealed.
+    """Position of a secret in the arguments; `text` is set once the secret is revealed.
 
-    `number` identifies it among the secrets of its request, in whatever order the arguments are displayed.
+    `number` identifies the secret within its request, in whatever order the arguments are displayed.
     """
 
     number: int
@@ -40,14 +40,14 @@ class SecretField:
 
 
 def secret_fields(arguments: Any) -> list[SecretField]:
-    """Return the positions of secrets in displayed arguments, each once; secrets in keys are omitted (no path)."""
+    """Return the positions of secrets in displayed arguments. Secrets in keys are left out, since they have no path."""
     paths = dict(find_placeholders(arguments, keys=False))
     numbers = {path: number for number, path in enumerate(sorted(paths))}
     return [SecretField(numbers[path], path) for path in paths]
 
 
 def may_reveal(request: ApprovalRequest, user: User) -> bool:
-    """Return True if the user may see the request's secrets, that is, may decide it or is an administrator."""
+    """Return True if the user may see the request's secrets: administrators, and users who may decide the request."""
     if agent_token_of(user) is not None:
         return False
     return has_role(user, ADMINISTRATOR) or may_decide(request, user) is None

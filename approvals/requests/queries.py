@@ -25,7 +25,7 @@ HIDDEN_PRE_APPROVALS = Q(is_early=True, ready_at=None, decided_at=None)
 
 
 def requests_for(viewer: User) -> QuerySet[ApprovalRequest]:
-    """Return the requests the viewer may see: all with any role, else their own and those delegated to them."""
+    """Return the requests the viewer may see: all if they have a role, else those they made or were delegated."""
     requests = ApprovalRequest.objects.all()
     if can_see_all(viewer):
         return requests
@@ -127,7 +127,7 @@ def last_review(request: ApprovalRequest) -> Review | None:
 
 
 def is_last_decision(review: Review) -> bool:
-    """Return True if its reviewer has made no later decision that stands, other than in the same batch."""
+    """Return True if the reviewer has made no later decision, apart from undone ones and those of the same batch."""
     later = Review.objects.filter(person=review.person_id, undone_at=None, pk__gt=review.pk)
     return not (later.exclude(batch=review.batch) if review.batch else later).exists()
 
@@ -171,7 +171,7 @@ MAX_REQUESTS_AUDITED = 1000
 
 
 def requests_audited_since(viewer: User, number: int) -> QuerySet[ApprovalRequest]:
-    """Return the visible requests that audit entries after `number` are about."""
+    """Return the visible requests that have audit entries after the entry `number`."""
     newest = AuditEntry.objects.filter(seq__gt=number).order_by("-seq")
     audited = set(newest.values_list("object_ref", flat=True)[:MAX_REQUESTS_AUDITED])
     # An entry about a replacement names only the new request, so include the request it replaced.

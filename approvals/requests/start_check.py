@@ -1,4 +1,4 @@
-"""Start of an approved call: compares what would run with what was approved, and consumes the approval once.
+"""Start of an approved call: compares the call to run with the approved call, and consumes the approval once.
 
 Called inside the engine's start transaction with the plan locked. Computes no preview.
 """
@@ -55,7 +55,7 @@ def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None
 
 
 def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -> None:
-    """Check a call whose approval is consumed but which has not begun against that approval.
+    """Compare a call once more with its approval, which is consumed although the call has not begun.
 
     The target's state is not compared. Raises Invalidated, ApprovalExpired, AuditUnavailable and RestoredDatabase.
     """
@@ -70,7 +70,7 @@ def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -
 
 
 def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBinding) -> Iterator[Objection]:
-    """Yield the reasons for which the call may not start: first about the call itself, then about its approval."""
+    """Yield the reasons why the call may not start: first about the call itself, then about its approval."""
     call, name = request.call, request.call.tool_name
     if binding.arguments != round_.arguments:
         yield Drift.ARGUMENTS, "The arguments differ from the approved ones."
@@ -93,7 +93,7 @@ def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBindin
 def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
     """Yield an objection if a reviewer is no longer eligible, or the approvals do not satisfy the current policies.
 
-    They must also still satisfy the request's own rule.
+    The approvals must also still satisfy the request's own rule.
     """
     approvals = counted_approvals(round_)
     if len({review.person_id for review in approvals}) < round_.quorum:

@@ -33,7 +33,7 @@ def argument_warnings(arguments: Mapping[str, Any], reason: str) -> ArgumentWarn
 
 
 def is_deceptive(arguments: str, reason: str) -> bool:
-    """Return True if there is any warning about a call's stored arguments, as JSON, and its reason."""
+    """Return True if a call's arguments (stored JSON) or its reason give rise to a warning."""
     return argument_warnings(json.loads(without_macs(arguments)), reason).any
 
 

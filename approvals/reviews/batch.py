@@ -88,7 +88,7 @@ def undo_batch(by: User, batch: str) -> list[BatchItemResult]:
 
 
 def batch_status(by: User, items: Sequence[BatchItem]) -> list[BatchItemResult]:
-    """Return the current statuses of a batch, for a client that lost the response to it."""
+    """Return the current status of each request, for a client that lost the response to its batch."""
     requests = _load_requests(by, items)
     found = {public_id: BatchItemResult(public_id, str(request.status)) for public_id, request in requests.items()}
     return [found.get(item.id) or BatchItemResult(item.id, "not_found", NOT_FOUND_MESSAGE) for item in items]
@@ -104,7 +104,7 @@ def snooze_many(by: User, until: datetime, items: Sequence[BatchItem]) -> list[B
 
 
 def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | None:
-    """Return the reason for which these requests cannot be decided together, with a remedy; None if they can.
+    """Return the reason why these requests cannot be decided together, with a remedy; None if they can.
 
     Rejecting is always possible. The reviewer's right to decide is checked per request, not here.
     """
@@ -120,7 +120,7 @@ def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | 
 
 
 def individual_objection(request: ApprovalRequest) -> str | None:
-    """Return the reason for which a request can be approved only on its own; None if it can be with others."""
+    """Return the reason why a request cannot be approved in a batch; None if it can."""
     terms, tool = request.policy_revision, request.tool_version.tool.name
     name = f"The policy “{terms.policy.name}”"
     if not terms.batchable:

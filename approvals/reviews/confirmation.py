@@ -1,7 +1,7 @@
 """Confirmations that a policy can require before an approval: minimum review time, typed target, fresh sign-in.
 
 They prevent hasty approvals on pages; `approvals.policies.eligibility` checks permissions on every channel. A fresh
-sign-in is required of every session, over REST too; tokens have no sign-in.
+sign-in is required of every session, also over REST. Tokens are exempt, since they have no sign-in.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def requires_individual_review(terms: ConfirmationTerms) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationRequirements:
-    """Confirmations still missing: the target to type ("" for none), seconds to wait, and a fresh sign-in.
+    """Confirmations that are still missing: the target to type (or ""), seconds to wait, and a fresh sign-in.
 
     `since` is a signed token of the time at which this reviewer was first shown the current round.
     """
@@ -57,7 +57,7 @@ class ApprovalSubject:
 def confirmation_requirements(
     request: ApprovalRequest, viewer: User, subject: ApprovalSubject, confirmation: Confirmation | None = None
 ) -> ConfirmationRequirements:
-    """Return the confirmations that a viewer must give to approve this subject."""
+    """Return the confirmations that are still missing before the viewer can approve `subject`."""
     terms, since = subject.terms, confirmation.since if confirmation else ""
     first_seen = _first_seen_at(request, viewer, since)
     if first_seen is None:

@@ -92,7 +92,7 @@ def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 
 
 def extension_objection(request: ApprovalRequest, now: datetime) -> str | None:
-    """Return the reason for which a request cannot be extended now; None if it can."""
+    """Return the reason why a request cannot be extended now; None if it can."""
     if request.extensions >= MAX_EXTENSIONS:
         return f"This has been extended {MAX_EXTENSIONS} times already. Decide it, or let it expire."
     if request.expires_at - now > EXTENDABLE_TIME:
@@ -141,7 +141,7 @@ def unsnooze(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 
 @retry_on_deadlock
 def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> ApprovalRequest:
-    """Delegate a request to a user who may decide it; `to` None or oneself ends one's delegation.
+    """Delegate a request to a user who may decide it. If `to` is None or `by`, end the delegation instead.
 
     Raises NotAllowed if `by` may not decide it in their own right, ParameterError if `to` may not decide it, and
     Conflict if it is answered or there is no delegation to end.

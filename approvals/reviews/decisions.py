@@ -50,7 +50,7 @@ MAX_RESPONSE = 256 * 1024
 
 
 class Unset(Enum):
-    """Type of the marker for a missing response, since null is a valid one."""
+    """Type of the marker UNSET for a value that was not given, since None is a valid value."""
 
     UNSET = "unset"
 
@@ -81,7 +81,7 @@ class Decision:
 
 
 def normalise_decision(decision: Decision) -> Decision:
-    """Return the decision in canonical form: one that accepts no hunk becomes a rejection.
+    """Return the decision in canonical form: an approval that accepts no hunk becomes a rejection.
 
     Raises ParameterError for fields that do not belong to the verdict.
     """
@@ -120,14 +120,14 @@ def check_comment(request: ApprovalRequest, decision: Decision) -> None:
 
 
 def needs_reason(request: ApprovalRequest) -> bool:
-    """Return True if a rejection needs a reason: by the rule, or by default if the call is irreversible."""
+    """Return True if a rejection needs a reason: the rule says so, or says nothing and the call is irreversible."""
     required = request.policy_revision.reason_required
     irreversible = request.tool_version.reversibility == Reversibility.IRREVERSIBLE
     return irreversible if required is None else required
 
 
 def check_response(request: ApprovalRequest, response: Any) -> None:
-    """Raise ParameterError, with paths under `response`, for an answer that the tool itself could not return."""
+    """Raise ParameterError, with paths under `response`, if the tool itself could not return this answer."""
     try:
         value = check_json_arguments(response)
         if json_size(value) > MAX_RESPONSE:
@@ -161,9 +161,9 @@ def decide(
 ) -> ApprovalRequest:
     """Record a decision and settle the request if it is sufficient; return the updated request.
 
-    `edit` is the decision's edit of the call, if the caller has computed it; UNSET computes it here.
-    Raises Conflict (the request is closed or has changed), NotAllowed, and ParameterError, whose paths are relative to
-    the arguments for errors in those, and otherwise name the field of the decision.
+    `edit` is the edit in this decision if the caller has computed it; with UNSET it is computed here.
+    Raises Conflict (the request is closed or has changed), NotAllowed, and ParameterError. Error paths are relative to
+    the arguments if the error is in them; otherwise they name a field of the decision.
     """
     decision = normalise_decision(decision)
     if expire_if_due(request, clock.now()):
@@ -219,7 +219,7 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit:
             approvals = counted_approvals(review.round)
             for each in approvals:
                 if each.person_id == by.pk:
-                    each.person = by  # whose groups are known
+                    each.person = by  # has its groups loaded
             if not is_enough(current, approvals):
                 return current
         # A decision on a page takes effect after the undo window, a request for changes at once.
@@ -252,7 +252,7 @@ def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> N
 
 
 def _store_comment(request: ApprovalRequest, by: User, text: str) -> None:
-    """Store as a comment the text that came with an edit that others must approve, or with a revocation."""
+    """Store text as a comment: the text of a revocation, or of an edit that others must approve."""
     if text.strip():
         Comment.objects.create(request=request, person=by, text=text, at=clock.now())
 

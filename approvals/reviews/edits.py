@@ -76,9 +76,9 @@ class DivisibleChange:
 class Edit:
     """Result of an edit of the request with the digest `base`: new arguments, preview and rule.
 
-    `text` are the arguments as stored, with secrets cut out, and `defaults` and `omitted` what is stored with them.
+    `text`, `defaults` and `omitted` are stored with the new round; `text` are the arguments with secrets cut out.
     `fields` are the dotted paths of the changed arguments.
-    `hunks` are the accepted hunks, `of` their total number.
+    `hunks` are the numbers of the accepted hunks, `of` the number of all hunks.
     """
 
     base: str
@@ -112,7 +112,7 @@ class Edit:
 
 
 def find_divisible_change(round_: Round, tool_name: str) -> DivisibleChange | None:
-    """Return the divisible change of a round; None if the tool's preview shows none."""
+    """Return the change of a round that can be accepted in part; None if there is no such change."""
     tool, preview = get_tool(tool_name), round_.preview_json or {}
     if tool is None or tool.hunks is None or preview.get("kind") != "diff":
         return None
@@ -268,7 +268,7 @@ def undo_edit(request: ApprovalRequest, *, by: User) -> None:
 
 
 def _rule_for_original(request: ApprovalRequest, previous_round: Round) -> Rule:
-    """Return the current rule for the arguments before an edit; their original rule if a policy now refuses them."""
+    """Return the current rule for the arguments before an edit; if a policy refuses them now, that of their round."""
     try:
         arguments = vault.load_available(previous_round.arguments, request.call.plan_ref)
         validator = validator_of(request.call.version.input_schema)

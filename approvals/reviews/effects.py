@@ -22,7 +22,7 @@ def apply_due(now: datetime, limit: int = 100) -> int:
 
 
 def apply_decision(request: ApprovalRequest, now: datetime, deciding_review: Review | None = None) -> bool:
-    """Apply a decision to its call, once; return True if it was applied now. Reads the review if none is given."""
+    """Apply a decision to its call; return False if it was applied before. The review is loaded unless given."""
     with transaction.atomic(savepoint=False):
         announce_call_change(request.call)
         decided = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, status__in=APPLYING)

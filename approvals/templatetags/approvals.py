@@ -35,7 +35,7 @@ def notice_kind(kind: str) -> str:
 
 @register.simple_tag
 def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
-    """Return sentences on what happens to a tool's calls: `lead`, `rest`, and `depends` on conditional policies."""
+    """Return sentences on what happens to a tool's calls: `lead`, `rest`, and `depends` about conditional policies."""
     facts = CallFacts(
         tool_name=tool.name,
         safety_level=SafetyLevel(version.safety_level),
@@ -100,7 +100,7 @@ def seconds(span: float | None) -> str:
 
 @register.filter
 def previewed_at(request: ApprovalRequest) -> datetime:
-    """Return the time of the preview; the target may have changed since, so it is checked again at the start."""
+    """Return the time of the preview. The target may have changed since; its state is checked before the start."""
     return current_round(request).created_at
 
 
@@ -112,7 +112,7 @@ def sentences(stages: Iterable[Stage]) -> str:
 
 @register.filter
 def call_title(title: tuple[str, str, str]) -> str:
-    """Return the title of a call as HTML, with its target as code between the other two parts of the sentence."""
+    """Return the title of a call as HTML: text before the target, the target as code, and text after it."""
     before, target, after = title
     code = format_html('<code class="given">{}</code>', revealed(target)) if target else ""
     return format_html("{}{}{}", revealed(before), code, revealed(after))
@@ -120,7 +120,7 @@ def call_title(title: tuple[str, str, str]) -> str:
 
 @register.filter
 def with_secrets_marked(pieces: Iterable[tuple[str, str]]) -> str:
-    """Return the text of an argument with a label in place of each secret; adds no white space, as it is visible."""
+    """Return an argument's text with a label in place of each secret. Adds no white space, which would be visible."""
     parts = []
     for text, secret in pieces:
         label = format_html(_("secret {name}"), name=revealed(secret)) if secret else ""

@@ -68,7 +68,7 @@ class AuditPageQuery(AuditTextFilters):
         return self.address().replace("/audit/", "/audit/export/", 1)
 
     def address(self, **more: int | None) -> str:
-        """Return the URL of this list, at another position or with an entry opened."""
+        """Return the URL of this list with other parameters, such as another position or an opened entry."""
         named = (
             {name: getattr(self, name) for name in TEXT_FILTER_NAMES} | {"from": self.since, "to": self.until} | more
         )
@@ -129,7 +129,7 @@ class AuditFilterForm(PageForm):
 
     @property
     def compact_fields(self) -> list[BoundField]:
-        """Fields whose label is only shown as their first choice or placeholder."""
+        """Fields without a visible label; their first choice or their placeholder names them."""
         return [self[name] for name in self.COMPACT_FIELDS]
 
     @property

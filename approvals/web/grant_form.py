@@ -1,4 +1,4 @@
-"""Form that creates a grant from an approved request: its proposed values, their check against history, saving."""
+"""Form that creates a grant from an approved request: its proposed values, their test on past calls, saving."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -98,7 +98,7 @@ class ArgumentForm(PageForm):
         return data
 
     def _operators(self) -> Sequence[str]:
-        """Return the operators for the argument's type; for a secret only `exists`."""
+        """Return the operators for the argument's type; for a secret there is only `exists`."""
         value = self.part.value
         if isinstance(value, str):
             return TEXT_OPERATORS
@@ -153,7 +153,7 @@ class GrantForm(PageForm):
 
     @cached_property
     def conditions(self) -> list[GrantCondition]:
-        """Conditions in canonical form; empty if a row has errors, which are added to it, or without arguments."""
+        """Conditions in canonical form; empty without arguments, or if a row has errors, which the row then shows."""
         if not self.is_bound:
             complete = all(part.row is not None for part in self.proposal.parts)
             return self.proposal.rows if complete else []

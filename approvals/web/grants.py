@@ -117,7 +117,7 @@ def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
     if request.POST.get("do") == "make" and form.save(request.user) is not None:
         messages.success(request, _("Grant created. Matching calls run without approval until it ends."))
         return redirect("grants")
-    tested = form.tested  # before the status: it adds errors to the form
+    tested = form.tested  # must precede the status, since it adds errors to the form
     status = 200 if not form.is_bound or form.is_valid() else 422
     shown = {"section": "approvals", "form": form, "tested": tested}
     return render(request, "approvals/grant.html", shown, status=status)

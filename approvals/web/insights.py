@@ -23,7 +23,7 @@ AGE_WIDTH = 160
 
 @dataclass(frozen=True, slots=True)
 class DayBar:
-    """Stacked bar of one day: left edge, width, and top and height of approvals and of all other answers above them."""
+    """Stacked bar of one day: approvals at the bottom, all other answers above them. Lengths are SVG units."""
 
     day: Day
     x: float

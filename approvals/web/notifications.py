@@ -65,7 +65,7 @@ class PreferencesForm(PageForm):
         ]
 
     def values(self) -> dict[str, Any]:
-        """Return the preferences as `change_choice` takes them."""
+        """Return the preferences in the form that `change_choice` expects."""
         data = self.cleaned_data
         hours = {name: f"{data[name]:%H:%M}" if data[name] else "" for name in ("quiet_from", "quiet_until")}
         return {name: data[name] for name in ("by_mail", "address", "time_zone")} | hours

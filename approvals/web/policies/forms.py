@@ -1,6 +1,6 @@
 """Forms of the policy pages: the editor with its rows of conditions and stages, and the simulator.
 
-The editor describes a policy document, which the services validate; their problems are shown at the fields.
+The editor produces a policy document, which the services validate; problems that they find are shown at the fields.
 """
 
 import json
@@ -62,7 +62,7 @@ REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
 
 class DurationField(forms.CharField):
-    """A duration in the unit of the form, as typed; its cleaned value is in whole seconds."""
+    """A duration that is typed in the unit of the form and becomes whole seconds in `cleaned_data`."""
 
     def __init__(self, *, unit_seconds: int, empty_seconds: int | None, **kwargs: Any) -> None:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "maxlength": 12})
@@ -70,7 +70,7 @@ class DurationField(forms.CharField):
         self.unit_seconds, self.empty_seconds = unit_seconds, empty_seconds
 
     def clean(self, value: Any) -> Any:
-        """Return the seconds, `empty_seconds` for an empty field. Raises ValidationError."""
+        """Return the seconds; `empty_seconds` if the field is empty. Raises ValidationError."""
         text = super().clean(value)
         if not text:
             return self.empty_seconds
@@ -297,7 +297,7 @@ class PolicyForm(WarningForm):
     def columns(self) -> dict[str, Any]:
         """Columns of the policy that the form describes; empty if it has errors, which are added to their fields.
 
-        Notification addresses are not validated here; saving does that and keeps the stored ones.
+        Notification addresses are not validated here. Saving validates them and keeps those that are stored already.
         """
         if not self.is_bound:
             return {name: getattr(self.stored or _blank_revision(), name) for name in TERM_COLUMNS}
@@ -341,7 +341,7 @@ class PolicyForm(WarningForm):
             self.add_error(name if name in self.fields else None, each["message"])
 
     def show_warnings(self, warnings: Mapping[str, str]) -> None:
-        """Show warnings at their fields; those of rows are keyed by `row-0` and `stage-0`."""
+        """Show warnings at their fields. The keys for warnings about rows are `row-0` and `stage-0` (and so on)."""
         for place, text in warnings.items():
             kind, _sep, number = place.partition("-")
             rows = {"row": self.conditions, "stage": self.stages}.get(kind)

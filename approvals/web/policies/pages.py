@@ -25,7 +25,7 @@ NEW_POLICY_NAME = "New policy"
 class PolicySummary:
     """Summary of a policy form: its sentence, further requirements and a warning; empty while the form is incomplete.
 
-    `place` describes the policy's position in the order.
+    `place` is a sentence about the policy's position in the order.
     """
 
     sentence: str

@@ -69,7 +69,7 @@ class ReviewActions:
 
     @cached_property
     def why_not(self) -> str | None:
-        """Reason for which the viewer may not decide; None if they may."""
+        """Reason why the viewer may not decide; None if they may."""
         return may_decide(self.request, self.viewer)
 
     @cached_property
@@ -79,13 +79,13 @@ class ReviewActions:
 
     @cached_property
     def has_answered(self) -> bool:
-        """True if the viewer's vote already counts and others are still missing."""
+        """True if the viewer's own vote counts already, but the request is still open for the votes of others."""
         reviews = self.request.reviews.all()
         return self.is_open and any(each.counts and each.person_id == self.viewer.pk for each in reviews)
 
     @property
     def may_extend(self) -> bool:
-        """True if the viewer may extend the deadline, which is possible shortly before it."""
+        """True if the viewer may extend the deadline, which is possible only in the last hour before it."""
         return self.is_open and self.why_not is None and extension_objection(self.request, clock.now()) is None
 
     @property
@@ -105,14 +105,14 @@ class ReviewActions:
 
     @property
     def may_withdraw(self) -> bool:
-        """True if the viewer may withdraw the request: it is theirs, and nothing has run."""
+        """True if the viewer may withdraw the request: they are a requester, and nothing has run."""
         return self.request.status in (RequestStatus.PENDING, RequestStatus.APPROVED) and is_requester(
             self.request, self.viewer
         )
 
     @property
     def may_revoke(self) -> bool:
-        """True if the viewer may revoke an approval that was not used; within the undo window they undo it instead."""
+        """True if the viewer may revoke an unused approval. During the undo window an approval is undone instead."""
         request = self.request
         return (
             request.status == RequestStatus.APPROVED
@@ -145,13 +145,13 @@ class ReviewActions:
 
     @property
     def snoozed_until(self) -> datetime | None:
-        """Time until which the viewer has snoozed the request, which `request_for` loads; None if they have not."""
+        """Time until which the viewer has snoozed a request from `request_for`; None if it is not snoozed."""
         until: datetime | None = self.request.snoozed_until  # type: ignore[attr-defined] # see with_snooze
         return until if until and until > clock.now() else None
 
     @property
     def snooze_choices(self) -> list[SnoozeChoice]:
-        """Times to snooze until: later today, tomorrow, after the weekend, all before the request expires."""
+        """Times to snooze until, such as in an hour or tomorrow; all are before the request expires."""
         now, ends = clock.now(), self.request.expires_at
         morning = (now + timedelta(days=1)).replace(hour=MORNING_HOUR, minute=0, second=0, microsecond=0)
         monday = morning + timedelta(days=(7 - morning.weekday()) % 7)

@@ -19,7 +19,7 @@ from catalog.errors import ToolgateError
 
 
 class BatchReview:
-    """The selected requests; after a submission the `results` of each, or `setback`, the reason for its failure.
+    """The selected requests. After a submission, `results` has the result of each; if it failed, `setback` the reason.
 
     `intent` is the answer whose note is being written: "reject", or empty.
     """
@@ -49,7 +49,7 @@ class BatchReview:
 
     @cached_property
     def obstacle(self) -> str | None:
-        """Reason for which they cannot be approved together; None if they can."""
+        """Reason why the requests cannot be approved together; None if they can."""
         return batch_objection(self.waiting, ReviewVerdict.APPROVE)
 
     @property

@@ -18,7 +18,7 @@ EXECUTED_STATUSES = frozenset({RequestStatus.APPROVED, RequestStatus.CONSUMED, R
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """State of a call and its result for people, None if there is none to show."""
+    """State of a call and its result; `shown` is the result for people, None if there is nothing to show."""
 
     call: Call
     request_status: str
@@ -41,7 +41,7 @@ class CallResult:
 
     @property
     def looks_again(self) -> str:
-        """Polling interval; empty if the call is final or only a person can resolve it."""
+        """Interval of polling; empty if the call has ended, or its outcome is unknown and needs a person."""
         if self.call.status in (*TERMINAL, CallStatus.OUTCOME_UNKNOWN):
             return ""
         return "1s" if self.has_begun else "3s"
@@ -53,7 +53,7 @@ class CallResult:
 
 
 def result_of(request: ApprovalRequest) -> CallResult | None:
-    """Return the current result of a request's call; None if the request did not lead to one."""
+    """Return the current result of a request's call; None if the request was not approved or answered."""
     if request.status not in EXECUTED_STATUSES:
         return None
     call = request.call

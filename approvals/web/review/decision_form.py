@@ -30,7 +30,7 @@ from catalog.text.diff import TextDiff
 
 FormOrigin = Literal["bar", "respond", "thread"]
 WRITTEN_ANSWERS = ("reject", "request_changes", "reject:skip", "reject:cancel_plan")
-"""Answers that the decision bar shows alone while their note is written."""
+"""Answers with a note; while the note is written, the decision bar shows this answer alone."""
 HTTP_STATUS_BY_ERROR = {Conflict: 409, NotAllowed: 403, ParameterError: 422}
 
 
@@ -42,10 +42,10 @@ INVALID_HUNK = 10**9
 class DecisionForm:
     """Submitted values: the verdict, the digest that was displayed, the comment, and the second press.
 
-    `hunks` are the checked ones, None if there was no choice.
+    `hunks` are the numbers of the checked hunks, None if the form offered no choice.
     `response` is the text of an answer instead of the tool; with `as_json` it is parsed as JSON.
-    `saw_all` is True if the lines that the page had left out were loaded. `sent_from` is the name of the form that
-    shows the values again if the decision is not recorded.
+    `saw_all` is True if the reviewer loaded the lines that the page had left out. `sent_from` is the form that shows
+    the values again if the decision is not recorded.
     """
 
     verdict: str
@@ -87,13 +87,13 @@ class DecisionForm:
 
     @property
     def intent(self) -> str:
-        """The answer whose note was written in the decision bar, as its button sends it; empty for other answers."""
+        """The answer, such as `reject:skip`, if it was sent from the decision bar with a note; otherwise empty."""
         answer = self.verdict if self.effect == FAIL else f"{self.verdict}:{self.effect}"
         return answer if answer in WRITTEN_ANSWERS and self.sent_from == "bar" else ""
 
     @property
     def written(self) -> str:
-        """All submitted text, for display after the request was closed by someone else."""
+        """All submitted text, which is shown again if someone else has closed the request meanwhile."""
         arguments = json.dumps(self.arguments, indent=2, ensure_ascii=False) if self.arguments else ""
         return "\n\n".join(text for text in (self.comment, self.response, arguments) if text.strip())
 
@@ -138,7 +138,7 @@ def _read_text(form: QueryDict, name: str) -> str:
 class DecisionError:
     """Failure of a submission: its kind, the message, the field it is about, and the submitted form.
 
-    For the kind `changed`, `change` compares the request with what the reviewer saw.
+    If `kind` is `changed`, `change` compares the request with what the reviewer saw.
     """
 
     kind: Literal["taken", "changed", "forbidden", "field", "again"]
@@ -167,7 +167,7 @@ class DecisionError:
         return cls(kinds[http_status_for(error)], error.message, form, field)
 
     def of(self, request: ApprovalRequest) -> "DecisionError":
-        """Return the failure with `taken` replaced by `changed` if the request is open but was edited meanwhile."""
+        """Return this failure; its kind becomes `changed` if the request is still open but was edited meanwhile."""
         stale = self.answer is not None and self.answer.seen_digest != request.digest
         return replace(self, kind="changed") if self.kind == "taken" and stale and _is_open(request) else self
 
@@ -203,7 +203,7 @@ def has_undo_window(verdict: str) -> bool:
 
 
 def success_message(verdict: str, request: ApprovalRequest | None = None) -> str:
-    """Return the message after a decision; for one that can be undone it ends before the seconds left."""
+    """Return the message after a decision. If the decision can be undone, the page appends the seconds left."""
     if request is not None and _is_open(request):
         return gettext("Your approval is recorded. Approvals of others are still missing.")
     sentences = COUNTDOWN_MESSAGES if has_undo_window(verdict) else SUCCESS_MESSAGES
@@ -273,12 +273,12 @@ def edit_check_result(edit_form: EditForm, sent: QueryDict) -> DecisionResult:
 
 
 def detail_after_decision(detail: RequestDetail, result: DecisionResult) -> RequestDetail:
-    """Return the detail with the requirements of the submitted edit and the submitted confirmation."""
+    """Return the detail with the submitted confirmation, and with the requirements for the submitted edit."""
     return detail if result.confirmation is None else detail.after(result.confirmation, result.subject)
 
 
 def _edit_for_answer(request: ApprovalRequest, form: DecisionForm, edit_form: EditForm | None) -> Edit | Unset | None:
-    """Return the edit of a submission: None for none, and UNSET if `decide` must refuse it.
+    """Return the edit in a submission. None if there is none; UNSET if the digest is old, which `decide` refuses.
 
     Raises the same exceptions as `decide`.
     """

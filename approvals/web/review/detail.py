@@ -91,7 +91,7 @@ class RequestDetail:
 
     @property
     def nested_secrets(self) -> list[SecretField]:
-        """Secrets inside of an argument; a secret that is a whole argument is revealed at the argument."""
+        """Secrets that are only a part of an argument. A secret that is a whole argument is shown with the argument."""
         whole = {each.secret for each in self.named_arguments}
         return [field for field in self.secrets if field not in whole]
 
@@ -116,7 +116,7 @@ class RequestDetail:
 
     @cached_property
     def change(self) -> TextDiff | None:
-        """The change that the tool previews; None if its preview is no diff."""
+        """The change that the tool previews; None if the preview is not a diff."""
         return diff_texts(self.preview.get("before"), self.preview.get("after")) if self.kind == "diff" else None
 
     @cached_property
@@ -130,17 +130,17 @@ class RequestDetail:
 
     @property
     def is_cut(self) -> bool:
-        """True if not all of the change is shown at once; it can then only be decided as a whole."""
+        """True if the page leaves out lines of the change, which can then only be decided as a whole."""
         return self.unshown_lines > 0
 
     @property
     def progress(self) -> str:
-        """Progress of a change that is accepted in parts; empty for any other."""
+        """Progress of a change that is accepted in parts; empty for any other request."""
         return hunk_progress(self.request) if self.change else ""
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
-        """Bytes before and after; None for a target that does not exist before or after."""
+        """Size of the target in bytes before and after; None on the side where the target does not exist."""
         texts = (self.preview.get("before"), self.preview.get("after"))
         before, after = (None if text is None else len(text.encode(errors="replace")) for text in texts)
         return (before, after)
@@ -160,7 +160,7 @@ class RequestDetail:
 
     @cached_property
     def named_arguments(self) -> list[ArgumentRow]:
-        """All arguments in full, with notes on defaults, followed by notes on those left out."""
+        """All arguments in full, with notes on defaults; then the arguments that were left out, with notes."""
         given = [self._argument(name, value) for name, value in self.arguments.items()]
         given.sort(key=lambda each: each.is_before or each.is_after)
         schema, omitted = self.request.tool_version.input_schema, current_round(self.request).omitted_paths
@@ -222,17 +222,17 @@ class RequestDetail:
 
     @cached_property
     def confirmation(self) -> ConfirmationRequirements:
-        """Requirements that the viewer must meet for an approval to count, for their edit if there is one."""
+        """Confirmations that the viewer must still give to approve the request, or their edit if there is one."""
         return confirmation_requirements(self.request, self.viewer, self.edited or self.subject, self.submitted)
 
     @property
     def terms(self) -> ConfirmationTerms:
-        """Terms of an approval, of the viewer's edit if there is one."""
+        """Terms that apply if the viewer approves: those of their edit if there is one, else of the request."""
         return (self.edited or self.subject).terms
 
     @property
     def subject(self) -> ApprovalSubject:
-        """Subject of an approval without an edit: the terms and the target."""
+        """What the viewer would approve without an edit: the terms and the target."""
         return ApprovalSubject(self.request.policy_revision, self.title[1])
 
     @cached_property
@@ -264,7 +264,7 @@ class RequestDetail:
 
     @cached_property
     def who_may(self) -> list[str]:
-        """Names of the users who may decide: members of the rule's groups, and users they delegated to."""
+        """Names of the users who may decide: members of the rule's groups, and delegates of such members."""
         people = candidate_reviewers(get_user_model().objects.filter(is_active=True), self.request)
         handed = {each.to_id: each.to for each in self.request.delegations.all()}
         found = people.distinct().order_by("first_name", "username")
@@ -288,7 +288,7 @@ class RequestDetail:
 
     @cached_property
     def one_more(self) -> str:
-        """Reason for which one more approval is needed than the policy requires; empty if none is."""
+        """Reason why one more approval is needed than the policy requires; empty if that is not so."""
         return extra_approval_reason(self.request, self.viewer) if self.is_open else ""
 
     @property
@@ -302,12 +302,12 @@ class RequestDetail:
 
     @property
     def second_press(self) -> str:
-        """Reason for which approving needs a second press, for the button; empty if one press is enough."""
+        """Reason why approving needs a second press of the button; empty if one press is enough."""
         return self.second_press_for(self.unshown_lines)
 
     @property
     def second_press_when_shown(self) -> str:
-        """`second_press` once all lines of the change are loaded."""
+        """Value of `second_press` after all lines of the change were loaded."""
         return self.second_press_for(0)
 
     def second_press_for(self, unshown: int) -> str:
@@ -341,7 +341,7 @@ class RequestDetail:
 
     @cached_property
     def is_last_decision(self) -> bool:
-        """True if the viewer's review of this request is their latest, which the keyboard shortcut undoes."""
+        """True if no later decision of the viewer exists; the keyboard shortcut undoes the latest decision."""
         return self.answer is not None and is_last_decision(self.answer)
 
     @cached_property
@@ -354,7 +354,7 @@ class RequestDetail:
 def find_target(request: ApprovalRequest, arguments: Mapping[str, Any], summary: str) -> str:
     """Return the target of a call: its first required text argument, if the summary contains it; empty if in doubt.
 
-    The schema, which the tool's author wrote, selects the parameter, so that an agent cannot choose another as target.
+    The schema, which the tool's author wrote, selects the argument, so that an agent cannot choose another one.
     """
     schema = request.tool_version.input_schema
     properties = schema.get("properties", {})

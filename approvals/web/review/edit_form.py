@@ -47,7 +47,7 @@ class EditForm(ArgumentsEditor):
 
     @property
     def change(self) -> TextDiff | None:
-        """Line-by-line comparison of the current and the edited arguments; None while those are invalid."""
+        """Line-by-line comparison of the current and the edited arguments; None while the edited ones are invalid."""
         if self.edit is None:
             return None
         schema = self.request.tool_version.input_schema
@@ -55,7 +55,7 @@ class EditForm(ArgumentsEditor):
 
     @property
     def preview_change(self) -> TextDiff | None:
-        """The change previewed for the edit, or the difference to the current preview; None if there is none."""
+        """Diff from the preview of the edit, or else the difference between both previews; None if there is none."""
         shown = (self.edit.preview if self.edit else None) or {}
         if shown.get("kind") == "diff":
             return diff_texts(shown.get("before"), shown.get("after"))
@@ -81,7 +81,7 @@ class EditForm(ArgumentsEditor):
 
     @property
     def raised(self) -> int:
-        """Number of approvals that the edit needs, if it needs more than before; else 0."""
+        """Number of approvals that the edit needs if this is more than before; otherwise 0."""
         quorum = self.edit.quorum if self.edit else 0
         return quorum if quorum > current_round(self.request).quorum else 0
 
@@ -106,13 +106,13 @@ class EditForm(ArgumentsEditor):
             self.cannot_run = True
 
     def refuse(self, error: ToolgateError) -> None:
-        """Mark the arguments as refused and show the error at its field."""
+        """Mark the arguments as refused, and show the error at the field that it is about."""
         self.edit, self.cannot_run = None, True
         self.answered_with = self.show_error(error)
 
 
 def initial_form(request: ApprovalRequest, viewer: User) -> EditForm:
-    """Return the form filled with the current arguments, with focus on its first field."""
+    """Return the form filled with the current arguments; its first field has the focus."""
     editing = _empty_form(request, viewer)
     editing.fill(editing.before)
     editing.render_or_show_json()
@@ -122,7 +122,7 @@ def initial_form(request: ApprovalRequest, viewer: User) -> EditForm:
 
 
 def bind_form(request: ApprovalRequest, viewer: User, sent: QueryDict) -> EditForm:
-    """Return the submitted form after its button's action or a check; `answered_with` is the HTTP status."""
+    """Return the submitted form, checked or changed by its pressed button. `answered_with` is the HTTP status."""
     editing = _empty_form(request, viewer)
     wanted, _, place = sent.get("do", "check").partition(":")
     try:

@@ -77,7 +77,7 @@ class InboxForm(forms.Form):
 
     @property
     def query(self) -> InboxQuery:
-        """The valid values. An invalid `item` is kept in part, since the page reports that there is no such request."""
+        """The valid values. An invalid `item` is kept in part, so that the page can report that it does not exist."""
         self.is_valid()
         valid = self.cleaned_data
         return InboxQuery(
@@ -93,8 +93,8 @@ class InboxForm(forms.Form):
 class UndoableDecision:
     """A decision that its reviewer can still undo: the request's id and summary, the message, and the seconds left.
 
-    For several requests decided together `batch` is set, and `id` and `seconds` are those of the one that ends first.
-    `is_last` is False if the reviewer has made a later decision, which is final.
+    For several requests decided together `batch` is set; `id` and `seconds` are of the request whose undo time ends
+    first. `is_last` is False if the reviewer has made a later decision, which is final.
     """
 
     id: str
@@ -110,8 +110,8 @@ class Inbox:
     """One page of a list and the selected request.
 
     `status` is the name of the view, `before` the number of requests on earlier pages, `older` or `later` the cursor of
-    the next page. `opened` is True if the URL names the request; `missing` is that id if the viewer may not see it.
-    Counts are computed on access.
+    the next page. `opened` is True if the URL names a request; `missing` is its id if the viewer may not see it. Counts
+    are computed on access.
     """
 
     status: str
@@ -154,7 +154,7 @@ class Inbox:
 
     @property
     def total(self) -> int:
-        """Number of requests on all pages of the view; decided requests are only counted on this page."""
+        """Number of requests on all pages of the view; for decided requests, only the number on this page."""
         if self.status == DECIDED:
             return len(self.requests)
         return self.waiting if self.status == WAITING else int(getattr(self.counts, self.status))
@@ -166,7 +166,7 @@ class Inbox:
 
     @property
     def position(self) -> int | None:
-        """Position of the selected request in the view, from 1; None if it is not in it."""
+        """Position of the selected request in the view, from 1; None if the view does not contain the request."""
         ids = [request.pk for request in self.requests]
         shown = self.shown.request.pk if self.shown and self.status != DECIDED else None
         return self.before + ids.index(shown) + 1 if shown in ids else None
@@ -204,7 +204,7 @@ def inbox_list(viewer: User, view: str = WAITING) -> Inbox:
 
 
 def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
-    """Return the id of the request to open after this one is decided: the next in the list, else its first.
+    """Return the id of the request to open after this one is decided: the next in the list, or the first one.
 
     Returns an empty string if there is no other request.
     """
@@ -301,7 +301,7 @@ def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> P
 
 
 def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | None:
-    """Return the number of requests before one in a view of open requests; None if the view lacks this request."""
+    """Return the number of requests that precede this one in a view of open requests; None if it is not in the view."""
     soon = queues.expiring(view)
     if request.pk in soon:
         return soon.index(request.pk)
@@ -312,7 +312,7 @@ def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | 
 
 
 def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageCursor | None:
-    """Return the cursor of the page that contains a request; None for the first page or if the view lacks it."""
+    """Return the cursor of the page that contains a request; None for the first page, or if it is not in the view."""
     if view == DECIDED or request.status != RequestStatus.PENDING:
         return None
     soon = queues.expiring(view)

@@ -1,7 +1,7 @@
 """Arguments of a call as shown to reviewers, and changes to them since the request was opened.
 
-Arguments are shown in full, with size and with a warning for each unreadable part. Changes are compared with the
-replaced request, and with the arguments before edits. Texts from agents are passed on unchanged; the templates escape
+Arguments are shown in full, with size and with a warning for each unreadable part. Changes are comparisons with the
+replaced request, or with the arguments before edits. Texts from agents are passed on unchanged; the templates escape
 them and spell out hidden characters.
 """
 
@@ -41,8 +41,8 @@ _SECRET_IN_JSON = re.compile(r'\{\s+"\$secret": "([\w.-]{1,80})"\s+\}|\{\\"\$sec
 class ArgumentRow:
     """One argument as the call would use it; `is_json` is True if `text` is JSON of a value that is not a string.
 
-    `is_before` and `is_after`: the text is the old or new side of the previewed change. `secret`: the value is a
-    secret. `is_default`: it was not given. `note` names the defaults inside it, or the reason why it is not passed.
+    `is_before`, `is_after`: the text is the old or new side of the previewed change. `secret`: set if the value is a
+    secret. `is_default`: the requester left the argument out. `note`: the defaults inside it, or why it is not passed.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ArgumentRow:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """The text split at secrets: each piece with the name of the secret after it, empty for the last."""
+        """The text split at secrets, as pairs of a text and the name of the secret after it; the last name is empty."""
         found, end = [], 0
         for mark in (_SECRET_IN_JSON if self.is_json else _SECRET_IN_TEXT).finditer(self.text):
             found.append((self.text[end : mark.start()], mark[mark.lastindex or 0]))
@@ -132,13 +132,13 @@ class RenderedEdits:
 
 
 def render_request_change(request: ApprovalRequest) -> RenderedRequestChange | None:
-    """Return the changes since the request that this one replaces; None if there are none. Runs two queries."""
+    """Return the changes since the request that this one replaced; None if there are none. Runs two queries."""
     change = find_request_change(request)
     return RenderedRequestChange(change) if change else None
 
 
 def change_since_seen(request: ApprovalRequest, seen_digest: str) -> diff.TextDiff | None:
-    """Return the changes since the round with this digest; None if the digest is not one of the request's."""
+    """Return the changes since the round with this digest; None if no round has it or nothing has changed."""
     rounds = {each.digest: each for each in request.rounds.all()}
     seen, now = rounds.get(seen_digest), rounds.get(request.digest)
     if seen is None or now is None or seen == now:

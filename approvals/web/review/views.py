@@ -64,7 +64,7 @@ def result(request: PageRequest, public_id: str) -> HttpResponse:
 @require_safe
 @sign_in_required
 def change_rows(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show the next lines of a change that is too long to be shown at once, from the row `from` on."""
+    """Show further lines of a change that is too long to be shown at once, starting at the row `from`."""
     approval_request = request_or_404(request, public_id)
     about = detail_for(approval_request, request.user)
     if about.change is None:
@@ -86,7 +86,7 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
         messages.success(request, outcome.message, extra_tags=UNDO)
     else:
         messages.success(request, f"{summary_of(request.user, approval_request)}: {outcome.message}", extra_tags=FINAL)
-    return decision_response(request, following or public_id)  # after the last one its result is what comes next
+    return decision_response(request, following or public_id)  # after the last request, show its result
 
 
 @require_POST
@@ -212,7 +212,7 @@ def _inbox_context(inbox: Inbox, result: DecisionResult | None = None) -> dict[s
 def batch_review(request: PageRequest) -> HttpResponse:
     """Show the differences between the selected requests; a POST decides them.
 
-    A single request that is decided only on its own opens as any other.
+    A single request that cannot be approved in a batch is opened on its own instead.
     """
     if request.method == "POST":
         shown = submit_batch(request.user, request.POST)
