@@ -1,4 +1,4 @@
-"""Tool sources of the demo: the sets that ship with Toolgate, and an MCP server, a published package for times."""
+"""Tool sources of the demo: the sets that ship with Toolgate, and a published MCP server that converts times."""
 
 import sys
 

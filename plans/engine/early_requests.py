@@ -96,8 +96,8 @@ def apply_early_answer(tx: PlanTransaction, step: ClaimedStep, call: Call) -> No
 def withdraw_if_rejected_before(call: Call) -> bool:
     """Withdraw a call's early request if the same call was rejected in this plan before; return whether it was.
 
-    The early approval does not count, because the approver may not have seen the rejection. The step makes its call
-    anew, which is then rejected like the first.
+    Even an approved request is withdrawn, because its approver may not have seen the rejection. The step then makes a
+    new call, which is rejected like the earlier one.
     """
     first = held_calls.find_previous_rejection(
         call.plan_ref, call.tool_name, call.version.input_schema, call.arguments, vault.load_call_secrets(call)

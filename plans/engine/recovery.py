@@ -40,7 +40,7 @@ def take_back_lost_steps(now: datetime) -> int:
 
 
 def expire_all_leases(now: datetime) -> None:
-    """End every lease now. After a restore the stored leases belong to no live worker; a live worker is fenced off."""
+    """End every lease now: after a restore, no lease belongs to a live worker. Any running worker is fenced off."""
     Step.objects.filter(lease_until__gt=now).update(lease_until=now)
 
 
