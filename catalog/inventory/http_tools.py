@@ -44,7 +44,7 @@ HTTP_SOURCE = "http"
 DEFAULT_TIMEOUT = 30.0
 SAMPLE = "x"
 AUDITED = ("method", "url", "timeout")
-"""Fields of a request whose values the audit log keeps; of headers and specification it keeps that they changed."""
+"""Fields whose old and new values the audit log keeps. Of other fields it only keeps that they changed."""
 
 
 def create_http_tool(

@@ -49,10 +49,10 @@ class CallableTool:
     source: str
     drifted: bool
     held: bool = False
-    """True while a change of its definition waits for acceptance; it cannot be called meanwhile."""
+    """True while a change of the definition waits for acceptance; the tool cannot be called until then."""
     grant_limits: GrantLimits | None = None
     later: LoadedTool | None = None
-    """The tool under the catalog's contract, if that is a later version than the loaded code; else None."""
+    """The tool with the catalog's contract, if this is a later version than that of the loaded code; else None."""
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
@@ -172,7 +172,7 @@ def _load_snapshot(old_snapshot: _Snapshot) -> _Snapshot:
 
 
 def _join_tool(tool: LoadedTool, tool_row: Tool) -> CallableTool:
-    """Join a loaded tool with its rows. If it has several active implementations, `options` has one join for each."""
+    """Join a loaded tool with its rows. If it has several active implementations, `options` has one tool for each."""
     loaded = with_overrides(tool, tool_row)
     version = cast("ToolVersion", tool_row.current_version)
     drifted = version.fingerprint != loaded.fingerprint

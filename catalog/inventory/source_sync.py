@@ -192,7 +192,7 @@ def request_sync(source_pk: int) -> None:
 
 
 def record_unreachable(source_pk: int, reason: str) -> None:
-    """Store as a source's error why a call could not reach its upstream; sources with an error are tried again."""
+    """Store why a call could not reach its upstream, as the source's error; the source is then tried again."""
     try:
         Source.objects.filter(pk=source_pk, enabled=True, error="").update(error=reason[:1000])
     finally:

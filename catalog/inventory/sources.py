@@ -38,7 +38,7 @@ RETRY_AFTER = timedelta(minutes=1)
 """Age after which a failing source is due again."""
 FIELDS = ("name", "kind", "url", "command", "document", "base_url", "only", "timeout", "trusted", "enabled")
 AUDITED = ("url", "command", "base_url", "only", "timeout", "trusted", "enabled")
-"""Fields whose values the audit log keeps; of others it keeps the names."""
+"""Fields whose values the audit log keeps; of other fields it keeps only the names."""
 ADDRESS = ("url", "command", "document", "base_url")
 
 

@@ -39,7 +39,7 @@ class SyncResult:
     removed: list[str] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Sentences about what an upstream offers and could not be imported."""
+    """Sentences about tools that an upstream offers but that could not be imported."""
 
     def as_dict(self) -> dict[str, list[str]]:
         return {name: names for name, names in asdict(self).items() if name != "problems"}
@@ -166,7 +166,7 @@ def _sync_tool(tool: LoadedTool, tool_row: Tool | None, result: SyncResult) -> I
 
 
 def _get_or_create_source(tool: LoadedTool) -> Source:
-    """Return the source of a tool's module. A new shipped set is disabled, unless named in TOOLGATE_TOOLS or called."""
+    """Return a tool's source. A new shipped set is disabled, unless TOOLGATE_TOOLS names it or the tool has calls."""
     name = _module_name(tool)
     source = Source.objects.filter(name=name).first()
     if source is None:

@@ -48,7 +48,7 @@ def is_key_active() -> bool:
 
 
 def record_done(ref: str) -> None:
-    """Store a reference to the written object with the current request's key, if any, in the transaction of the write.
+    """Mark the current request's key, if any, as done, in the transaction that writes the object named `ref`.
 
     Raises Conflict if a repeated request took the key over and does the work instead.
     """

@@ -30,7 +30,7 @@ BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 ADDED_FIELDS = frozenset({"is_task", "title", "hints"})
-"""Fields of definitions that are stored only where they say something: older ones lack them."""
+"""Fields that are stored only if they have a value: definitions stored earlier lack them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from typing import Any
 Schema = dict[str, Any]
 
 DIALECTS = re.compile(r"https?://json-schema\.org/(?P<name>draft/2020-12|draft/2019-09|draft-0[67])/schema#?")
-"""Dialects that are read. A schema of another one keeps its `$schema`, which refuses it by its name."""
+"""Known dialects. A schema of another dialect keeps its `$schema`, so that the error can name the dialect."""
 UNTRANSLATED = ("$recursiveRef", "$recursiveAnchor")
-"""Keywords of 2019-09 without a counterpart."""
+"""Keywords of dialect 2019-09 that 2020-12 cannot express."""
 MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas")
 DATA = ("enum", "const", "default", "examples")
 BESIDE_REFERENCE = frozenset({"$ref", "definitions", "$defs", "title", "description", "default", "$comment"})
-"""Keywords beside a `$ref` that count in draft-06 and draft-07, where a reference replaces the others."""
+"""Keywords that draft-06 and draft-07 read beside a `$ref`; they ignore all others."""
 
 
 def as_current_dialect(schema: Mapping[str, Any]) -> Schema:

@@ -34,9 +34,9 @@ MAX_REDIRECTS = 3
 MAX_SENT_URL = 50_000
 """Characters of a URL without the stored credentials; the HTTP client sends at most 65,536."""
 CONNECT_SHARE = 0.5
-"""Part of a call's time that connecting may take."""
+"""Share of a call's time that connecting may take."""
 BODY_MARGIN = 0.03
-"""Part of a call's time that is left when reading a body ends, so that its beginning is kept."""
+"""Share of a call's time that is left when reading a body is stopped: its beginning can still be stored."""
 MAX_SHOWN_BODY = 20_000
 
 

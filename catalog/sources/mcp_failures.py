@@ -15,7 +15,7 @@ from catalog.sources.definitions import visible_text
 MAX_RESPONSE = 8 * 1024 * 1024
 """Bytes of one HTTP response of an upstream."""
 PATIENCE = 10
-"""Longest wait for a call whose progress is reported, in timeouts of its source."""
+"""Longest wait for a call that reports progress, as a multiple of the timeout of its source."""
 MAX_WORDS = 1000
 
 
@@ -38,11 +38,11 @@ class Fault(StrEnum):
 
 class Effect(StrEnum):
     NONE = "none"
-    """The upstream did not run it, or says itself what became of it: the call fails."""
+    """The upstream did not run the call, or reported how it ended: the call fails."""
     UNKNOWN = "unknown"
-    """It may have run, and its answer is lost: run again if that is harmless, otherwise an unknown outcome."""
+    """The call may have run, but its answer is lost: it runs again if that is harmless, else its outcome is unknown."""
     UNKNOWN_ONCE = "unknown_once"
-    """It may have run, and would end in the same way again: never repeated."""
+    """The call may have run and would fail in the same way again: it is never repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from catalog.sources.settings import UpstreamSettings
 
 MAX_TITLE = 200
 HINTS = frozenset({"title", "idempotent_hint", "open_world_hint"})
-"""Annotations that say nothing of the level."""
+"""Annotations that do not affect the safety level."""
 
 
 class UnusableTool(Exception):

@@ -38,7 +38,7 @@ from catalog.sources.http_answers import is_json, response_text
 from catalog.sources.mcp_failures import MAX_RESPONSE, Failure, Fault, words_of
 
 DEEPEST_MESSAGE = 150
-"""Levels of a message; what is nested deeper stays text. The SDK itself reads no more than 200."""
+"""Levels of a message that are parsed; deeper parts stay JSON text. The SDK itself reads at most 200 levels."""
 STREAM_SECONDS = 1.0
 """Seconds from the start of one GET to the next. GETs that wait at the same time start together."""
 STATUS_FAULTS = {
@@ -49,7 +49,7 @@ STATUS_FAULTS = {
     308: Fault.REDIRECTED,
 }
 LOST_SESSION_STATUSES = frozenset({400, 404})
-"""Statuses to a request of a session that ended: 404 by the standard, 400 by servers that differ from it."""
+"""Statuses of answers to requests in a session that has ended: 404 by the standard, 400 from some servers."""
 
 
 class Channel:

@@ -30,7 +30,7 @@ from catalog.sources.selection import Selection
 
 MAX_REASON = 500
 OTHER_METHODS = ("OPTIONS", "TRACE", "QUERY")
-"""Methods whose operations cannot become tools; a path may have further ones in `additionalOperations`."""
+"""Methods whose operations cannot become tools; `additionalOperations` of a path may name further methods."""
 NOT_AS_SPECIFIED = (ValueError, TypeError, KeyError, AttributeError)
 """Exceptions that the readers raise for parts written in unforeseen ways."""
 
@@ -145,7 +145,7 @@ class _Credentials:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._usual = document.get("security")
         self._keys: dict[str, tuple[str, str]] = {}
-        """Place and name of the key by the name of its security scheme."""
+        """Place and name of each API key, by the name of its security scheme."""
         self._missing: Counter[tuple[str, str]] = Counter()
         components = document.get("components")
         schemes = components.get("securitySchemes") if isinstance(components, dict) else None

@@ -18,7 +18,7 @@ JSON_RANGES = frozenset({"*/*", "application/*", "application/*+json"})
 """Ranges of media types that include JSON."""
 CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "accept", "content-type"})
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT"})
-"""Methods whose calls may run again after a crash; DELETE is dangerous and never does."""
+"""Methods whose calls may run again after a crash. DELETE is missing, because it is dangerous."""
 ARRAY_STYLES = {("form", False): "comma", ("spaceDelimited", False): "space", ("pipeDelimited", False): "pipe"}
 """Styles of arrays in the query by style and `explode` of the document; other styles repeat the parameter."""
 LAID_OUT = frozenset(
@@ -27,9 +27,9 @@ LAID_OUT = frozenset(
         *("deprecated", "example", "examples", "externalDocs", "xml", "readOnly", "writeOnly", "$comment"),
     }
 )
-"""Keywords of a body whose fields can stand beside the parameters without losing a rule."""
+"""Keywords that the schema of a body may have if its fields become arguments: none of its rules is lost."""
 BESIDE_REFERENCE = frozenset({"$ref", "title", "description", "deprecated", "example", "examples"})
-"""Keywords that add no rule to a reference."""
+"""Keywords beside a `$ref` that add no rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class OperationReader:
     required: list[str] = field(default_factory=list)
     styles: dict[str, str] = field(default_factory=dict)
     places: dict[str, dict[str, str]] = field(default_factory=lambda: {"path": {}, "query": {}, "header": {}})
-    """The name in the request by argument, for each place of parameters."""
+    """For each place of parameters, the name in the request by the name of the argument."""
     left_out: list[str] = field(default_factory=list)
     """Why optional parameters and bodies are left out."""
 
@@ -191,7 +191,7 @@ class OperationReader:
         return ARRAY_STYLES.get((written, explode), "") if "array" in kinds else "", {"object"}
 
     def _body(self, operation: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the body, or each of its fields, to the arguments; return the fields of `Operation` about the body."""
+        """Add the body, or each of its fields, as arguments; return the fields of `Operation` that describe it."""
         if not operation.get("requestBody"):
             return {}
         body = resolved(self.document, operation["requestBody"], "its body")

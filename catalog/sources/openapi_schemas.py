@@ -26,7 +26,7 @@ DROPPED = frozenset({"example", "discriminator", "xml", "externalDocs", "nullabl
 COMBINING = frozenset({"$ref", "allOf", "oneOf", "anyOf", "not", "const"})
 ANNOTATIONS = ("title", "description", "default", "deprecated", "examples")
 READ_ONLY = "x-read-only"
-"""Keyword that keeps the names of a schema's removed properties until a tool's schema is complete."""
+"""Keyword that lists the read-only properties removed from a schema, until the tool's schema is complete."""
 
 
 class DocumentSchemas:

@@ -23,9 +23,9 @@ WIDGET_CLASSES: dict[type[forms.Widget], str] = {
     forms.FileInput: "",
     forms.ClearableFileInput: "",
 }
-"""Classes of widgets; any other is an `input`."""
+"""CSS classes of widgets; other widgets have the class `input`."""
 DEFAULT_ROWS = "10"
-"""Rows of a Textarea whose form sets none."""
+"""Rows of a Textarea by default in Django."""
 
 
 class PageFormRenderer(TemplatesSetting):

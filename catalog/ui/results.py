@@ -23,7 +23,7 @@ ROWS_SHOWN, COLUMNS_SHOWN, BLOCKS_SHOWN = 50, 8, 50
 ENVELOPE = frozenset({"query_type", "parameters", "output_key", "success"})
 """Members of a standard response that say nothing about the result."""
 NOTES = frozenset({"results", "error", "warning", "user_message", "edited", "settled"})
-"""Other members that are no value of the tool."""
+"""Other members that are not part of the value."""
 SIZE_NAMES = frozenset({"bytes", "size", "size_bytes", "bytes_written"})
 
 

@@ -34,7 +34,7 @@ class VersionChange:
     old: ToolVersion | None
     new: ToolVersion
     request: str = ""
-    """The difference of a held change's HTTP request, which belongs to no version; empty if there is none."""
+    """How a held change alters the HTTP request, which belongs to no version; empty if it does not."""
 
     @property
     def is_new_version(self) -> bool:

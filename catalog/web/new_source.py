@@ -90,7 +90,7 @@ class ToolChoice:
 
     @property
     def field_value(self) -> str:
-        """Value of the form field `tool`: digest, level and name of the tool, to recognise it when the form is sent.
+        """Value of the form field `tool`: digest, level and name of the tool, to check that the choice still applies.
 
         The name is percent-encoded because browsers change line ends in a field.
         """

@@ -49,7 +49,7 @@ SET_BADGES: Mapping[bool, Badge] = {
     True: Badge(gettext_lazy("Enabled"), "ok", "ok"),
     False: STATUS_BADGES[Source.Status.DISABLED],
 }
-"""Badges of shipped sets by whether they are enabled: nothing connects to them."""
+"""Badges of shipped sets, by whether they are enabled. They have no connection that could fail."""
 TOOL_BADGES: Mapping[str, Badge] = {
     "ready": Badge(gettext_lazy("Ready"), "ok", "ok"),
     "drifted": Badge(gettext_lazy("Change held"), "retry", "warn"),

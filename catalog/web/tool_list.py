@@ -97,7 +97,7 @@ def facet_condition(chosen: FacetSelection) -> Q:
 
 
 def count_facets(searched: Q, chosen: FacetSelection, known: FacetSelection) -> FacetCounts:
-    """Count the matching tools in all, and for each choice in `known`, with the other facets applied."""
+    """Count all matching tools, and for each choice in `known` the tools with this choice and those of other facets."""
     offered = offered_tools().order_by()
     found = offered.filter(searched)
     facets = []

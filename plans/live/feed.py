@@ -126,7 +126,7 @@ class WatchedPlan:
     reading: "asyncio.Task[None] | None" = None
 
     def start(self) -> int:
-        """Return the event number after which to read. Subscriptions that are further behind read for themselves."""
+        """Return the event number after which to read for all; a subscription further behind reads for itself."""
         return max([self.read, *(each.seq for each in self.subscriptions if each.seq <= self.notified)])
 
 
@@ -293,7 +293,7 @@ def notify_feeds(plan_ref: str, last_seq: int) -> None:
 
 
 MAX_STREAMED_TEXT = 4_000
-"""Limit in characters; of a longer text the end is sent."""
+"""Limit in characters. Of a longer text, only the end is sent."""
 OMITTED_TEXT_MARK = "[… more before …]\n"
 
 

@@ -16,7 +16,7 @@ from plans.live.feed import Feed, WaitEvent
 
 log = logging.getLogger("toolgate.renderings")
 REST_FACTOR = 3
-"""Pause after rendering, as a multiple of the time that it took."""
+"""Pause after rendering, as a multiple of the time that rendering took."""
 
 
 @dataclass(frozen=True, slots=True)

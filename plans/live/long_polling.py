@@ -16,9 +16,9 @@ from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 WAIT_HEADER = "Toolgate-Wait"
 CALL, DRAFT = "call", "draft"
 PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
-"""Kinds of waits and the paths to read afterwards, by the call's id."""
+"""Path to read after a wait, by the kind of wait; the braces stand for the id of the call."""
 HIDDEN_STATUSES = (403, 404)
-"""Statuses for a requester who may not read the draft and therefore gets the held answer."""
+"""Statuses if the requester may not read the draft; the held answer is sent instead."""
 REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,)}
 """Statuses for clients who may no longer wait, because their account or token was disabled or lost its rights."""
 POLL_SECONDS = 5.0

@@ -23,7 +23,7 @@ PLANS_REMEMBERED = 1024
 ResultT = TypeVar("ResultT")
 _waiters: dict[str, set[threading.Event]] = {}
 _last_seqs: dict[str, int] = {}
-"""The numbers of the last events that this process committed, of the plans it did so for last."""
+"""For the plans with the latest commits of this process, the number of their last event."""
 _lock = threading.Lock()
 
 

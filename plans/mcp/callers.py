@@ -37,13 +37,13 @@ SCOPE_KEY = "toolgate.caller"
 OPENED_KEY = "toolgate.opened_call"
 """The key in an ASGI scope of the OpenedCall of a request whose call was made before the SDK got it."""
 FAULT_KEY = "toolgate.arguments_fault"
-"""The key in an ASGI scope of the MalformedJSON that says why the arguments of a call cannot be read, or None."""
+"""The key in an ASGI scope that holds the MalformedJSON of unreadable arguments, or None."""
 CHECK_SECONDS = 3.0
 """Seconds after which a request that waits verifies its token again."""
 HELD_WAIT_SECONDS = 10.0
-"""Longest time in seconds that a call waits for the share of its token in the pool of held calls."""
+"""Longest time in seconds that a call waits for one of its token's places in the pool of held calls."""
 MAX_HELD_CALLS = 16
-"""Maximum number of calls of one token that have or wait for a place in the pool of held calls."""
+"""Maximum number of calls of one token that have a place in the pool of held calls or wait for one."""
 
 MAX_SESSION = 128
 
@@ -183,7 +183,7 @@ async def in_held_thread(caller: Caller, function: Callable[..., ResultT], *argu
 
 @dataclass(slots=True)
 class _Share:
-    """A token's places in the pool of held calls, and how many of its calls have or want a place."""
+    """One token's places in the pool for held calls; `calls` counts its calls that have a place or wait for one."""
 
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(settings.MCP_HELD_THREADS - 1))
     calls: int = 0

@@ -190,7 +190,7 @@ def _completed(call: Call) -> types.CallToolResult:
 
 
 def _hidden(message: str, notes: Sequence[str], schema: Schema | None) -> types.CallToolResult:
-    """Return a result that lacks the value, as the tool demands; with a schema, structured content must say so."""
+    """Return a result without the value, because the tool hides it from models. Structured content needs a schema."""
     structured = {"status": HIDDEN, "message": model_texts.VALUE_HIDDEN}
     texts = [*([message] if message else []), model_texts.VALUE_HIDDEN, *notes]
     blocks: list[Any] = [text_block(each) for each in texts]

@@ -44,7 +44,7 @@ PAUSE_SECONDS = 0.1
 CANCELLATION_SECONDS = 2.0
 """Time after a closed connection in which the client's cancellation of the same request may still arrive."""
 MAX_SHARED_KEY = 1_000
-"""Limit in characters; a cancellation with a longer id ends waits of the process that receives it only."""
+"""Limit in characters. A cancellation with a longer key is not sent to other processes."""
 
 
 def usual_seconds(context: Context) -> float:
