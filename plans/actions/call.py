@@ -209,19 +209,19 @@ def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
     return _AdmittedCall(prepared, verdict.terms, preview)
 
 
-def _run_first(plan: Plan, facts: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> Call | None:
+def _run_first(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> Call | None:
     """Run an allowed call and store it when it has ended; after 50 ms, it is stored as running.
 
     None if no thread is idle to run it.
     """
     prepared = replace(prepared, call_id=new_call_id())
-    call = new_call(facts, 1, prepared, status=CallStatus.RUNNING)
+    call = new_call(snapshot, 1, prepared, status=CallStatus.RUNNING)
     call.created_at = call.started_at = plan.created_at
     call.attempt = call.fence = 1
     step = Step(step_id=1, description=f"Call {call.tool_name}", tool=call.tool_name, parameters=prepared.given_text)
     step.attempt, step.claimed_by, step.waiting_since = 1, executor.owner, plan.created_at
-    running_call = RunningCall(ClaimedStep.from_row(step), facts, call, prepared)
-    unstored_call, store = UnstoredCall(running_call), partial(_store_running, plan, facts, prepared, executor)
+    running_call = RunningCall(ClaimedStep.from_row(step), snapshot, call, prepared)
+    unstored_call, store = UnstoredCall(running_call), partial(_store_running, plan, snapshot, prepared, executor)
     if not executor.run_first(unstored_call):
         return None
     outcome = unstored_call.wait(store)
@@ -237,7 +237,7 @@ def _run_first(plan: Plan, facts: PlanSnapshot, prepared: PreparedCall, executor
 
 @recover_lost_commit
 @retry_on_deadlock
-def _store_running(plan: Plan, facts: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> RunningCall:
+def _store_running(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> RunningCall:
     """Store a call that already runs, with its plan and its step."""
     with new_plan_transaction(plan) as tx:
         tx.record("plan.created")
@@ -246,7 +246,7 @@ def _store_running(plan: Plan, facts: PlanSnapshot, prepared: PreparedCall, exec
         step = Step(plan=plan, step_id=1, description=f"Call {name}", tool=name, parameters=prepared.given_text)
         claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
         tx.record("step.started", 1, attempt=claimed.attempt)
-        context = StartContext(tx, replace(facts, pk=plan.pk), claimed, just_claimed=True)
+        context = StartContext(tx, replace(snapshot, pk=plan.pk), claimed, just_claimed=True)
         tx.result = running_call = start.begin(context, prepared)
     return running_call
 

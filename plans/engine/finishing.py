@@ -134,33 +134,32 @@ def _end_call(
 
 @recover_lost_commit
 @retry_on_deadlock
-def store_ended(plan: Plan, run: RunningCall, outcome: pipeline.CallOutcome) -> Call | None:
+def store_ended(plan: Plan, running_call: RunningCall, outcome: pipeline.CallOutcome) -> Call | None:
     """Store the plan of a direct call that ran before it was stored, ended, and return its call as stored.
 
     None if the outcome is more than a success without content, commands or notes: it must be started and finished.
     """
-    call, tool = copy(run.call), run.prepared.target.tool
-    if not _succeeded(outcome) or outcome.late or outcome.warnings or outcome.content is not None or run.sent:
+    call, tool = copy(running_call.call), running_call.prepared.target.tool
+    if not outcome.success or outcome.warnings or outcome.content is not None or running_call.sent:
         return None
     now = clock.now()
-    response = as_json(pipeline.standard_response(tool, run.prepared.given_arguments, outcome))
-    ending = CallEnding(CallStatus.COMPLETED, response, outcome.message, outcome.error_kind or "", now)
-    error = {} if outcome.success else {"error": outcome.error_kind}
+    response = as_json(pipeline.standard_response(tool, running_call.prepared.given_arguments, outcome))
+    ending = CallEnding(CallStatus.COMPLETED, response, outcome.message, "", now)
     events: list[tuple[str, int | None, dict[str, Any]]] = [
         ("plan.created", None, {}),
         ("plan.started", None, {}),
         ("step.started", 1, {"attempt": 1}),
         ("call.started", 1, {"call": call.public_id, "attempt": 1}),
-        ("call.succeeded", 1, {"call": call.public_id, **error}),
-        ("tool.invoked", 1, {"call": call.public_id, "tool": tool.name, "success": outcome.success}),
+        ("call.succeeded", 1, {"call": call.public_id}),
+        ("tool.invoked", 1, {"call": call.public_id, "tool": tool.name, "success": True}),
         ("step.completed", 1, {"call": call.public_id}),
         ("plan.completed", None, {}),
     ]
     with ended_plan_transaction(plan, now, events) as tx:
-        statements.insert_ended_plan(tx.cursor, plan, run.step, call, ending)
+        statements.insert_ended_plan(tx.cursor, plan, running_call.step, call, ending)
         # As if the call had been read: it has no request, and its model text is known.
         call._state.fields_cache.update(approval=None, model_text=model_texts.store_model_text(call, outcome))
-        reports.report_attempt_ended(run, ending.status)
+        reports.report_attempt_ended(running_call, ending.status)
         tx.result = call
     return call
 

@@ -158,7 +158,7 @@ STORED_AFTER_SECONDS = 0.05
 class HandlerThread(Protocol):
     """Interface of the thread that runs the handler."""
 
-    def begin_work(self, work: RunningCall) -> None:
+    def begin_work(self, running_call: RunningCall, /) -> None:
         """Renew the lease of a stored call, and end it at its deadline."""
 
 
@@ -176,7 +176,7 @@ class UnstoredCall:
         self._ended = threading.Lock()
         self._ended.acquire()
 
-    def run(self, thread: HandlerThread, run_handler: "Callable[[UnstoredCall], CallOutcome]") -> CallOutcome | None:
+    def run(self, thread: HandlerThread, run_call: "Callable[[UnstoredCall], CallOutcome]") -> CallOutcome | None:
         """Run the handler in this thread; return its outcome if the call was stored meanwhile and is to be ended.
 
         Does nothing for a call that nobody waits for any more.
@@ -186,7 +186,7 @@ class UnstoredCall:
                 return None
             self._thread = thread
         try:
-            outcome = run_handler(self)
+            outcome = run_call(self)
             with self._lock:
                 self._outcome = outcome
                 return outcome if self.stored is not None else None
@@ -194,8 +194,8 @@ class UnstoredCall:
             self._has_failed = self._outcome is None
             self._ended.release()
 
-    def wait(self, store: Callable[[], RunningCall]) -> CallOutcome | None:
-        """Return the outcome, or None after 50 ms: then `store` stored the call, unless no thread has begun it."""
+    def wait(self, store_call: Callable[[], RunningCall]) -> CallOutcome | None:
+        """Return the outcome, or None after 50 ms: then `store_call` stored the call, unless no thread has begun it."""
         self._ended.acquire(timeout=STORED_AFTER_SECONDS)
         with self._lock:
             if self._outcome is not None:
@@ -204,7 +204,7 @@ class UnstoredCall:
                 self._is_withdrawn = True
                 return None
             shared = {name: getattr(self.running_call, name) for name in ("stop", "began", "abandoned_at", "sent")}
-            self.stored = replace(store(), **shared)
+            self.stored = replace(store_call(), **shared)
             self._thread.begin_work(self.stored)
         return None
 
