@@ -106,7 +106,7 @@ def checkpoint_write_fault() -> str:
 
 
 def ensure_start_checkpoint(call: Call) -> bool:
-    """Write a checkpoint unless this call's start is covered by one; return True if it is covered now."""
+    """Write a checkpoint if this call's start is not covered yet; return True if the start is covered now."""
     entries = AuditEntry.objects.filter(object_ref=call.public_id, action="call.started").order_by("-seq")
     started = entries.values_list("seq", flat=True).first()
     return started is not None and (_is_entry_covered(started) or (write_checkpoint() and _is_entry_covered(started)))
@@ -171,7 +171,7 @@ def write_checkpoint() -> bool:
 
 
 def store_checkpoint(instance: Instance) -> bool:
-    """Append a checkpoint of this head to the file. Also log it, so that log shipping keeps a copy on another host."""
+    """Append a checkpoint of the current head to the file. Also log it, so that log shipping keeps a copy elsewhere."""
     place = (instance.name, instance.epoch, instance.audit_seq, instance.audit_head)
     checkpoint = Checkpoint(*place, at=format_utc(clock.now()))
     written = checkpoints.append_checkpoint(checkpoint)

@@ -75,7 +75,7 @@ class _Walk:
 
 
 def verify() -> Verification:
-    """Recompute all hashes, and compare the end of the chain with its head and the chain with the checkpoints.
+    """Recompute all hashes, and compare the chain with its stored head and with the checkpoints.
 
     Entries written meanwhile are ignored. Raises OSError if the checkpoints cannot be read.
     """

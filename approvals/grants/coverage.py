@@ -95,7 +95,7 @@ def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: da
 
 
 def _lock_epoch() -> int:
-    """Lock the audit head and return the epoch. Raises RestoredDatabase and AuditUnavailable."""
+    """Lock the audit head and return the current epoch. Raises RestoredDatabase and AuditUnavailable."""
     ensure_start_allowed()
     epoch: int = Instance.objects.select_for_update().values_list("epoch", flat=True).get(pk=1)
     return epoch
@@ -145,7 +145,7 @@ def _permits(grant: Grant, candidate: GrantCandidate, rule: Rule) -> bool:
 
 
 def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Grant]:
-    """Return the tool's active grants whose scope includes the call; one query on an index."""
+    """Return the tool's active grants whose scope includes the call, with one query on an index."""
     names = User.objects.filter(pk=candidate.requested_by).values("username")[:1]
     refs = scope_mapping(candidate.plan_ref, candidate.session, names)
     grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=candidate.target.tool_pk)

@@ -245,7 +245,7 @@ def revoke_grant(grant: Grant, *, by: User) -> Grant:
 
 @retry_on_deadlock
 def end_grants(grants: Iterable[Grant], because: str, *, by: User | None = None) -> int:
-    """End these grants for an automatic reason; return the number that were active."""
+    """End these grants for the reason `because`; return the number of grants that were active."""
     with transaction.atomic():
         _lock_instance()
         return sum(_close(grant, because, by) for grant in grants)

@@ -15,7 +15,7 @@ def new_grant_id() -> str:
 
 
 class Grant(models.Model):
-    """A remembered approval: calls of one tool that meet its conditions need no new review until it ends."""
+    """A remembered approval: until the grant ends, calls of one tool that meet its conditions need no new review."""
 
     class Scope(models.TextChoices):
         PLAN = "plan"

@@ -183,7 +183,7 @@ def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield calls in chunks, newest first, back to `since`. The order of primary keys is that of creation."""
+    """Yield calls in chunks, newest first, back to `since`. Primary keys are in the order of creation."""
     calls = Call.objects.order_by("-pk").values(*REPLAYED_COLUMNS)
     last = Call.objects.filter(public_id=before).values_list("pk", flat=True).first() if before else None
     while True:

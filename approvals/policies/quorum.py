@@ -20,7 +20,7 @@ EXTRA_APPROVAL_REASON = (
 
 
 def is_enough(request: ApprovalRequest, reviews: Iterable[Review], rule: Rule | None = None) -> bool:
-    """Return True if the approvals of reviewers who are still eligible satisfy the rule. Needs their people loaded."""
+    """Return True if the approvals of reviewers who are still eligible satisfy the rule. Their users must be loaded."""
     rule = rule or rule_for(request)
     counting = [each for each in reviews if may_decide(request, each.person, rule) is None]
     counting = [each for each in counting if _is_vote_authorized(request, each)]

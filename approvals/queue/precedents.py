@@ -54,7 +54,7 @@ _FINAL_OUTCOMES = {*map(str, TERMINAL), "outcome_unknown"}
 
 
 def precedents_for(request: ApprovalRequest, limit: int = 5) -> list[Precedent]:
-    """Return recent answered requests for the same tool, alike ones first, then by time; does not check access."""
+    """Return recent answered requests for the same tool: alike requests first, then by time. Does not check access."""
     shape = arguments_shape(request.call.arguments, request.tool_version.input_schema)
     answered = _last_answered(request)
     alike = {pk: shape is not None and arguments_shape(text, schema) == shape for pk, text, schema in answered}

@@ -94,7 +94,7 @@ class Queues:
     def counts(self) -> ViewCounts:
         """Number of requests in each view of open requests.
 
-        Runs one query, those for the rules, and one more if the viewer has claimed requests.
+        Runs one query, the queries for the rules, and one more if the viewer has claimed requests.
         """
         conditions = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
         counted = {view: Count("pk", filter=condition) for view, condition in conditions.items()}
@@ -154,7 +154,7 @@ class Queues:
 
     @cached_property
     def _individually_judged(self) -> tuple[list[int], list[int]]:
-        """Return the keys of requests delegated to or edited by the viewer, and of those that the viewer may decide."""
+        """Return two lists of keys: requests delegated to or edited by the viewer; those of them they may decide."""
         delegations = Delegation.objects.filter(to=self._viewer.pk, request__status=RequestStatus.PENDING)
         edited = Round.objects.filter(editor=self._viewer.pk, request__status=RequestStatus.PENDING)
         special = list(delegations.values_list("request").union(edited.values_list("request")))

@@ -417,7 +417,7 @@ class SimulatorForm(PageForm):
         return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
     def add_problems(self, error: ToolgateError) -> None:
-        """Show the problems of a service; those of refused arguments are listed with their paths."""
+        """Show the problems that a service found; problems of refused arguments are listed with their paths."""
         if isinstance(error, RefusedArguments):
             self.refused = error.details["errors"]
             self.add_error("arguments", _("The tool does not accept these arguments."))

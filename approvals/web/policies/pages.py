@@ -108,7 +108,7 @@ def _order_sentence(form: PolicyForm) -> str:
 
 
 def _effective_order(form: PolicyForm) -> int:
-    """Return the order number; if the field is empty, a policy keeps its own and a new one comes first."""
+    """Return the order number. An empty field means the policy's own number, or the first place for a new policy."""
     order: int | None = form.cleaned_data.get("order") if form.is_bound else None
     if order is None:
         return form.policy.order if form.policy else services.BEFORE_ALL_OTHERS

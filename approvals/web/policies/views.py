@@ -60,7 +60,7 @@ def policy(request: PageRequest, public_id: str) -> HttpResponse:
 
 
 def _submit(request: PageRequest, policy: Policy | None) -> HttpResponse:
-    """Perform the action of the pressed button; `test:CALL` continues a test with calls older than that one."""
+    """Perform the action of the pressed button; `test:CALL` continues a test with calls older than CALL."""
     do, _sep, before = request.POST.get("do", "").partition(":")
     sent: QueryDict = request.POST
     if do in ROW_PREFIXES:  # one of the buttons that add rows

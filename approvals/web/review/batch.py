@@ -19,7 +19,7 @@ from catalog.errors import ToolgateError
 
 
 class BatchReview:
-    """The selected requests. After a submission, `results` has the result of each; if it failed, `setback` the reason.
+    """The selected requests. A submission sets `results`, one for each request, or `setback` if it failed.
 
     `intent` is the answer whose note is being written: "reject", or empty.
     """
@@ -54,7 +54,7 @@ class BatchReview:
 
     @property
     def second_press(self) -> str:
-        """Reason for which approving needs a second press; empty if one press is enough."""
+        """Reason why approving needs a second press of the button; empty if one press is enough."""
         reasons = [each.second_press for each in self.request_details if each.request in self.waiting]
         return next(filter(None, reasons), "")
 

@@ -27,7 +27,7 @@ class CallResult:
 
     @property
     def has_begun(self) -> bool:
-        """True once the call has left the start queue."""
+        """True once the call no longer waits for its start."""
         return self.call.status not in (CallStatus.CREATED, CallStatus.HELD, CallStatus.READY)
 
     @property

@@ -23,9 +23,9 @@ from catalog.ui.forms.editor import ArgumentsEditor
 
 @dataclass(slots=True, kw_only=True)
 class EditForm(ArgumentsEditor):
-    """A reviewer's arguments next to the requested ones.
+    """A reviewer's arguments next to the requested arguments.
 
-    `edit` is the result of a successful check; `cannot_run` is True after a failed one.
+    `edit` is the result of a successful check; `cannot_run` is True after a failed check.
     """
 
     request: ApprovalRequest

@@ -68,7 +68,7 @@ class InboxForm(forms.Form):
         return None if number is None else PageCursor(back=False, value=number, pk=number)
 
     def clean_after(self) -> PageCursor | None:
-        """Return the cursor of a list of open requests; None if it holds no valid time."""
+        """Return the cursor of a list of open requests; None if the cursor has no valid time."""
         try:
             cursor = PageCursor.read(self.cleaned_data["after"])
             return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
@@ -285,7 +285,7 @@ def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[A
 
 
 def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
-    """Return the keys of one page of a view: open requests oldest first, decided ones newest first.
+    """Return the keys of one page of a view: open requests oldest first, decided requests newest first.
 
     Requests that expire soon stand on the first page, before all others.
     """
