@@ -43,7 +43,7 @@ class CancelToken:
         return self._is_set
 
     def set(self) -> None:
-        """Cancel the call and notify its listeners; further calls have no effect."""
+        """Cancel the call and notify its listeners; setting the token again has no effect."""
         with self._lock:
             if self._is_set:
                 return
@@ -180,8 +180,8 @@ _RESOURCE_FACTORIES: dict[type, Callable[[], object]] = {Filesystem: lambda: Fil
 def provide_resource(kind: type[ResourceT], maker: Callable[[], ResourceT | Generator[ResourceT]]) -> None:
     """Provide a resource of this type to every call, replacing an earlier provider.
 
-    `maker` is called on first use. It returns the resource, which is ended by its own `close()`, or is a generator that
-    yields the resource between set-up and clean-up.
+    `maker` is called on first use. It returns the resource, whose `close()` is called in the end, or it is a generator
+    that yields the resource between set-up and clean-up.
 
     A resource is restored after a failed call if it has methods for that. `restore(taken)` receives what `snapshot()`
     returned when the call got the resource. A resource without `snapshot()` keeps its own record, and its `restore()`

@@ -7,8 +7,8 @@ created ──► running ──► completed | failed | cancelled | outcome_unk
    │           │ │                                          └──► completed | failed   (settled by a person)
    │           ▼ │
    ├──► held ──► ready ──► failed | cancelled    (running ──► ready: calls that may run again; held ──► completed:
-   └──► failed | cancelled                        an answer instead of the tool; ready ──► held: started by a
-                                                  grant, handed back unbegun, and that grant has ended)
+   └──► failed | cancelled                        a person answered instead; ready ──► held: the grant that let
+                                                  the call start has ended before the call ran)
 """
 
 from django.db import models

@@ -56,7 +56,7 @@ def _read_keys(text: str) -> dict[str, str]:
 
 
 def check_secret_keys(keys: Sequence[str]) -> list[str]:
-    """Return the encryption keys for secrets. Raises ImproperlyConfigured naming the invalid one."""
+    """Return the encryption keys for secrets. Raises ImproperlyConfigured naming an invalid key."""
     if not keys:
         raise ImproperlyConfigured(
             "TOOLGATE_SECRET_KEYS must name at least one key. Make one with: python -c "

@@ -102,7 +102,7 @@ NO_OAUTH = (
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404: as JSON in OAuth's form where an MCP client looks for an OAuth server after a 401, else as a page.
 
-    From a page, such clients would report the HTML as their error, instead of the token that was refused.
+    Given a page, such a client would report its HTML as the error, and hide that the token was refused.
     """
     if request.path == "/register" or request.path.startswith("/.well-known/"):
         return JsonResponse({"error": "not_found", "error_description": NO_OAUTH}, status=404)

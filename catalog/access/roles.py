@@ -22,7 +22,7 @@ VIEWER, OPERATOR, REVIEWER, ADMINISTRATOR = ROLES = ("viewer", "operator", "revi
 
 
 class NotAllowed(ToolgateError, PermissionDenied):
-    """The authenticated user may not do this; the message names who may. → 403"""
+    """The authenticated user may not do this; the message says who may do it. → 403"""
 
 
 def groups_of(user: User | AnonymousUser) -> frozenset[str]:
@@ -60,12 +60,12 @@ def has_role(user: User | AnonymousUser, *names: str) -> bool:
 
 
 def can_see_all(user: User | AnonymousUser) -> bool:
-    """Return whether the user sees everyone's plans, calls and requests: any role does, an agent's token never."""
+    """Return whether the user sees everyone's plans, calls and requests: any role may, an agent's token never."""
     return agent_token_of(user) is None and bool(roles_of(user))
 
 
 def user_for_token(token: ApiToken) -> User:
-    """Return the token's user, marked as acting through it, so that an agent's token sees only its own objects."""
+    """Return the token's user, marked as acting through it: an agent's token sees only its own objects."""
     token.user._toolgate_token = token  # type: ignore[attr-defined] # a mark on the instance, not a field
     return token.user
 

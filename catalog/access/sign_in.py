@@ -49,7 +49,7 @@ class AttemptKey:
 
 
 def authenticate_user(request: HttpRequest, *, username: str, password: str) -> User | None:
-    """Return the user if the password is correct, else None. Raises SignInThrottled, whether it is correct or not."""
+    """Return the user if the password is correct, else None. Raises SignInThrottled even for a correct password."""
     account = AttemptKey(_attempt_key("account", username), free=10)
     address = AttemptKey(_attempt_key("address", network_of(client_address(request))), free=100)
     try:

@@ -154,7 +154,7 @@ def secret_values_in(scope: SecretScope) -> dict[str, Any]:
 
 
 def variants_for_rotated_keys(text: str, secrets: Iterable[Secret]) -> list[str]:
-    """Return redacted text with the HMACs that each of the keys would give its placeholders, and as it is.
+    """Return redacted text as it is, and with the HMACs of its placeholders as each of the keys would make them.
 
     Compare all variants with stored text, which may have been redacted with an older key.
     """

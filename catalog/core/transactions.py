@@ -1,7 +1,7 @@
 """Transactions: retries after deadlocks, one transaction per item, conditional status changes, error classification.
 
 A function that is retried must have no effect outside the database. Nothing is retried inside an outer transaction,
-because the error has ended that one too. Outside the hot path a status changes only by a conditional UPDATE, which
+because the error has ended the outer one too. Outside the hot path a status changes only by a conditional UPDATE, which
 raises Conflict if it matches no row.
 """
 

@@ -359,7 +359,7 @@ class Filesystem:
 
 
 def holds_keys(path: str) -> bool:
-    """Return whether a file's name says that it holds keys or passwords."""
+    """Return whether a file's name suggests that the file contains keys or passwords."""
     return KEY_FILES.search(path) is not None
 
 

@@ -1,6 +1,6 @@
 """Safety levels, reversibility, and what follows from them: client hints and grant limits.
 
-Only if an administrator allows it can a dangerous tool be granted; other tools can be, within default limits.
+A dangerous tool can be granted only if an administrator allows that. Other tools have default grant limits.
 """
 
 from collections.abc import Mapping

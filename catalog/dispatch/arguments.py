@@ -140,7 +140,7 @@ def _filled(tool: Tool[Any, Any], given: dict[str, Any]) -> CallArguments:
 
 
 def _without_refused(paths: tuple[JSONPath, ...], refusal: ParameterError) -> tuple[JSONPath, ...]:
-    """Return the paths without those at which there are errors; no path at all if no error is at one of them."""
+    """Drop the paths at which the refusal reports errors. If it reports no error at any of them, drop all paths."""
     errors = [f"{each['path']}." for each in (refusal.details or {}).get("errors", ())]
     refused = {
         path

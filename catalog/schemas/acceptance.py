@@ -127,7 +127,7 @@ class ComplexityBound:
         )
 
     def _fits(self, value: object, budget: int) -> bool:
-        """Count evaluations value by value until they exceed the budget; return whether they fit."""
+        """Count evaluations value by value until they exceed the budget; return False as soon as they do."""
         counted = evaluations = steps = 0
         waiting: list[tuple[_Node, object]] = [(self._root, value)]
         while waiting:
@@ -170,7 +170,7 @@ def _build_nodes(schema: Schema) -> dict[int, _Node]:
 
 
 def _topological_order(nodes: Iterable[_Node]) -> list[_Node]:
-    """Return the nodes, each after the nodes that it applies to the same value. Raises SchemaProblem."""
+    """Return the nodes, each after the nodes that it applies to the same value. Raises SchemaProblem for a cycle."""
     heights: dict[_Node, int] = {}
 
     def climb(node: _Node, nodes_above: tuple[_Node, ...]) -> int:

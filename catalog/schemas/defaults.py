@@ -53,7 +53,7 @@ class FilledArguments:
 
 @dataclass(frozen=True, slots=True)
 class MissingArguments:
-    """Members that arguments leave out: `defaults` by path, and as `undecided` the paths of those without one."""
+    """Members that arguments leave out: `defaults` by path, and `undecided`, the paths of members without a default."""
 
     defaults: Mapping[JSONPath, Any]
     undecided: tuple[JSONPath, ...]
@@ -104,7 +104,7 @@ def fill_defaults(schema: Schema, arguments: dict[str, Any]) -> FilledArguments:
 
 
 class _Filler:
-    """One filling: the paths filled so far, and the work done."""
+    """State while the defaults of one call are filled in: the paths filled so far, and the work done."""
 
     def __init__(self, named: dict[str, object], validators: "_Validators", choice: int = 0) -> None:
         self._named, self._validators, self._choice = named, validators, choice

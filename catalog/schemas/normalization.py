@@ -1,8 +1,8 @@
 """Normalization of arguments: needless nulls are dropped, large integers are read from their digits.
 
 Strict forms of a tool make models send a null for each omitted member. A null is dropped only if the schema declares
-the member, does not require it, and would refuse null. Integers beyond ±(2^53 - 1) do not survive most JSON parsers:
-they are sent and stored as digits, and are integers where the schema says so.
+the member, does not require it, and would refuse null. Integers beyond ±(2^53 - 1) do not survive most JSON parsers, so
+they are sent and stored as texts of digits. Where the schema asks for an integer, these texts are converted.
 """
 
 import re
@@ -36,7 +36,7 @@ class NormalizedArguments:
 
 
 def normalize_arguments(validator: Validator, arguments: dict[str, Any]) -> NormalizedArguments:
-    """Return the arguments without nulls for omitted members, and with integers that were sent as digits.
+    """Drop nulls for omitted members from arguments, and convert large integers that were sent as digits.
 
     Arguments that are valid, or too large to explain, are returned unchanged.
     """

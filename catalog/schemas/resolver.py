@@ -46,7 +46,7 @@ def index_references(schema: Schema) -> dict[str, object]:
 
 
 def resolve_reference(reference: str, named: dict[str, object]) -> object:
-    """Return the target of a reference. Raises KeyError for a dangling one."""
+    """Return the target of a reference. Raises KeyError if the reference is dangling."""
     return named[unquote(reference)]
 
 
@@ -237,7 +237,7 @@ def _reference_index(document: _Document) -> dict[str, object]:
 
 
 def follow_reference(reference: object, root: SchemaMapping) -> SchemaMapping:
-    """Resolve a reference within the same document; a dangling one yields an empty schema."""
+    """Resolve a reference within the same document; a dangling reference yields an empty schema."""
     try:
         target = resolve_reference(str(reference), _reference_index(_Document(root)))
     except KeyError:

@@ -151,7 +151,7 @@ class SecretMatch:
 
 
 def find_secrets(text: str) -> list[SecretMatch]:
-    """Return the secrets in a text, in order. Of overlapping secrets, the first counts; from one start, the longest."""
+    """Return the secrets in a text, in order. If some overlap, only the first; if they start together, the longest."""
     if not may_hold_secret(text):
         return []
     likely = [shape for shape in SECRET_PATTERNS if shape.hint_matches(text)]

@@ -122,7 +122,7 @@ def redact_secrets(
 
 
 def find_argument_secrets(locations: SecretLocations | None, arguments: Any) -> tuple[Secret, ...]:
-    """Return the secrets in arguments, with path and value as their identity in place of an HMAC; stores nothing."""
+    """Return the secrets in arguments. Nothing is stored, so their `mac` needs no key: it is path and value."""
     return redact_secrets(locations, arguments, lambda path, value: f"{path} {canonical_text(value)}").secrets
 
 
@@ -194,7 +194,7 @@ def describe_placeholders(text: str) -> str:
 
 
 def split_at_placeholders(text: str) -> list[tuple[str, str]]:
-    """Split displayed text after each placeholder: pairs of text and the secret's name, which is empty at the end."""
+    """Split displayed text at its placeholders: pairs of a text and the secret's name after it, empty at the end."""
     pieces, end = [], 0
     for mark in _PLACEHOLDER_PATTERN.finditer(text):
         pieces.append((text[end : mark.start()], mark[1]))

@@ -132,7 +132,7 @@ class ClassTool(Tool[Any, Any]):
     author: BaseTool = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Look up an attribute that Tool does not have on the author's object."""
+        """Look up on the author's object any attribute that a Tool does not have."""
         if name.startswith("_") or "author" not in vars(self):
             raise AttributeError(name)
         return getattr(self.author, name)
@@ -148,7 +148,7 @@ class ClassTool(Tool[Any, Any]):
 
 
 async def safe_execute(tool: Tool[Any, Any], args: object, context: object) -> dict[str, Any]:
-    """Run any tool that needs no approval outside a plan; return contract C's result dict and never raise.
+    """Run a tool outside a plan if it needs no approval; return contract C's result dict and never raise.
 
     `context` is contract C's dict. A dangerous tool is not run: only a plan or a call can wait for approval.
     """
@@ -183,7 +183,7 @@ def outcome_to_dict(outcome: pipeline.CallOutcome) -> dict[str, Any]:
 
 
 def dict_to_result(returned: object) -> ToolResult[Any]:
-    """Return contract C's result dict as a result. Raises TypeError for anything else."""
+    """Convert contract C's result dict to a ToolResult. Raises TypeError for anything else."""
     result = complete_result_dict(returned)
     user_message = result["user_message"]
     if result["success"]:

@@ -133,7 +133,7 @@ _WORD_PATTERN = re.compile("[\\w\u2460-\u24ff\U0001f130-\U0001f189]+")
 
 @dataclass(frozen=True, slots=True)
 class ConfusableWord:
-    """A word from `start` to `end` that may be read as another, and the reason."""
+    """A word from `start` to `end` that a reader may take for another word; `why` says for what reason."""
 
     start: int
     end: int

@@ -184,7 +184,7 @@ def _grouped_opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
 
 
 def _opcodes(old: list[str], new: list[str]) -> Iterator[Opcode]:
-    """Yield the opcodes from one list of lines to the other; equal lines at start and end are not compared again."""
+    """Yield the opcodes from one list of lines to the other; equal lines at both ends are matched first, cheaply."""
     head = _common_length(old, new)
     tail = _common_length(old[head:][::-1], new[head:][::-1])
     i2, j2 = len(old) - tail, len(new) - tail

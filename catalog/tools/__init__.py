@@ -1,7 +1,7 @@
 """Public API for tool authors. Knows no row.
 
-A tool is made of a function by `@tool`, of its parts by `Tool[Params, Result](…)`, of a list of parameters by
-`define_tool`, of query types by a ToolSpec, or as a subclass of `BaseTool`. The pipeline treats all of them alike.
+A tool is made by `@tool` from a function, by `Tool[Params, Result](…)` from its parts, by `define_tool` from a list of
+parameters, by a ToolSpec from query types, or as a subclass of `BaseTool`. The pipeline treats all of them alike.
 """
 
 from catalog.context import ToolContext, provide_resource

@@ -41,7 +41,7 @@ class LoadedImplementation:
     previewer: Handler | None = None
 
     def preview(self, function: Handler) -> Handler:
-        """Decorate this implementation's preview function; without one the tool's own is used."""
+        """Decorate this implementation's preview function; without it, the tool's own preview function is used."""
         self.previewer = function
         return function
 
@@ -181,7 +181,7 @@ def _store_implementation(implementation: LoadedImplementation) -> LoadedImpleme
 
 
 def loaded_variants(tool: Tool[Any, Any]) -> dict[str, Tool[Any, Any]]:
-    """Return the tool once for each implementation loaded here, by reference, its own handler first."""
+    """Return a tool for each implementation loaded here, by its reference; the tool's own handler comes first."""
     added = _IMPLEMENTATIONS.get(tool.name, {})
     return {tool.reference: tool} | {name: with_implementation(tool, each) for name, each in added.items()}
 
@@ -191,7 +191,7 @@ def get_tool(name: str) -> Tool[Any, Any] | None:
 
 
 def set_imported_tools(tools: Mapping[str, Tool[Any, Any]]) -> None:
-    """Replace the tools that were imported from sources. `catalog.inventory.snapshot` calls this with each new view."""
+    """Replace the tools that were imported from sources. `catalog.inventory.snapshot` does so for each new snapshot."""
     global _imported_tools  # one reference, replaced whole: readers need no lock
     _imported_tools = tools
 
@@ -210,7 +210,7 @@ def get_all_tools() -> dict[str, Tool[Any, Any]]:
 def get_tool_descriptions() -> list[dict[str, Any]]:
     """Return the tool descriptions for a planner: name, description, requires_identifier.
 
-    These are the authors' texts, without administrators' overrides; `snapshot.callable_tools` includes them.
+    These are the authors' texts. `snapshot.callable_tools` has the texts with administrators' overrides.
     """
     return [
         {"name": tool.name, "description": tool.description, "requires_identifier": tool.requires_identifier}
@@ -286,7 +286,7 @@ def _load_module(name: str, load: Callable[[], object]) -> None:
 
 
 def _register_from(source: object, take: Callable[[Any], object] = register_tool) -> None:
-    """Register each tool in a module or list, or one tool, with `take`; for shipped modules it allows any name."""
+    """Pass each tool in a module or list, or a single tool, to `take`; that of shipped modules allows any name."""
     found: Iterable[object] = [source]
     if isinstance(source, ModuleType):
         found = list(vars(source).values())

@@ -31,7 +31,7 @@ class FinancialFactsParams(BaseModel):
     @field_validator("start_date", "end_date")
     @classmethod
     def validate_date_format(cls, value: str) -> str:
-        """Refuse what is not a day of the calendar, written as YYYY-MM-DD."""
+        """Refuse a text that is not a day of the calendar, written as YYYY-MM-DD."""
         try:
             written = date.fromisoformat(value).isoformat()
         except ValueError:

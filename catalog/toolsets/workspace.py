@@ -125,7 +125,7 @@ def _workspace(context: ToolContext) -> Filesystem:
 
 
 def _text_before(data: bytes | None) -> tuple[str | None]:
-    """Return the old text for a diff; a stand-in for bytes that are not text."""
+    """Return the old text for a diff, as a tuple; bytes that are not text are replaced by a description."""
     if data is None:
         return (None,)
     text = _decode_text(data)

@@ -151,7 +151,7 @@ def _server_takes_writes() -> bool:
 
 
 def _file_takes_writes() -> bool:
-    """Return whether the file is writable, by a write that is rolled back; skipped if another process is writing.
+    """Test by a write that is rolled back whether the file is writable; skipped if another process is writing.
 
     Uses a new connection, because an open connection does not notice that the file was deleted or became read-only.
     Raises DatabaseError if there is no such file.

@@ -84,7 +84,7 @@ def remove_dead_processes(folder: Path) -> None:
 
 
 class DatabaseCollector(Collector):
-    """Gauges read from the database, the same in every process; absent while it is unavailable."""
+    """Gauges read from the database, the same in every process; absent while the database is unavailable."""
 
     def __init__(self) -> None:
         self.fresh = CachedProbe(lambda: (count_backlog(), len(heartbeats.live_executors())))

@@ -35,7 +35,7 @@ _EMPTY_RECORD = RecordSyntax(SourceLocation(1, 1), ())
 
 
 def analyze_signature(syntax: SignatureSyntax) -> TypeSignature:
-    """Return the signature. Raises TypeSignatureError for one that is grammatical but invalid."""
+    """Return the signature of a syntax tree. Raises TypeSignatureError if it is grammatical but invalid."""
     return _Analyzer().signature(syntax)
 
 

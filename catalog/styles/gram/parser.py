@@ -74,7 +74,7 @@ TypeSyntax = NamedType | MaybeType | IOType | ListType | RecordType
 
 @dataclass(frozen=True, slots=True)
 class RecordValue:
-    """A value in a record; lists hold values, records pairs."""
+    """A value in a record; a list holds further values, a record holds pairs."""
 
     place: SourceLocation
     content: "str | int | float | bool | list[RecordValue] | RecordSyntax | MaybeType | None"
