@@ -301,10 +301,11 @@ def test_detached_threads_close_their_connections(pool, stage, ada, gate):
         stats = cast("Any", connection).pool.get_stats()
         return int(stats["pool_size"] - stats["pool_available"])
 
+    most = in_use() + 1  # earlier tests of this process may have left some; one is for the pool's only idle thread
     plan = waiting(ada, 12)
     eventually(are_detached(pool, 12), what="the waits")
-    eventually(lambda: in_use() <= 2, what="the connections' return")
+    eventually(lambda: in_use() <= most, what="the connections' return")
     gate.set()
     eventually(partial(has_ended, plan), what="the plan's end")
     eventually(are_detached(pool, 0), what="the threads' end")
-    eventually(lambda: in_use() <= 2, what="the connections' return")
+    eventually(lambda: in_use() <= most, what="the connections' return")
