@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from catalog.errors import ToolError
 from catalog.models import Call
@@ -140,9 +141,15 @@ def test_call_is_stored_first_if_its_thread_does_not_begin(executor, stage, ada,
 def test_other_tools_never_run_before_they_are_stored(executor, stage, ada, tool):
     stored: list[bool] = []
 
+    def find(call_id: str) -> bool:
+        try:
+            return Call.objects.filter(public_id=call_id, status="running").exists()
+        finally:
+            connection.close()
+
     def act(value: Any, context: Any) -> None:
-        find = Call.objects.filter(public_id=context.call_id, status="running").exists
-        stored.append(ThreadPoolExecutor(1).submit(find).result(60))
+        with ThreadPoolExecutor(1) as beside:
+            stored.append(beside.submit(find, context.call_id).result(60))
 
     stage.acts[tool] = act
     call(ada, tool=tool)
