@@ -1,8 +1,4 @@
-"""Recovery after a restore: a new epoch, in which nothing that was approved before may run.
-
-An operator starts it with `manage.py new_epoch`, because approved calls may have run since the backup. It ends all open
-requests and grants, and records the reason and the lost entries in the audit log.
-"""
+"""Recovery after a restore: `manage.py new_epoch` starts an epoch in which nothing approved before may run."""
 
 from dataclasses import dataclass
 
@@ -35,8 +31,7 @@ class EpochSummary:
 def begin_epoch(reason: str) -> EpochSummary:
     """Start the next epoch; safe to repeat after a crash. Raises ParameterError and OSError.
 
-    Open requests are ended before and after the change of epoch, since processes that still run may open new ones
-    meanwhile.
+    Ends open requests before and after the change of epoch, since running processes may open new ones meanwhile.
     """
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON_LENGTH:

@@ -1,13 +1,4 @@
-"""The states of an approval request and the moves between them.
-
-pending ──► approved ──► consumed
-   │  ▲        │ ──► pending (undone) | revoked | expired | withdrawn | invalidated
-   │  └────────┘
-   ├──► rejected | responded ──► pending (undone)
-   ├──► changes_requested ──► superseded
-   ├──► invalidated ──► superseded
-   └──► expired | withdrawn
-"""
+"""The states of an approval request and the moves between them; ARCHITECTURE.md has the diagram."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _

@@ -1,4 +1,1 @@
-"""REST API of approvals, grants, policies, insights, notifications and the audit log.
-
-Views and serializers translate between JSON and the packages below.
-"""
+"""REST API of approvals, grants, policies, insights, notifications and the audit log."""

@@ -1,7 +1,4 @@
-"""REST endpoints of policies: read, change, describe in words, simulate, back-test.
-
-Request bodies are strict. `approvals.policies.term_checks` checks the meaning of the terms.
-"""
+"""REST endpoints of policies: read, change, describe in words, simulate, back-test."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,7 +1,4 @@
-"""REST endpoints of approval requests: list, read, review, coordinate, batch, reveal a secret.
-
-Services and selectors check permissions, not the views.
-"""
+"""REST endpoints of approval requests; services and selectors check permissions, not the views."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar

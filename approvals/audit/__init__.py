@@ -1,4 +1,1 @@
-"""Tamper-evident audit log: appending, checkpoints, verification, queries, export.
-
-It must not import policies, requests or reviews: entries are built from facts and contain ids and digests.
-"""
+"""Tamper-evident audit log: appending, checkpoints, verification, queries, export."""

@@ -1,6 +1,5 @@
 """Audit entries about accounts: sign-ins, roles added and removed, accounts created, changed, disabled or deleted.
 
-A change on the admin pages is recorded as made by the administrator, a change from a shell as made by the system.
 `groups_held_long_enough` reads these entries to find out how long a user has had a role.
 """
 

@@ -18,10 +18,7 @@ TIME_TEXT = """to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""
 
 
 def stored_entries(after: int, upto: int) -> Iterator[tuple[HashedFields | None, str]]:
-    """Yield the entries after `after` and up to `upto` with their hashes, in order; None for a malformed entry.
-
-    Loaded in chunks to limit memory. SQLite accepts any value in any column, so columns are read as bytes.
-    """
+    """Yield the entries after `after` and up to `upto` with their hashes, in order; None for a malformed entry."""
     names = ENTRY_COLUMNS[1:]
     is_sqlite = on_sqlite()
     if is_sqlite:

@@ -63,10 +63,7 @@ MOVE_HEAD = (
 
 
 def append_entry(record: AuditRecord) -> int:
-    """Append one entry to the chain and return its number.
-
-    Raises Instance.DoesNotExist without this installation's row, and Conflict if another entry was appended meanwhile.
-    """
+    """Append one entry and return its number. Raises Conflict if another entry was appended meanwhile."""
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
         cursor.execute(READ_HEAD if on_sqlite() else f"{READ_HEAD} FOR UPDATE")
         head = cursor.fetchone()

@@ -70,10 +70,7 @@ def detect_restore() -> str:
 
 
 def compare_with_checkpoints() -> str:
-    """Return evidence that the database was restored, as text; empty if it was not. Raises OSError.
-
-    Reads the end of a file and two rows. Must not be called in a transaction with an old snapshot.
-    """
+    """Return evidence that the database was restored, or "". Raises OSError. Needs an up-to-date snapshot."""
     instance = Instance.objects.filter(pk=1).first()
     if instance is None:
         return ""
@@ -122,11 +119,7 @@ def _is_entry_covered(seq: int) -> bool:
 
 
 def ensure_not_restored() -> None:
-    """Raise RestoredDatabase if this process has already detected a restored database.
-
-    For work that does not arrive by HTTP; a middleware refuses HTTP requests. Uses the cached result, and
-    `ensure_start_allowed` checks again before a dangerous call starts.
-    """
+    """Raise RestoredDatabase if this process has detected it already. For work that does not arrive by HTTP."""
     if _cached_fault:
         raise RestoredDatabase(_cached_fault)
 

@@ -30,8 +30,7 @@ CHECKPOINTS_MISSING = (
 class Verification:
     """Result of a verification; `first_bad` is the number of the first wrong or missing entry, `reason` the finding.
 
-    If the chain is valid but its checkpoints are missing, the log is not intact and `first_bad` is None. `checkpoints`
-    is the number of checkpoints compared.
+    If only the checkpoints are missing, the log is not intact and `first_bad` is None.
     """
 
     intact: bool
@@ -75,10 +74,7 @@ class _Walk:
 
 
 def verify() -> Verification:
-    """Recompute all hashes, and compare the chain with its stored head and with the checkpoints.
-
-    Entries written meanwhile are ignored. Raises OSError if the checkpoints cannot be read.
-    """
+    """Recompute all hashes; compare the chain with its stored head and the checkpoints. Raises OSError."""
     name = Instance.objects.values_list("name", flat=True).get(pk=1)
     lines = list(checkpoints.read_checkpoints(name))
     # Read the head after the checkpoints, so that it is at least as recent as all of them.

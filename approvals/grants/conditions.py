@@ -65,11 +65,7 @@ def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:
 
 
 def conditions_for(viewer: User, grants: Iterable[Grant]) -> Mapping[int, list[dict[str, Any]]]:
-    """Return the conditions of each grant by its primary key, masking values that the viewer may not see.
-
-    Conditions repeat arguments of a call. If a grant has no source request, the owner of these data is unknown; only
-    users who may see private data see the values then.
-    """
+    """Return the conditions of each grant by primary key, masking call arguments that the viewer may not see."""
     rows = {grant.pk: (grant.created_from, list(grant.conditions)) for grant in grants}
     hidden = dict(hidden_from(viewer, [source for source, _ in rows.values() if source is not None]))
     free = None if can_see_private(viewer) else PrivateCallParts(everything=True)

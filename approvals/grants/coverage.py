@@ -132,10 +132,7 @@ def _covering(grants: Iterable[Grant], arguments: CallArguments) -> list[Grant]:
 
 
 def _permits(grant: Grant, candidate: GrantCandidate, rule: Rule) -> bool:
-    """Return True if one approval by the grant's creator is enough, and only the grant's user requested the call.
-
-    Users are compared by primary key, since session names and usernames can be reused.
-    """
+    """Return True if one approval by the grant's creator is enough, and only the grant's user requested the call."""
     maker, requesters = grant.created_by, candidate.requesters | {candidate.requested_by}
     if grant.scope != Grant.Scope.PLAN and requesters != {grant.requester_id}:
         return False

@@ -262,10 +262,7 @@ def _close(grant: Grant, because: str, by: User | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GrantStatus:
-    """Status of a grant as a code and a sentence.
-
-    `may_be_ended` is True if the grant can be revoked, which is useful even without uses left (see `still_usable`).
-    """
+    """Status of a grant as a code and a sentence; `may_be_ended` is True if it can be revoked."""
 
     word: str
     sentence: str

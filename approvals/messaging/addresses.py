@@ -57,10 +57,7 @@ def decrypt_address(channel: str, ciphertext: str) -> Address:
 
 
 def read_address(text: str) -> Address:
-    """Parse an address without resolving its host.
-
-    Raises ParameterError for an invalid address; the message does not repeat it, since it may contain a token.
-    """
+    """Parse an address without resolving its host. Raises ParameterError, which does not repeat the address."""
     text = text.strip()
     if not text or len(text) > MAX_ADDRESS_LENGTH or not text.isprintable() or re.search(r"\s", text):
         raise _address_error(ADDRESS_FORMATS)

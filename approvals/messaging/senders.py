@@ -1,11 +1,9 @@
 """Senders of webhooks and chat messages.
 
 A webhook is one POST of JSON with `Toolgate-Signature: t=UNIX_SECONDS,v1=HEX`, where HEX is the HMAC-SHA256 of
-`UNIX_SECONDS.BODY` under TOOLGATE_WEBHOOK_KEY. Receivers should verify it and reject messages older than a few minutes.
-
-Chat addresses must match a strict pattern in full, so that none can name another host, a file or a second address. ntfy
-is called like a webhook: its host is checked and redirects are not followed. The other services need the extra
-`notify` (apprise); only services with fixed hosts are allowed.
+`UNIX_SECONDS.BODY` under TOOLGATE_WEBHOOK_KEY. Chat addresses must match a strict pattern in full, so that none can
+name another host, a file or a second address. Only ntfy has a host of the user's choice: it is checked, and redirects
+are not followed.
 """
 
 import base64

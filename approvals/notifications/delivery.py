@@ -1,9 +1,7 @@
 """Delivery of the outbox: after commit, in a separate thread, each notification at most once.
 
-A delivery is claimed by one conditional UPDATE (due → sending) and finished by another. A failure before acceptance is
-retried with growing delays. If acceptance is unknown (the process ended, or the server fell silent after the handover),
-the delivery is marked as failed and not retried: a duplicate would be a false alarm, and a reminder makes up for a lost
-notification. Webhooks carry an idempotency key and are retried in that case too.
+A failure before acceptance is retried with growing delays. If acceptance is unknown, the delivery is marked as failed
+and not retried, since a duplicate would be a false alarm. Webhooks carry an idempotency key and are retried even then.
 """
 
 import logging
@@ -57,7 +55,6 @@ def send_due() -> int:
 def retry_delivery(delivery: Delivery, *, by: User) -> None:
     """Queue a failed delivery again. It is dropped when it is due if the request was answered meanwhile.
 
-    If it is unknown whether the first attempt arrived, the retry may be a duplicate.
     Raises NotAllowed for users other than administrators, and Conflict if the delivery did not fail.
     """
     if agent_token_of(by) is not None or not has_role(by, ADMINISTRATOR):
@@ -75,10 +72,7 @@ def has_due_deliveries() -> bool:
 
 
 def clear_deliveries(*, now: datetime, limit: int = 1000) -> int:
-    """Delete up to `limit` finished deliveries older than 90 days; return the number deleted.
-
-    Only the `limit` rows with the smallest keys are examined, so that the cost does not grow with the table.
-    """
+    """Delete finished deliveries older than 90 days among the `limit` oldest rows; return the number deleted."""
     oldest = Delivery.objects.order_by("pk").values("pk")[:limit]
     ended = Delivery.objects.filter(pk__in=oldest, status__in=(Status.SENT, Status.FAILED, Status.DROPPED))
     deleted, _ = ended.filter(created_at__lt=now - timedelta(days=RETENTION_DAYS)).delete()

@@ -112,10 +112,7 @@ def build_notice(delivery: Delivery) -> Notice:
 
 
 def one_line(text: str) -> str:
-    """Return a name on one line with hidden characters spelled out.
-
-    A name can therefore neither end a mail header nor add a line that looks like another fact.
-    """
+    """Return a name on one line with hidden characters spelled out, so that it cannot forge a header or a fact."""
     spelled = "".join(piece.text for piece in split_hidden(text))
     spelled = "".join(f"U+{ord(each):04X}" if each in "\n\t" else each for each in spelled)
     return spelled if len(spelled) <= MAX_NAME_LENGTH else f"{spelled[: MAX_NAME_LENGTH - 1]}…"

@@ -1,7 +1,4 @@
-"""Outbox of notifications: a fact creates deliveries in its own transaction; they are sent after the commit.
-
-Nothing that was rolled back is sent, and each address gets an event only once.
-"""
+"""Outbox of notifications: a fact creates deliveries in its own transaction; they are sent after the commit."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -95,10 +92,7 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
 
 
 def _deliveries(event: NotificationEvent) -> Iterator[Delivery]:
-    """Yield the deliveries of an event.
-
-    Open requests and unknown outcomes are also delivered to the addresses of the policy and the installation.
-    """
+    """Yield the deliveries of an event to people and to the addresses of the policy and the installation."""
     for person in _recipients(event).select_related("notification_choice").distinct():
         choice = getattr(person, "notification_choice", None) or NotificationChoice(person=person)
         due_at = after_quiet_hours(choice, event.due_at)

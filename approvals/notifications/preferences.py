@@ -74,10 +74,7 @@ def _saving_choice(person: User) -> Iterator[NotificationChoice]:
 
 @retry_on_deadlock
 def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str]) -> None:
-    """Save the preferences form; `removed` are the positions of addresses to remove. Raises ParameterError.
-
-    The mail option stays unchanged if no mail can reach the user, because the form does not show it then.
-    """
+    """Save the preferences form; `removed` are the positions of addresses to remove. Raises ParameterError."""
     with _saving_choice(person) as choice:
         if mail_reaches(person):
             choice.by_mail = bool(form.get("by_mail"))

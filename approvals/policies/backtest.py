@@ -1,7 +1,4 @@
-"""Back-test: replays past calls under a changed policy, newest first, bounded in number, days and time. Never writes.
-
-Each call is evaluated as of the time it was made, once by the current rules and once by the rules with the change.
-"""
+"""Back-test: replays past calls, as of their time, under current and changed rules. Bounded; never writes."""
 
 import json
 from collections import Counter, defaultdict
@@ -77,9 +74,8 @@ class ChangedCall:
 class BackTest:
     """Calls by effect (held, allowed, denied) under the rules with the change, and the calls whose effect differs.
 
-    `matched` counts the calls to which the tested policy applies. `rejected` counts allowed calls that reviewers had
-    rejected. `other_people` counts held calls that are held under the current rules too, but with other approvers.
-    `next` is the cursor of the next page, None at the end.
+    `rejected` counts allowed calls that reviewers had rejected; `other_people` calls held under both rules, but with
+    other approvers. `next` is the cursor of the next page, None at the end.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,6 @@
-"""Eligibility: users who may decide a request, and delegation.
+"""Eligibility: users who may decide a request, and delegation. Never writes.
 
-Never writes. Requesters and editors of a call may not decide it, not even superusers. Whether the approvals are enough
-is decided in `approvals.policies.quorum`.
+Requesters and editors of a call may not decide it, not even superusers.
 """
 
 from collections.abc import Collection
@@ -60,10 +59,7 @@ def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -
 
 
 def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
-    """Return None if the user may revoke the approval, otherwise the reason.
-
-    Revoking only makes things safer, so it is open to all reviewers and delegates, including requesters and editors.
-    """
+    """Return None if the user may revoke the approval, otherwise the reason. Requesters and editors may too."""
     rule = rule_for(request)
     if (why_not := _role_objection(user, rule)) is not None:
         return why_not
@@ -73,10 +69,7 @@ def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
 
 
 def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | None:
-    """Return None if the user may pre-approve calls under this rule, otherwise a text with the reason and who may.
-
-    `askers` are the keys of the call's requesters.
-    """
+    """Return None if the user may pre-approve calls requested by `askers` (keys), otherwise the reason."""
     if (why_not := _role_objection(user, rule)) is not None:
         return why_not
     if not _has_deciding_role(user, rule):
@@ -127,10 +120,7 @@ def deciders_sentence(rule: Rule) -> str:
 
 
 def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> QuerySet[User]:
-    """Return the people who can probably decide: delegates and members of the rule's groups, without requesters.
-
-    The result may contain duplicates, and `may_decide` must still check each user.
-    """
+    """Return people who can probably decide, with duplicates; `may_decide` must still check each user."""
     rule = rule_for(request)
     delegates = Delegation.objects.filter(request=request).values("to")
     members = people.filter(Q(groups__name__in=rule.groups) | Q(pk__in=delegates))
@@ -140,10 +130,7 @@ def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> Que
 
 
 def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
-    """Return the other users who may decide a request, sorted by name.
-
-    Runs two queries, and one more per user if the rule has a minimum role age.
-    """
+    """Return the other users who may decide a request, sorted by name."""
     rule = rule_for(request)
     groups = Q(groups__name__in=[*rule.groups, ADMINISTRATOR]) | Q(is_superuser=True)
     people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk).distinct()
@@ -188,8 +175,7 @@ def _requester_objection(rule: Rule) -> str:
 def _is_barred_editor(request: ApprovalRequest, user: User, rule: Rule) -> bool:
     """Return True if the user may not decide because the current arguments contain an edit by this user.
 
-    The author of the last edit may decide only if one approval is enough and the policy lets editors approve. Authors
-    of earlier edits may not. A round without an editor has the original arguments.
+    The author of the last edit may decide only if one approval is enough and the policy lets editors approve.
     """
     edited_rounds = list(takewhile(lambda round_: round_.editor_id is not None, _rounds_newest_first(request)))
     may = bool(edited_rounds) and _editor_may_approve(edited_rounds[0], rule)

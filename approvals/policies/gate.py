@@ -1,7 +1,4 @@
-"""The gate: decides for the pipeline if a call is allowed, held for approval, or denied.
-
-Rules, and the verdicts per tool that follow from them, are cached in memory for a second. Never writes.
-"""
+"""The gate: decides if a call is allowed, held for approval, or denied. Rules are cached for a second."""
 
 import threading
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
-"""Quorum: whether the approvals given are enough for a rule, and what is still missing.
+"""Quorum: whether the approvals given are enough for a rule, and what is still missing. Never writes.
 
-Never writes. Each person has one vote. If a voter is in the groups of several stages, the vote goes to the stage that
-needs it, whatever the order of votes.
+Each person has one vote. It goes to the stage that needs it, whatever the order of votes.
 """
 
 from collections.abc import Collection, Iterable

@@ -62,10 +62,7 @@ def policy_history(policy: Policy) -> list[PolicyRevision]:
 
 @retry_on_deadlock
 def create_policy(document: Mapping[str, Any], *, by: User) -> Policy:
-    """Create a policy; without an order it comes first.
-
-    Raises NotAllowed, ParameterError, and Conflict if there are MAX_POLICIES already.
-    """
+    """Create a policy, by default the first. Raises NotAllowed, ParameterError, and Conflict at MAX_POLICIES."""
     name, columns = check_name(document["name"]), term_columns(document)
     with _changing_policies(by):
         if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:

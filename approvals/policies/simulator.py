@@ -92,8 +92,7 @@ def simulate(
 ) -> Simulation:
     """Evaluate the current rules on a call made now or `at`, and explain why rules do not apply.
 
-    Raises ParameterError for an unknown tool or user and for a year out of range, and RefusedArguments for arguments
-    that the tool refuses.
+    Raises ParameterError, and RefusedArguments for arguments that the tool refuses.
     """
     if at is not None and not EARLIEST <= at.year < LATEST:
         raise_for_problems([ArgumentProblem("at", "invalid", f"The year must be {EARLIEST} to {LATEST - 1}.")])

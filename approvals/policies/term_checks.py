@@ -31,10 +31,7 @@ ADDRESS_MARK_LENGTH = 8
 
 
 def addresses_to_store(sent: Any, before: Sequence[StoredAddress]) -> tuple[list[StoredAddress], list[ArgumentProblem]]:
-    """Return the addresses to store, and the problems of invalid addresses; `sent` None keeps those in `before`.
-
-    An address that is sent as displayed, or again in full, keeps its stored form.
-    """
+    """Return the addresses to store, and the problems of invalid addresses; `sent` None keeps those in `before`."""
     if sent is None:
         return list(before), []
     if not isinstance(sent, list) or len(sent) > MAX_NOTIFY or not all(isinstance(each, str) for each in sent):

@@ -1,9 +1,7 @@
-"""Conditions of policies and grants on the arguments of a call: path, operator, value.
+"""Conditions of policies and grants on the arguments of a call: path, operator, value. All rows must hold.
 
-`check_conditions` rejects unknown operators, unsuitable values and malformed paths. All rows of a list must hold; they
-are compiled to one JSON Schema, with an engine whose patterns take linear time. A path without a value satisfies
-`missing`, `not_equals` and `not_in`, and no other operator. Rows name an integer beyond ±(2^53 - 1) by its digits, and
-compare it as an integer.
+Rows are compiled to one JSON Schema, with an engine whose patterns take linear time. A path without a value satisfies
+`missing`, `not_equals` and `not_in`, and no other operator. An integer beyond ±(2^53 - 1) is written as digits.
 """
 
 import json

@@ -34,9 +34,8 @@ class Kind(Enum):
 class Term:
     """One term of a policy.
 
-    Label, hint, placeholder, `suggestions` and `choices` describe the term's field in the editor. A duration is entered
-    in a larger unit than seconds: `unit` is the name of that field and the number of seconds per unit. `note` is the
-    term's description in the API.
+    Label, hint, placeholder, `suggestions` and `choices` describe its field in the editor; `unit` is the name of a
+    duration's field and its seconds per unit; `note` is the description in the API.
     """
 
     name: str

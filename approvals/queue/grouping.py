@@ -14,10 +14,7 @@ _plan_titles: list[PlanTitles] = []
 
 
 def register_plan_titles(titles: PlanTitles) -> None:
-    """Register a function that takes a viewer and plan ids, and returns titles of the plans that the viewer may see.
-
-    Plans of direct calls have no title.
-    """
+    """Register a function from viewer and plan ids to the titles of the plans that the viewer may see."""
     _plan_titles[:] = [titles]
 
 

@@ -1,7 +1,4 @@
-"""Review insights: time to decision, verdicts, load per reviewer, open requests, and suspiciously fast approvals.
-
-Computed from the reviews that count over a number of days. Contains no content of requests. Never writes.
-"""
+"""Review insights: time to decision, verdicts, load per reviewer, open requests, fast approvals. Never writes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,10 +151,7 @@ class _Tally:
 
 
 def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:
-    """Return the insights over the last `days`, in a fixed number of queries.
-
-    Raises NotAllowed for users without a role, who see only their own requests.
-    """
+    """Return the insights over the last `days`. Raises NotAllowed for users without a role."""
     if not can_see_all(viewer):
         raise NotAllowed("Insights are for people with a role; agents' tokens have none.")
     now = clock.now()

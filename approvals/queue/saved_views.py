@@ -92,10 +92,7 @@ class Queues:
 
     @cached_property
     def counts(self) -> ViewCounts:
-        """Number of requests in each view of open requests.
-
-        Runs one query, the queries for the rules, and one more if the viewer has claimed requests.
-        """
+        """Number of requests in each view of open requests."""
         conditions = {NEEDS_ME: self._needs_me, CLAIMED: self._is_mine, SNOOZED: self._is_snoozed}
         counted = {view: Count("pk", filter=condition) for view, condition in conditions.items()}
         found = pending_for(self._viewer).aggregate(waiting=Count("pk"), **counted)
@@ -252,10 +249,7 @@ MOST_DUPLICATES = 20
 
 
 def duplicates_of(viewer: User, request: ApprovalRequest) -> list[ApprovalRequest]:
-    """Return the other open requests for the same call that the viewer may see, oldest first.
-
-    A request that was edited has no duplicates, since its arguments differ from the requested ones.
-    """
+    """Return the other open requests for the same call that the viewer may see, oldest first; none after an edit."""
     if request.status != RequestStatus.PENDING or request.round_number != 1 or not request.likeness:
         return []
     same = pending_for(viewer).filter(likeness=request.likeness, round_number=1).exclude(pk=request.pk)

@@ -1,8 +1,6 @@
 """Deadlines of requests: reminders, expiry, escalation, and the end of the run window.
 
-Expiry never approves anything. The policy defines what happens to an unanswered request: its step fails, is skipped or
-cancels the plan, or the request is escalated once to another group. Reminders at 50 % and 90 % of the time are recorded
-as facts, each exactly once; `approvals.notifications` sends them.
+Expiry never approves anything. Reminders at 50 % and 90 % of the time are facts, each recorded exactly once.
 """
 
 from datetime import datetime, timedelta
@@ -43,10 +41,7 @@ def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
 
 
 def expire_and_load(viewer: User, public_id: str) -> ApprovalRequest:
-    """Return a request with the relations for its page, after expiring it if it is overdue.
-
-    Raises ApprovalRequest.DoesNotExist if the viewer may not see it.
-    """
+    """Return a request for its page, after expiring it if overdue. Raises ApprovalRequest.DoesNotExist."""
     request = request_for(viewer, public_id)
     return request_for(viewer, public_id) if expire_if_due(request, clock.now()) else request
 
@@ -117,10 +112,7 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
 
 
 def run_window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:
-    """Return the end of the run window, which starts when the approval takes effect and the step is ready.
-
-    A pre-approval is valid until its step is ready, at most for 8 h.
-    """
+    """Return the end of the run window. A pre-approval is valid until its step is ready, at most for 8 h."""
     window = timedelta(seconds=settings.TOOLGATE_RUN_WINDOW_SECONDS)
     if not request.is_early:
         return effective_at + window
@@ -160,10 +152,7 @@ def _duration_in_words(duration: timedelta) -> str:
 
 
 def send_due_reminders(now: datetime, limit: int = 100) -> int:
-    """Send the due reminders, each in its own transaction; return their number.
-
-    If both reminders of a request are overdue, one is sent.
-    """
+    """Send the due reminders, each in its own transaction, at most one per request; return their number."""
     waiting = ApprovalRequest.objects.filter(status=RequestStatus.PENDING, remind_at__lte=now, expires_at__gt=now)
     due = waiting.exclude(HIDDEN_PRE_APPROVALS).select_related("call").order_by("remind_at")
     return run_each(lambda request: _remind(request, now), due[:limit])

@@ -71,10 +71,7 @@ def intent_digest(call: Call) -> str:
 
 
 def intent_digest_for(plan_ref: str, tool_name: str, arguments: str, schema: Mapping[str, Any]) -> str:
-    """Return the intent digest for a plan, tool and arguments (RFC 8785 text).
-
-    Missing arguments count as their defaults in `schema`, the tool's input schema.
-    """
+    """Return the intent digest for a plan, tool and arguments (RFC 8785 text) with the defaults of `schema`."""
     filled = canonical_text(fill_defaults(dict(schema), json.loads(arguments)).arguments)
     return digest(INTENT_DOMAIN, current_origin().name, plan_ref, tool_name, filled)
 

@@ -1,8 +1,7 @@
 """Effect of an answer on the held call: it is released, gets an answer instead of the tool, is sent back, or fails.
 
-The requester gets the reason verbatim. A call that has ended meanwhile, because its plan was cancelled, is left
-unchanged. If a rejected call is requested again in the same plan with the same tool and arguments, it is refused at
-once with the first reason; expiries and requests for changes are not remembered.
+A call that has ended meanwhile is left unchanged. If a rejected call is requested again in the same plan with the same
+tool and arguments, it is refused at once with the first reason.
 """
 
 import json
@@ -34,10 +33,7 @@ SENT_BACK = "changes_requested"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Reason why a held call will not run: code, message for people and models, and reviewer.
-
-    `effect` is what happens to the step: it fails, is skipped, or cancels its plan.
-    """
+    """Reason why a held call will not run; `effect`: the step fails, is skipped, or cancels its plan."""
 
     error_kind: str
     message: str

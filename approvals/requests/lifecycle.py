@@ -182,8 +182,7 @@ def lock_request(request: ApprovalRequest) -> ApprovalRequest:
 def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
     """Withdraw one's own open request and cancel its call.
 
-    Raises NotAllowed if `by` is not a requester, ParameterError for an invalid reason, and Conflict if the request is
-    no longer open or the database was restored.
+    Raises NotAllowed if `by` is not a requester, ParameterError for an invalid reason, Conflict if it is too late.
     """
     ensure_not_restored()
     if not is_requester(request, by):
@@ -231,10 +230,7 @@ def invalidate(request: ApprovalRequest, *, reason: str, drift: Drift = Drift.OT
 
 
 def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, drift: Drift = Drift.OTHER) -> bool:
-    """Invalidate an open request in its own transaction, so that its step requests approval again.
-
-    Returns False without changes if the request was answered, withdrawn or started meanwhile.
-    """
+    """Invalidate an open request, so that its step requests approval again; return False if it is too late."""
     try:
         with transaction.atomic():
             announce_call_change(request.call)
@@ -246,10 +242,7 @@ def invalidate_and_reopen(request: ApprovalRequest, *, reason: str, drift: Drift
 
 
 def supersede(old_call: Call, new_request: ApprovalRequest) -> None:
-    """Link the request of `old_call`, if it has one, to the request that replaces it.
-
-    An invalidated or sent-back request becomes superseded; a request that ended otherwise keeps its status.
-    """
+    """Link the request of `old_call` to its replacement; an invalidated or sent-back one becomes superseded."""
     before = ApprovalRequest.objects.filter(call=old_call, superseded_by=None)
     if not try_move(before, to=RequestStatus.SUPERSEDED, superseded_by=new_request):
         before.update(superseded_by=new_request)
@@ -286,10 +279,7 @@ MAX_INVALIDATED_PER_TICK = 100
 
 
 def invalidate_outdated(most: int = MAX_INVALIDATED_PER_TICK) -> int:
-    """Invalidate and reopen open requests about outdated versions of their tools; return their number.
-
-    Includes requests from before defaults were filled in, since their reviewers did not see the defaults.
-    """
+    """Invalidate and reopen open requests about outdated versions of their tools; return their number."""
     requests = ApprovalRequest.objects.filter(status__in=OPEN).order_by("pk")
     changed = ~Q(tool_version=F("tool_version__tool__current_version"))
     outdated = requests.filter(changed | Q(tool_version__tool__held_version__isnull=False))
@@ -340,9 +330,6 @@ def first_reminder(opened: datetime, rule: Rule) -> datetime | None:
 
 
 def next_reminder(opened: datetime, expires: datetime, after: datetime) -> datetime | None:
-    """Return the time of the first reminder after `after`; None if no reminder is left.
-
-    `opened` is the start of the time to answer; an escalation starts it again.
-    """
+    """Return the time of the first reminder after `after`, None if none is left; an escalation resets `opened`."""
     moments = (opened + (expires - opened) * part for part in REMINDER_FRACTIONS)
     return next((moment for moment in moments if moment > after), None)

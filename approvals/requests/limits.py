@@ -1,7 +1,6 @@
-"""Limits on open requests per requester, per token and per plan. 0 means no limit.
+"""Limits on open requests in reviewers' lists, per requester, per token and per plan. 0 means no limit.
 
-They keep an agent from flooding reviewers. Only requests that are in reviewers' lists count. The caller has locked the
-plan. A lock per requester serialises several plans of one requester; it must be taken before that of the audit head.
+The caller has locked the plan. A lock per requester serialises their plans; take it before that of the audit head.
 """
 
 from dataclasses import dataclass

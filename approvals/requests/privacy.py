@@ -29,10 +29,7 @@ SECRETS_DELETED = "The secrets of this call were deleted when it ended."
 
 @dataclass(frozen=True, slots=True)
 class SecretField:
-    """Position of a secret in the arguments; `text` is set once the secret is revealed.
-
-    `number` identifies the secret within its request, in whatever order the arguments are displayed.
-    """
+    """Position of a secret in the arguments; `number` is unique in its request, `text` set once it is revealed."""
 
     number: int
     path: str

@@ -55,10 +55,7 @@ def request_for(viewer: User, public_id: str) -> ApprovalRequest:
 
 
 def request_to_act_on(viewer: User, public_id: str) -> ApprovalRequest:
-    """Return one request with the relations for deciding it. Raises ApprovalRequest.DoesNotExist if not visible.
-
-    Rounds, reviews and comments are loaded on access.
-    """
+    """Return one request to decide. Raises ApprovalRequest.DoesNotExist if not visible."""
     related = ("call__requested_by", "tool_version__tool", "policy_revision__policy")
     return requests_for(viewer).select_related(*related).prefetch_related("call__requesters").get(public_id=public_id)
 

@@ -1,7 +1,4 @@
-"""Start of an approved call: compares the call to run with the approved call, and consumes the approval once.
-
-Called inside the engine's start transaction with the plan locked. Computes no preview.
-"""
+"""Start of an approved call, with the plan locked: compares it with its approval, which is consumed once."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -33,10 +30,9 @@ Objection = tuple[Drift, str]
 def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None) -> Round:
     """Consume the approval of `call` to run exactly `binding`; return the approved round.
 
-    `now` is the database's time, if the caller has read it; it may lie before the step became ready.
-
-    Raises Invalidated if anything differs from what was approved, ApprovalExpired if the run window is over,
-    AuditUnavailable if no checkpoint can be written, RestoredDatabase, and Conflict if the request is not approved.
+    `now` is the database's time, which may lie before the step became ready. Raises Invalidated if anything differs
+    from what was approved, ApprovalExpired if the run window is over, AuditUnavailable if no checkpoint can be written,
+    RestoredDatabase, and Conflict if the request is not approved.
     """
     ensure_start_allowed()
     request = lock_request(ApprovalRequest.objects.select_related("call").get(call=call))
@@ -91,10 +87,7 @@ def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBindin
 
 
 def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
-    """Yield an objection if a reviewer is no longer eligible, or the approvals do not satisfy the current policies.
-
-    The approvals must also still satisfy the request's own rule.
-    """
+    """Yield objections of ineligible reviewers, and of the current policies or the request's own rule."""
     approvals = counted_approvals(round_)
     if len({review.person_id for review in approvals}) < round_.quorum:
         yield Drift.REVIEWERS, TOO_FEW_APPROVALS

@@ -11,11 +11,7 @@ from catalog.text.deceptive_text import approval_claims, confusable_words, count
 
 @dataclass(frozen=True, slots=True)
 class ArgumentWarnings:
-    """Warnings about text that an agent wrote.
-
-    `hidden` is the number of invisible characters, `odd` the number of words with confusable letters; `claims` are
-    phrases that pretend to come from Toolgate, such as "already approved".
-    """
+    """Warnings about text by an agent: counts of `hidden` characters and `odd` words, false `claims` of approval."""
 
     hidden: int
     odd: int

@@ -1,4 +1,1 @@
-"""Reviews: deciding requests one by one or in batches, editing them, and coordinating reviewers.
-
-It must not know grants, the queue's views, notifications, or pages and REST.
-"""
+"""Reviews: deciding requests one by one or in batches, editing them, and coordinating reviewers."""

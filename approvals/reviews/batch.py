@@ -1,7 +1,6 @@
 """Batch decisions: each request is checked and decided independently, in its own transaction.
 
-Only requests of one tool whose rule allows it can be approved together. Items name requests and the digests that the
-reviewer saw, so that a changed selection cannot decide anything else.
+Items carry the digests that the reviewer saw, so that a changed selection cannot decide anything else.
 """
 
 import secrets
@@ -57,8 +56,7 @@ def decide_many(
 ) -> list[BatchItemResult]:
     """Record the same decision on several requests; return the result of each, in the order of the items.
 
-    Raises ParameterError without deciding anything for too many items, duplicates, and requests that cannot be decided
-    together.
+    Raises ParameterError without deciding anything if the items cannot be decided together.
     """
     verdict = ReviewVerdict(verdict)
     requests = _load_requests(by, items)
@@ -104,10 +102,7 @@ def snooze_many(by: User, until: datetime, items: Sequence[BatchItem]) -> list[B
 
 
 def batch_objection(requests: Iterable[ApprovalRequest], verdict: str) -> str | None:
-    """Return the reason why these requests cannot be decided together, with a remedy; None if they can.
-
-    Rejecting is always possible. The reviewer's right to decide is checked per request, not here.
-    """
+    """Return why these requests cannot be decided together, with a remedy; None if they can be."""
     listed = list(requests)
     if verdict != ReviewVerdict.APPROVE:
         return None

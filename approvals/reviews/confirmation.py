@@ -1,7 +1,6 @@
 """Confirmations that a policy can require before an approval: minimum review time, typed target, fresh sign-in.
 
-They prevent hasty approvals on pages; `approvals.policies.eligibility` checks permissions on every channel. A fresh
-sign-in is required of every session, also over REST. Tokens are exempt, since they have no sign-in.
+A fresh sign-in is required of every session, also over REST. Tokens are exempt, since they have no sign-in.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Coordination of reviewers around a request: claims, snoozes, delegations and comments.
-
-Nothing here decides a request. A claim is a lease that others see; it prevents nobody from deciding.
-"""
+"""Claims, snoozes, delegations and comments of reviewers. A claim prevents nobody from deciding."""
 
 from datetime import datetime, timedelta
 
@@ -39,10 +36,7 @@ UNCLAIMED = "Nobody has claimed this."
 
 @retry_on_deadlock
 def claim(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Claim a request for 15 minutes, or renew one's own claim; return the updated request.
-
-    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or claimed by someone else.
-    """
+    """Claim a request for 15 minutes, or renew one's own claim. Raises NotAllowed and Conflict."""
     _check_not_expired(request)
     with transaction.atomic():
         current = _lock_pending(request)
@@ -73,8 +67,7 @@ def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Extend the deadline of a request by 30 minutes, at most ten times; return the updated request.
 
-    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered, has more than an hour left, or was
-    extended ten times.
+    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or has more than an hour left.
     """
     _check_not_expired(request)
     with transaction.atomic():
@@ -143,8 +136,7 @@ def unsnooze(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> ApprovalRequest:
     """Delegate a request to a user who may decide it. If `to` is None or `by`, end the delegation instead.
 
-    Raises NotAllowed if `by` may not decide it in their own right, ParameterError if `to` may not decide it, and
-    Conflict if it is answered or there is no delegation to end.
+    Raises NotAllowed if `by` has no right of their own to decide it, ParameterError if `to` has none, and Conflict.
     """
     _check_not_expired(request)
     with transaction.atomic():
@@ -170,11 +162,7 @@ def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> Approv
 
 @retry_on_deadlock
 def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
-    """Comment on a request; the caller has checked that `by` may see it. A comment decides nothing.
-
-    Text that looks like a secret is redacted.
-    Raises ParameterError for a text that is blank, too long or cannot be stored, and Conflict if there are too many.
-    """
+    """Comment on a request that `by` may see; secrets are redacted. Raises ParameterError and Conflict."""
     if not text.strip():
         raise field_error("text", "required", "Enter a comment.")
     check_text(text, "text")

@@ -1,7 +1,6 @@
 """Decisions on requests: validating and recording reviews, undoing and revoking.
 
-Every verdict is one conditional UPDATE with its review, facts and audit entry. A decision is validated before anything
-is locked or stored. `approvals.reviews.effects` applies it to the call when its undo window ends.
+`approvals.reviews.effects` applies a decision to the call when its undo window ends.
 """
 
 from collections.abc import Mapping
@@ -63,9 +62,7 @@ class Decision:
     """A reviewer's decision: verdict, the digest they saw, and the channel.
 
     `hunks` are the numbers (from 0) of the accepted parts of a change: None means all, an empty tuple is a rejection.
-    `arguments` replace those of the call on approval, `response` is the answer instead of the tool, and `effect` is
-    what a rejection does to the plan: fail the step, skip it, or cancel the plan. `batch` is shared by the decisions of
-    one batch.
+    `response` is the answer instead of the tool, `effect` what a rejection does to the plan.
     """
 
     verdict: ReviewVerdict
@@ -161,9 +158,8 @@ def decide(
 ) -> ApprovalRequest:
     """Record a decision and settle the request if it is sufficient; return the updated request.
 
-    `edit` is the edit in this decision if the caller has computed it; with UNSET it is computed here.
-    Raises Conflict (the request is closed or has changed), NotAllowed, and ParameterError. Error paths are relative to
-    the arguments if the error is in them; otherwise they name a field of the decision.
+    With `edit` UNSET it is computed here. Raises NotAllowed, Conflict, and ParameterError, whose paths are relative to
+    the arguments if the error is in them.
     """
     decision = normalise_decision(decision)
     if expire_if_due(request, clock.now()):
@@ -271,10 +267,7 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) ->
 
 @retry_on_deadlock
 def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Undo one's own decision and its edit before it takes effect; the request is pending again.
-
-    Raises Conflict if there is nothing to undo, and NotAllowed if someone else decided.
-    """
+    """Undo one's own decision and its edit before it takes effect. Raises Conflict and NotAllowed."""
     with transaction.atomic():
         current = lock_request(request)
         review = last_review(current)
@@ -301,8 +294,7 @@ def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
 def revoke(request: ApprovalRequest, *, by: User, comment: str = "") -> ApprovalRequest:
     """Revoke an unused approval after its undo window; the call fails with the reason.
 
-    Raises NotAllowed if `by` may not revoke it, Conflict if there is no approval to revoke, and ParameterError for an
-    invalid comment.
+    Raises NotAllowed, Conflict if there is no approval to revoke, and ParameterError for an invalid comment.
     """
     check_text(comment)
     comment = redact_text(comment)

@@ -1,8 +1,6 @@
 """Edits: a reviewer changes the arguments of a call, or accepts only some hunks of its change, in a new round.
 
-An edit keeps the call and the request with their ids. It changes the arguments and the digest, and earlier reviews no
-longer count. Schema, policy and preview are evaluated before anything is locked. `approvals.reviews.decisions` stores
-the review and opens the new round in its transaction.
+Earlier reviews no longer count. Schema, policy and preview are evaluated before anything is locked.
 """
 
 import json
@@ -76,9 +74,8 @@ class DivisibleChange:
 class Edit:
     """Result of an edit of the request with the digest `base`: new arguments, preview and rule.
 
-    `text`, `defaults` and `omitted` are stored with the new round; `text` are the arguments with secrets cut out.
-    `fields` are the dotted paths of the changed arguments.
-    `hunks` are the numbers of the accepted hunks, `of` the number of all hunks.
+    `text` are the arguments with secrets cut out, `fields` the dotted paths of the changed arguments, `hunks` the
+    numbers of the accepted hunks, `of` the number of all hunks.
     """
 
     base: str
@@ -136,10 +133,9 @@ def hunk_progress(request: ApprovalRequest) -> str:
 
 
 def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | None:
-    """Return the edit that accepts only these hunks; None if they are the whole change.
+    """Return the edit that accepts only these hunks; None if they are the whole change. Slow: call before locking.
 
-    Compares texts, which is slow, so call it before locking. Raises ParameterError for unknown hunks, and Conflict if a
-    policy refuses the narrowed call.
+    Raises ParameterError for unknown hunks, and Conflict if a policy refuses the narrowed call.
     """
     round_ = current_round(request)
     part = find_divisible_change(round_, request.call.tool_name)
@@ -175,10 +171,9 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
 
 
 def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
-    """Check edited arguments and return the resulting edit, for the live check of the page and for `decide`.
+    """Check edited arguments and return the resulting edit; nothing is locked or stored.
 
-    Nothing is locked or stored. Raises ParameterError, with paths relative to the arguments, if the tool refuses them,
-    and Conflict if a policy refuses the call or the tool has changed.
+    Raises ParameterError, with paths relative to the arguments, and Conflict if a policy refuses the call.
     """
     call, round_ = request.call, current_round(request)
     target = snapshot.callable_tool(call.tool_name)
@@ -213,10 +208,7 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the dotted paths at which two stored sets of arguments differ, up to MAX_FIELDS_NAMED.
-
-    A secret in a key is replaced by its name.
-    """
+    """Return the dotted paths at which two stored sets of arguments differ, up to MAX_FIELDS_NAMED."""
     paths = sorted({without_macs(path) for path in _differing(before, after)})
     return tuple(path[:MAX_FIELDS_NAMED] for path in paths[:MAX_FIELDS_NAMED])
 
@@ -231,10 +223,7 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def apply_edit(request: ApprovalRequest, edit: Edit, *, by: User, comment: str = "") -> None:
-    """Open a new round with this edit; the caller has locked the request.
-
-    Raises Conflict if the request has changed since the edit was computed, or its call is no longer held.
-    """
+    """Open a new round with this edit; the caller has locked the request. Raises Conflict."""
     if edit.base != request.digest:
         raise Conflict("The request has been changed meanwhile. Check the changes, then decide.")
     _open_round(request, edit, editor=by)
@@ -346,10 +335,7 @@ def register_previewer(previewer: Previewer) -> None:
 
 
 def compute_preview(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
-    """Return the preview of a call with these checked arguments; None if its tool has no preview.
-
-    Raises ToolError if the tool cannot perform the call. Must not be called inside a transaction.
-    """
+    """Return the preview of a call; None if its tool has none. Must run outside transactions. Raises ToolError."""
     if not _previewers:
         raise LookupError("No previewer is registered; call register_previewer first.")
     return _previewers[0](call, arguments)

@@ -1,7 +1,4 @@
-"""Page of the audit log: search, verification and export. Only an export adds an entry.
-
-Filters come from the URL. Each action has a label, an icon and a hue.
-"""
+"""Page of the audit log: search, verification and export. Only an export adds an entry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -168,10 +165,7 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """One page of the log; `older` and `newer` are URLs of the adjacent pages, None at the ends of the log.
-
-    `has_more` is True if more than `count` entries match; counting stops there.
-    """
+    """One page of the log; `older` and `newer` are URLs of adjacent pages. With `has_more`, `count` is a minimum."""
 
     query: AuditPageQuery
     lines: Sequence[AuditLine]
@@ -344,10 +338,7 @@ def _log_context(request: PageRequest, form: AuditFilterForm) -> dict[str, Any]:
 @require_POST
 @sign_in_required
 def export_audit_log(request: PageRequest) -> StreamingHttpResponse | HttpResponse:
-    """Send the matching entries as a file and record the export in the log.
-
-    Invalid filters export nothing, since the file would otherwise contain more than was requested.
-    """
+    """Send the matching entries as a file and record that. Invalid filters export nothing rather than everything."""
     filters, form = AuditFilterForm(request.GET), AuditExportForm(request.POST)
     if not (filters.is_valid() and form.is_valid()):
         problem = _("Nothing was exported. Correct the filters and choose one of the formats.")

@@ -128,10 +128,7 @@ def value_as_text(value: Any) -> str:
 
 
 class GrantForm(PageForm):
-    """Terms of a grant that is created from a request, with an ArgumentForm for each argument in `rows`.
-
-    Raises NotAllowed if `by` may not create a grant from this request.
-    """
+    """Terms of a grant from a request, with an ArgumentForm per row. Raises NotAllowed if `by` may not create it."""
 
     scope = forms.ChoiceField(label=gettext_lazy("For"))
 

@@ -1,7 +1,4 @@
-"""Forms of the policy pages: the editor with its rows of conditions and stages, and the simulator.
-
-The editor produces a policy document, which the services validate; problems that they find are shown at the fields.
-"""
+"""Forms of the policy pages: the editor with its rows of conditions and stages, and the simulator."""
 
 import json
 import re

@@ -133,10 +133,7 @@ def sentence(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def simulator(request: PageRequest) -> HttpResponse:
-    """Show the verdict of the policies on a hypothetical call.
-
-    The call is submitted by POST so that its arguments do not end up in browser histories and access logs.
-    """
+    """Show the verdict on a hypothetical call, sent by POST to keep its arguments out of histories and logs."""
     require_role(request.user)
     form = SimulatorForm(request.POST if request.method == "POST" else None)
     shown: dict[str, Any] = {
@@ -154,10 +151,7 @@ def simulator(request: PageRequest) -> HttpResponse:
 
 
 def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:
-    """Perform an action of the list and return a success message.
-
-    Raises Conflict for an unknown action, and whatever the service raises.
-    """
+    """Perform an action of the list and return its message. Raises Conflict and the service's errors."""
     if do in ("up", "down"):
         moved = services.move_policy(policy, up=do == "up", by=by)
         name = {"name": policy.name}

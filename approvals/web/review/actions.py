@@ -1,7 +1,4 @@
-"""Actions on a request other than its decision: which ones a user may take, and carrying them out.
-
-`ReviewActions` lists the buttons and menu choices; `perform_action` carries out an action by its name.
-"""
+"""Actions on a request other than its decision: which ones a user may take, and carrying them out."""
 
 import json
 from datetime import datetime, timedelta
@@ -256,10 +253,7 @@ HIDING_ACTIONS = frozenset({"snooze"})
 
 
 def perform_action(action: str, request: ApprovalRequest, by: User, sent: QueryDict) -> str:
-    """Perform one of ACTIONS and return its success message.
-
-    Raises NotAllowed, Conflict and ParameterError from the action itself.
-    """
+    """Perform one of ACTIONS and return its success message. Raises NotAllowed, Conflict and ParameterError."""
     message = ""
     match action:
         case "claim":

@@ -19,10 +19,7 @@ from catalog.errors import ToolgateError
 
 
 class BatchReview:
-    """The selected requests. A submission sets `results`, one for each request, or `setback` if it failed.
-
-    `intent` is the answer whose note is being written: "reject", or empty.
-    """
+    """The selected requests, with `results` or a `setback` of a submission; `intent` is "reject" or ""."""
 
     def __init__(self, viewer: User, requests: Sequence[ApprovalRequest]) -> None:
         self.viewer = viewer

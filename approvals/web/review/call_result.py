@@ -1,7 +1,4 @@
-"""Result of a decided request's call, shown on the request's page while the call runs and after it has ended.
-
-Private results are never shown here: their values are revealed one at a time on the step's page, and audited.
-"""
+"""Result of a decided request's call, shown on the request's page; private results are never shown here."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,4 @@
-"""Decision form of a request: its fields, the decision made from them, and the result that the page shows.
-
-After a failure the submitted values are kept and the message is shown at its field.
-"""
+"""Decision form of a request: its fields, the decision made from them, and the result that the page shows."""
 
 import json
 from collections.abc import Mapping
@@ -42,10 +39,8 @@ INVALID_HUNK = 10**9
 class DecisionForm:
     """Submitted values: the verdict, the digest that was displayed, the comment, and the second press.
 
-    `hunks` are the numbers of the checked hunks, None if the form offered no choice.
-    `response` is the text of an answer instead of the tool; with `as_json` it is parsed as JSON.
-    `saw_all` is True if the reviewer loaded the lines that the page had left out. `sent_from` is the form that shows
-    the values again if the decision is not recorded.
+    `hunks` is None if the form offered no choice. `saw_all` is True if the reviewer loaded the lines that the page had
+    left out. `sent_from` is the form that shows the values again after a failure.
     """
 
     verdict: str
@@ -136,10 +131,7 @@ def _read_text(form: QueryDict, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DecisionError:
-    """Failure of a submission: its kind, the message, the field it is about, and the submitted form.
-
-    If `kind` is `changed`, `change` compares the request with what the reviewer saw.
-    """
+    """Failure of a submission; for kind `changed`, `change` compares the request with what the reviewer saw."""
 
     kind: Literal["taken", "changed", "forbidden", "field", "again"]
     message: str = ""
@@ -212,10 +204,7 @@ def success_message(verdict: str, request: ApprovalRequest | None = None) -> str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionResult:
-    """Result of a submission: the success message, or the failure and its HTTP status.
-
-    `undoable` is True if the message is about a decision that can be undone.
-    """
+    """Result of a submission: the success message, which may be `undoable`, or the failure and HTTP status."""
 
     message: str = ""
     undoable: bool = False
@@ -278,10 +267,7 @@ def detail_after_decision(detail: RequestDetail, result: DecisionResult) -> Requ
 
 
 def _edit_for_answer(request: ApprovalRequest, form: DecisionForm, edit_form: EditForm | None) -> Edit | Unset | None:
-    """Return the edit in a submission. None if there is none; UNSET if the digest is old, which `decide` refuses.
-
-    Raises the same exceptions as `decide`.
-    """
+    """Return the edit in a submission; UNSET if its digest is old. Raises the same exceptions as `decide`."""
     if form.arguments is not None and edit_form is not None:
         return edit_form.edit
     if form.hunks is None:

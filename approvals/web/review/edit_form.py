@@ -1,7 +1,4 @@
-"""Form for "edit and approve": a reviewer changes the arguments as form fields or as JSON.
-
-`approvals.reviews.edits` checks the arguments; nothing is stored before the decision is sent.
-"""
+"""Form for "edit and approve": a reviewer changes the arguments as form fields or as JSON. Stores nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,10 +20,7 @@ from catalog.ui.forms.editor import ArgumentsEditor
 
 @dataclass(slots=True, kw_only=True)
 class EditForm(ArgumentsEditor):
-    """A reviewer's arguments next to the requested arguments.
-
-    `edit` is the result of a successful check; `cannot_run` is True after a failed check.
-    """
+    """A reviewer's arguments next to the requested ones; `edit` is the checked result, `cannot_run` a failed check."""
 
     request: ApprovalRequest
     viewer: User

@@ -110,8 +110,7 @@ class Inbox:
     """One page of a list and the selected request.
 
     `status` is the name of the view, `before` the number of requests on earlier pages, `older` or `later` the cursor of
-    the next page. `opened` is True if the URL names a request; `missing` is its id if the viewer may not see it. Counts
-    are computed on access.
+    the next page; `missing` is the id in the URL if the viewer may not see it.
     """
 
     status: str
@@ -204,10 +203,7 @@ def inbox_list(viewer: User, view: str = WAITING) -> Inbox:
 
 
 def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
-    """Return the id of the request to open after this one is decided: the next in the list, or the first one.
-
-    Returns an empty string if there is no other request.
-    """
+    """Return the id of the request to open after this one is decided: the next or first in the list, or ""."""
     queues = Queues(viewer)
     page = _page_keys(queues, view, _start_of_page(queues, view, request))
     ids = _ids_in_order(viewer, queues.expiring(view), page.rows)
@@ -285,10 +281,7 @@ def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[A
 
 
 def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
-    """Return the keys of one page of a view: open requests oldest first, decided requests newest first.
-
-    Requests that expire soon stand on the first page, before all others.
-    """
+    """Return the keys of one page: open requests oldest first, those that expire soon before all others."""
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
     soon = queues.expiring(view)

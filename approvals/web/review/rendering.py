@@ -1,8 +1,6 @@
 """Arguments of a call as shown to reviewers, and changes to them since the request was opened.
 
-Arguments are shown in full, with size and with a warning for each unreadable part. Changes are comparisons with the
-replaced request, or with the arguments before edits. Texts from agents are passed on unchanged; the templates escape
-them and spell out hidden characters.
+Texts from agents are passed on unchanged; the templates escape them and spell out hidden characters.
 """
 
 import json
@@ -99,10 +97,7 @@ def value_as_display_text(value: Any) -> str:
 
 
 def arguments_as_lines(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Return arguments as lines for a diff, in the order of the schema.
-
-    Multi-line strings keep their lines, so that a diff marks single lines.
-    """
+    """Return arguments as lines for a diff, in the order of the schema; multi-line strings keep their lines."""
     parts = []
     for name, value in in_schema_order(arguments, schema).items():
         if isinstance(value, str) and "\n" in value:

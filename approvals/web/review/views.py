@@ -1,7 +1,4 @@
-"""Views of the review pages: inbox, request, decision and edit forms, batch, revealing a secret.
-
-All of them work with plain forms; requests by htmx get fragments.
-"""
+"""Views of the review pages: inbox, request, decision and edit forms, batch, revealing a secret."""
 
 from dataclasses import replace
 
@@ -210,10 +207,7 @@ def _inbox_context(inbox: Inbox, result: DecisionResult | None = None) -> dict[s
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def batch_review(request: PageRequest) -> HttpResponse:
-    """Show the differences between the selected requests; a POST decides them.
-
-    A single request that cannot be approved in a batch is opened on its own instead.
-    """
+    """Show the differences between the selected requests; a POST decides them."""
     if request.method == "POST":
         shown = submit_batch(request.user, request.POST)
         return _render_batch(request, shown, 422 if shown.setback else 200)
