@@ -15,7 +15,7 @@ from benchmarks.figures import print_figure
 from benchmarks.ground import person, prepare, serving, token_for
 from benchmarks.mcp_call import CALLS, CLIENTS, WARM_UP, McpClient
 from benchmarks.peers.environments import HERE
-from benchmarks.peers.mcp import listening
+from benchmarks.peers.mcp_servers import listening
 from catalog.inventory.source_sync import sync_source
 from catalog.inventory.sources import create_source
 from catalog.models import Tool
