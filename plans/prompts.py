@@ -103,10 +103,7 @@ class Prompt:
         return tuple(tool for placed in self._placed for tool in placed.section.own_tools)
 
     def render(self, params: object = None) -> RenderedPrompt:
-        """Return the prompt for these parameters: a dataclass, a model, a mapping, or None.
-
-        Raises PromptValidationError if a template names a field that the parameters do not have.
-        """
+        """Return the prompt for these parameters. Raises PromptValidationError if a template names an unknown field."""
         values = _values_of(params)
         parts, tools = list[str](), list[AnyTool]()
         left_out: tuple[str, ...] | None = None

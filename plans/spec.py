@@ -1,7 +1,4 @@
-"""Documents of plans: the contract's Plan and PlanStep, and the strict models of submitted plans.
-
-Shapes and sizes only; `plans.documents.checking` checks the steps against each other.
-"""
+"""Documents of plans: the contract's Plan and PlanStep, and the strict models of submitted plans."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal

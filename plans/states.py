@@ -1,16 +1,7 @@
-"""The states of plans and steps. Waiting and paused are not states; skipped is completed with a flag.
+"""The states of plans and steps and the moves between them; ARCHITECTURE.md has the diagrams.
 
-plan:  pending ──► in_progress ──► completed | failed | cancelled
-          │             ▲                        │
-          │             └────────────────────────┘  (retried)
-          └──► cancelled
-step:  pending ──► in_progress ──► completed | failed | cancelled
-          │ ▲        │     ▲                     │        │
-          │ │        └─────┘  (claimed again)    │        │
-          │ └────────────────────────────────────┴────────┘  (retried)
-          └──► cancelled | completed (skipped by a person)
-
-A failed plan may be retried; its failed and cancelled steps become pending. A cancelled plan and its steps never move.
+Waiting and paused are not states. A retried plan's failed and cancelled steps become pending; a cancelled plan never
+moves.
 """
 
 from django.db import models

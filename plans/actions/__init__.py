@@ -1,4 +1,1 @@
-"""Actions on plans, one module each: create, change, retry, skip, clone, give input and others.
-
-They know nothing of HTTP; the API and the pages call them.
-"""
+"""Actions on plans, one module each. They know nothing of HTTP; the API and the pages call them."""

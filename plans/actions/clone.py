@@ -27,8 +27,7 @@ MOST_CLONES = 50
 def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
     """Store a copy of the plan: its current steps as they were submitted, and its initial memory.
 
-    The original request in words is copied if `by` may read it. Raises NotAllowed if `by` may not see all of the
-    plan, and PlanProblems if the plan could not be submitted today.
+    Raises NotAllowed if `by` may not see all of the plan, and PlanProblems if it could not be submitted today.
     """
     document = cloned_document(plan, opened=is_owner(by.user, plan))
     hidden = hidden_parts(by.user, plan)

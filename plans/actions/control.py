@@ -1,7 +1,6 @@
 """Pause, resume and cancel plans. Each is one conditional UPDATE with its event.
 
-Paused is not a status: while `paused_at` is set, no step is claimed. Running calls finish and their results are kept;
-people can still decide requests, and requests and the plan's deadline still expire.
+While `paused_at` is set, no step is claimed. Running calls finish; requests and the plan's deadline still expire.
 """
 
 from dataclasses import dataclass

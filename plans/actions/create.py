@@ -120,10 +120,7 @@ def start_plan(plan: Plan, *, by: Requester) -> None:
 
 
 def start_in_transaction(plan: Plan, tx: PlanTransaction) -> None:
-    """Start a plan inside its transaction: steps without dependencies become ready, and its deadline begins.
-
-    A plan with nothing left to do ends at once.
-    """
+    """Start a plan inside its transaction; a plan with nothing left to do ends at once."""
     new = Plan.objects.filter(pk=plan.pk, status=PlanStatus.PENDING)
     span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
     begun = {"started_at": tx.now} | ({"deadline_at": tx.now + span} if span else {})

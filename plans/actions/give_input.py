@@ -1,8 +1,7 @@
 """Input for waiting steps: new arguments for calls that reviewers sent back for changes.
 
-The given arguments are taken literally, without references to the plan's memory. The step's own parameters stay
-unchanged, so private values in them stay private. Steps that ask a question also wait for input and share the API
-address; `plans.engine.questions` handles them.
+The arguments are taken literally, without references to memory. The step's own parameters stay unchanged, so private
+values in them stay private.
 """
 
 from collections.abc import Callable, Mapping

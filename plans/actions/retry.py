@@ -1,8 +1,7 @@
 """Retries: failed steps and the steps that depend on them become pending again, and the plan continues.
 
-A retried step starts over: its check is evaluated again, its references are resolved again, and its next call, which
-replaces the old one, passes the gate like any other and may need approval again. Completed steps stay. One step may be
-given other arguments; they are taken literally, as in `plans.actions.give_input`.
+A retried step starts over, and its next call passes the gate like any other. One step may be given other arguments;
+they are taken literally.
 """
 
 import json
@@ -46,10 +45,9 @@ NOT_RETRYABLE: Mapping[str, str] = {
 
 @retry_on_deadlock
 def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None:
-    """Continue a plan from one failed step or from all of them; a failed plan is in progress again.
+    """Continue a plan from one failed step or from all of them, with its full deadline from now on.
 
-    A failed plan gets its full deadline again from now on. Raises Step.DoesNotExist, and Conflict if there is nothing
-    to retry or a person must first settle an unknown outcome.
+    Raises Step.DoesNotExist, and Conflict if there is nothing to retry or an unknown outcome must be settled first.
     """
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step_id, tx, by=by)

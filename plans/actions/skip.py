@@ -1,8 +1,7 @@
 """Skipping: a person completes a step that no worker runs, or that failed, with a reason. Its tool is not called.
 
-A failed step is reset as by a retry and then completed, so the plan continues without it. A skip is no approval: the
-step's approval request is withdrawn and its call cancelled. Skipping an agent's step also ends everything that the
-agent waits for. A call of an agent is skipped like any step, and the agent learns of it.
+A skip is no approval: the step's approval request is withdrawn and its call cancelled. Skipping an agent's step also
+ends everything that the agent waits for.
 """
 
 from django.db.models import Q
@@ -50,10 +49,7 @@ def is_idle(step: Step) -> bool:
 
 
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
-    """Complete a pending, waiting or failed step as skipped, and make its dependents ready.
-
-    Raises Step.DoesNotExist, ParameterError without a reason, and Conflict if it is too late.
-    """
+    """Complete a step as skipped. Raises Step.DoesNotExist, ParameterError without a reason, Conflict if too late."""
     text = reason.replace("\r\n", "\n").strip()
     if not text or len(text) > MAX_REASON or "\0" in text:
         message = f"Give a reason of at most {MAX_REASON:,} characters. It is kept in the plan's history."

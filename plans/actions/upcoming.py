@@ -1,7 +1,4 @@
-"""Upcoming steps of a plan: which run without approval, which need it, and which can be approved now.
-
-Read-only.
-"""
+"""Upcoming steps of a plan: which run without approval, which need it, and which can be approved now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,6 @@
 """Administration of agents: list, create, change and delete them. Each change is an audit entry.
 
-A submitted agent is parsed strictly and its references are checked; every problem has a path. An audit entry says what
-changed, but never contains instructions. A run keeps the agent's settings from when it began.
+An audit entry never contains instructions. A run keeps the agent's settings from when it began.
 """
 
 import json

@@ -116,10 +116,7 @@ class AgentStepContext:
 
 
 def begin(tx: PlanTransaction, snapshot: PlanSnapshot, step: ClaimedStep) -> None:
-    """Begin a claimed agent step, or continue it after a retry. Raises ToolError if the agent may not be used.
-
-    A retried step continues the same conversation with reset counters.
-    """
+    """Begin a claimed agent step, or continue it with reset counters. Raises ToolError if the agent may not be used."""
     plan = Plan.objects.select_related("author", "token__user").get(pk=snapshot.pk)
     agent = Agent.objects.filter(name=step.agent).first()
     if agent is None or not definitions.may_use(plan.author, agent):

@@ -1,7 +1,4 @@
-"""Progress of an agent at its step, for readers of its plan.
-
-Contains only numbers and names of agents, so nothing here is private; messages are not included.
-"""
+"""Progress of an agent at its step, for readers of its plan: numbers and names of agents, nothing private."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,6 @@
 """Tool that runs one turn of an agent's model. The text so far is published while the model writes.
 
-Only the agent loop calls this tool, as a child of the agent's step. As in every use of a model, no lock or database
-connection is held while waiting, and a row records input and output.
+No lock or database connection is held while waiting, and a row records input and output.
 """
 
 import asyncio

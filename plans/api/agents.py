@@ -1,7 +1,4 @@
-"""REST endpoints of agents.
-
-Users with a role read all agents, an agent's token those it may use. Administrators write them.
-"""
+"""REST endpoints of agents."""
 
 from typing import Any, ClassVar
 

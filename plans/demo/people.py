@@ -59,10 +59,7 @@ DEMO_TOKENS = (
 
 
 def reset_people() -> list[DemoSignIn]:
-    """Create missing demo users and set new passwords for all of them.
-
-    Raises Conflict if a username belongs to a user that the demo did not create.
-    """
+    """Create missing demo users and set new passwords for all. Raises Conflict if another user has such a name."""
     with transaction.atomic():
         sign_ins = []
         for person in PEOPLE:

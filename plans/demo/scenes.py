@@ -57,10 +57,7 @@ SCENES = (
 
 
 def make_plans(agent_token: ApiToken) -> list[Plan]:
-    """Create the missing plans, run them until they end or wait for a person, and return them.
-
-    Raises TimeoutError if a plan still runs after a minute.
-    """
+    """Create missing plans, run each until it ends or waits for a person; return them. Raises TimeoutError."""
     expire_due(clock.now())
     missing = [scene for scene in SCENES if not scene.stands()]
     lay_out_files(replace={DRAFT} if any(scene.by_agent for scene in missing) else set())

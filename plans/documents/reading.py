@@ -21,9 +21,8 @@ Severity = Literal["error", "warning", "info"]
 class Problem:
     """One problem of a plan: its dotted path, code, severity and message; `line` counts from 1.
 
-    The fields after `line` are for quick fixes and are not part of the JSON: `unknown_name` is a name that was not
-    found and `candidates` are similar names; the step should depend on `missing_dependency`; the first step of
-    `cycle_edge` should not depend on the second.
+    The fields after `line` are for quick fixes and are not part of the JSON. The first step of `cycle_edge` should not
+    depend on the second.
     """
 
     path: str

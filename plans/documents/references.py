@@ -22,10 +22,7 @@ _REFERENCE_BODY = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,128})(?P<path>(?:\.[^.${}
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference to memory[key], or to the value at `path` in it; `where` is its dotted path in the parameters.
-
-    `whole` is true if the string is exactly this reference.
-    """
+    """A reference to memory[key], or to the value at `path` in it; `whole` is true if nothing else is in the string."""
 
     key: str
     path: tuple[str, ...]

@@ -1,8 +1,7 @@
 """Admission of ready steps: claim, done_check, resolve references, validate, and ask the gate.
 
 All functions run inside an open plan transaction, normally the one that finished the previous step. Previews and
-handlers are returned as work items to run after commit. Also decides how a claimed step with a stored call continues,
-and records calls that a policy denied.
+handlers are returned as work items to run after commit.
 """
 
 from dataclasses import replace

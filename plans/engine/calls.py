@@ -130,10 +130,7 @@ def store_call_secrets(prepared: PreparedCall, plan_ref: str, step_id: int) -> N
 
 
 def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> PreparedCall:
-    """Return a prepared call that replaces `call`, with the arguments `given` or those of `call`.
-
-    Raises the errors of `prepare_call`.
-    """
+    """Return a prepared call that replaces `call`, with arguments `given` or its own. Raises like `prepare_call`."""
     if given is None:
         given = vault.load_complete(given_text(call.arguments, call.defaults), call.plan_ref)
     prepared = prepare_call(call.tool_name, given, plan_ref=call.plan_ref)
@@ -141,10 +138,7 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
 
 
 def prepare_stored_call(call: Call) -> PreparedCall:
-    """Return a stored call, prepared for its stored implementation and its requester, with its arguments as stored.
-
-    Raises the errors of `prepare_call`.
-    """
+    """Return a stored call, prepared with its implementation, requester and arguments. Raises like `prepare_call`."""
     arguments = vault.load_call_arguments(call)
     target = _find_target(call.tool_name, call.plan_ref, call.implementation_id)
     prepared = _sealed(target, prepare_arguments(target.tool, arguments, stored=paths_from_store(call.defaults)))

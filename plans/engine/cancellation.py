@@ -26,8 +26,7 @@ BATCH = 100
 def terminate_plan(plan: Plan, tx: PlanTransaction, *, to: PlanStatus, reason: str, by: User | None) -> None:
     """End a plan now: nothing more starts, held calls are withdrawn and running handlers are asked to stop.
 
-    `by` is None if no person ends it. Raises Conflict if it has already ended. Unknown outcomes remain for a person to
-    settle. Steps with a running handler end when it returns, or shortly after the request to stop.
+    Raises Conflict if it has already ended. Unknown outcomes remain for a person to settle.
     """
     ended = {"completed_at": tx.now, "paused_at": None, "paused_by": None}
     move(Plan.objects.filter(pk=plan.pk), to=to, otherwise="The plan has already ended.", **ended)

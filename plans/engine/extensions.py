@@ -1,11 +1,4 @@
-"""Extension points of the engine, registered by `plans/apps.py` when the application starts.
-
-- `register_agent_loop`: continues the steps of agents (`plans/agents/loop.py`);
-- `register_result_handler`: applies the result of a tool to its plan (`plans/planner/outcomes.py`).
-
-Executors register with `plans.engine.hints` while they run; `plans.store.transactions` has the extension points of a
-transaction.
-"""
+"""Extension points of the engine, registered by `plans/apps.py` when the application starts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol

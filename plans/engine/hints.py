@@ -108,10 +108,7 @@ def has_executor() -> bool:
 
 
 def hint(plan_pk: int, count: int = 1) -> None:
-    """On commit, tell up to `count` workers that the plan has ready steps.
-
-    In a cluster the hint is part of the transaction and reaches workers on every machine.
-    """
+    """On commit, tell up to `count` workers, in a cluster on any machine, that the plan has ready steps."""
     number = min(count, HINTS_AT_MOST)
     if number <= 0:
         return

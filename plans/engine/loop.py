@@ -1,7 +1,6 @@
 """The engine's loop: claim a step, do its work, finish it and claim the next.
 
-One transaction finishes a step and claims the next; handlers and previews run outside transactions. A worker may die
-at any point: its steps are taken back when their leases expire (`plans.engine.recovery`).
+One transaction finishes a step and claims the next; handlers and previews run outside transactions.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """Recovery from dead workers: takes back steps with expired leases without running anything dangerous twice.
 
-Also deletes secrets that outlived their call: the end of a call or plan deletes them, but the process may have died
-before.
+Also deletes secrets that outlived their call because a process died.
 """
 
 from datetime import datetime, timedelta
@@ -78,10 +77,7 @@ def _reassign(tx: PlanTransaction, plan: PlanSnapshot, lost_step: ClaimedStep) -
 
 
 def hand_back(running_call: RunningCall) -> None:
-    """Release a started call whose handler has not begun, for another worker.
-
-    Errors are only logged: the call is taken back when its lease expires.
-    """
+    """Release a started call whose handler has not begun, for another worker. Errors are only logged."""
     try:
         _hand_back(running_call)
     except (Conflict, DatabaseError) as error:

@@ -1,7 +1,4 @@
-"""The thread pool that claims, runs and finishes steps.
-
-Each thread has its own database connection and works on a plan for one time slice.
-"""
+"""The thread pool that claims, runs and finishes steps; each thread has its own database connection."""
 
 import logging
 import os

@@ -1,7 +1,4 @@
-"""Changes of approval requests, found by comparing consecutive snapshots of the open requests.
-
-Snapshots are read from the database, so it does not matter which process decided a request.
-"""
+"""Changes of approval requests, found by comparing snapshots of the open requests in the database."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Waits for a call: a thread waits for 50 ms; longer waits are coroutines, which hold no thread and no connection.
-
-A wait ends when the call has ended, the time is over, or the process stops. The call itself continues.
-"""
+"""Waits for a call: a thread waits for 50 ms; longer waits are coroutines, which hold no thread and no connection."""
 
 import asyncio
 import threading

@@ -9,10 +9,7 @@ LONGEST_WAIT = 60.0
 
 
 class ModelUnavailable(ToolgateError):
-    """The provider is unreachable, overloaded or limits requests; a later attempt may succeed.
-
-    `retry_after` is the provider's requested delay in seconds, at most LONGEST_WAIT.
-    """
+    """The provider is unreachable or overloaded; an attempt after `retry_after` seconds may succeed."""
 
     kind = "model_unavailable"
 

@@ -49,10 +49,7 @@ def configured_model() -> str:
 
 
 def load_model(name: str = "") -> "Model":
-    """Return the model with this name, by default the one in TOOLGATE_MODEL. Raises NotConfigured.
-
-    The first call takes seconds: call it in a thread.
-    """
+    """Return a model by name, by default TOOLGATE_MODEL. Raises NotConfigured. The first call takes seconds."""
     name = name or configured_model()
     if not name:
         raise NotConfigured

@@ -1,7 +1,4 @@
-"""Progress of a plan in a terminal: one line for each change of a step.
-
-Text from outside is printed with hidden characters spelled out.
-"""
+"""Progress of a plan in a terminal, one line for each change of a step; hidden characters are spelled out."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

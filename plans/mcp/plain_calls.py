@@ -80,10 +80,7 @@ def read_plain_call(headers: Mapping[str, str], body: bytes) -> PlainCall | None
 
 
 def make_plain_call(text: str, user_agent: str, call: PlainCall, server_info: Mapping[str, Any]) -> PlainAnswer | None:
-    """Verify a bearer token and make the call, in a thread; return None for a token that is not valid.
-
-    Raises what `verify` raises.
-    """
+    """Verify a bearer token and make the call, in a thread; return None if it is not valid. Raises like `verify`."""
     caller = verify(text, user_agent)
     if caller is None:
         return None

@@ -1,7 +1,4 @@
-"""Tool that asks the plan's owner a question. It needs no model, so any plan may contain such a step.
-
-The step waits as described in `plans.engine.questions`; its call runs once there is an answer, and returns it.
-"""
+"""Tool that asks the plan's owner a question (`plans.engine.questions`); it needs no model."""
 
 from typing import Annotated
 

@@ -1,7 +1,4 @@
-"""Completion hooks of the planner's steps, run in the transaction that completes them.
-
-`plan_on` adds the steps that the planner named to its plan; `compose_reply` stores the reply on the plan.
-"""
+"""Completion hooks of the planner's steps, run in the transaction that completes them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""Tool that continues planning after an answer: asks the planner again and returns new steps for the same plan.
-
-The steps are added in the transaction that completes the step (`plans.planner.outcomes`).
-"""
+"""Tool that continues planning after an answer: asks the planner again and returns new steps for the same plan."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -133,8 +133,7 @@ def request_message(request: str) -> Sequence[ChatMessage]:
 def correction_messages(answered: str, problems: Sequence[str]) -> Sequence[ChatMessage]:
     """Return the model's answer and a message with its problems.
 
-    The plan that Toolgate builds from an answer is not shown: a model would copy it, with the steps that only Toolgate
-    may add.
+    The plan built from the answer is not shown: a model would copy it, with steps that only Toolgate may add.
     """
     listed = truncate("\n".join(f"- {problem}" for problem in problems), LONGEST_PROBLEMS)
     correction = (

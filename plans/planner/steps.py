@@ -55,10 +55,7 @@ def has_plan(output: PlannerOutput) -> bool:
 
 
 def steps_of_plan(plan: Mapping[str, Any], placement: StepPlacement) -> list[Any]:
-    """Return the steps of a complete plan, renumbered for their position, with a reply step at the end.
-
-    Malformed parts stay unchanged; the validation of the whole plan reports them.
-    """
+    """Return the steps of a complete plan, renumbered, with a reply step at the end; malformed parts stay."""
     listed = plan.get("steps")
     steps = [deepcopy(each) for each in listed] if isinstance(listed, list) else []
     shift = placement.first - 1
@@ -126,10 +123,7 @@ def steps_of_question(output: PlannerOutput, placement: StepPlacement) -> list[S
 def steps_of_queries(
     queries: Iterable[str], tools: Sequence[tuple[str, str]], placement: StepPlacement
 ) -> list[StepDict]:
-    """Return a step for each of the first queries and each search tool, to run in parallel.
-
-    `tools` are pairs of tool name and parameter.
-    """
+    """Return a parallel step for each of the first queries and each search tool (its name and parameter)."""
     limited = [query for query in queries if query.strip()][:MOST_QUERIES]
     searches = [(query, *each) for query in limited for each in tools]
     steps = [

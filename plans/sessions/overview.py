@@ -65,10 +65,7 @@ class SessionOverview:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session in the list of sessions: its newest plan, its to-do list if there is one, and its progress.
-
-    `calls` is the number of calls made in it; 0 where it was not counted.
-    """
+    """One session in the list: its newest plan, its to-do list, progress and number of calls (0 if not counted)."""
 
     newest: Plan
     todo_list: Plan | None
@@ -179,10 +176,7 @@ def _calls_of_sessions(newest_plans: Sequence[Plan]) -> dict[int, int]:
 
 
 def find_session_overview(viewer: User, public_id: str, token: ApiToken | None = None) -> SessionOverview:
-    """Return the session of a plan: a current or replaced list, a call or a submitted plan.
-
-    Raises Plan.DoesNotExist if there is none or the viewer may not see it.
-    """
+    """Return the session of a plan of any kind. Raises Plan.DoesNotExist if the viewer may not see it."""
     return session_overview(plan_for(viewer, token, public_id))
 
 

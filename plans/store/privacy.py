@@ -49,11 +49,7 @@ MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False) | Q(af
 
 @dataclass(frozen=True, slots=True)
 class PrivatePlanParts:
-    """The private parts of one plan: calls by step number, and memory keys.
-
-    Steps in `by_models` were written by a model that knew private values: their descriptions and conditions are private
-    too.
-    """
+    """The private parts of one plan: calls by step number, memory keys, and steps written `by_models`."""
 
     steps: Mapping[int, PrivateCallParts]
     keys: frozenset[str] = frozenset()
@@ -170,10 +166,7 @@ def _trace_private_values(sources: Iterable[int], flow: ValueFlow) -> PrivatePla
 
 
 def hidden_by_call(calls: Collection[Call]) -> Mapping[int, PrivateCallParts]:
-    """Return the private parts of calls by the call's key; calls without private parts are left out.
-
-    Needs one query if no call is in a plan with private steps, otherwise three, however many plans there are.
-    """
+    """Return the private parts of calls by the call's key, without calls that have none, in at most three queries."""
     sources: dict[tuple[int, str], list[int]] = defaultdict(list)
     meeting = Step.objects.filter(MEETS_PRIVATE, plan__public_id__in={call.plan_ref for call in calls})
     for plan, ref, number in meeting.values_list("plan_id", "plan__public_id", "step_id"):

@@ -51,10 +51,7 @@ def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None
 
 
 def add_requester_of_descendants(plan: Plan, step: Step, *, by: Requester) -> None:
-    """Record a person who answered a step as requester of its dependents; they then may not approve those calls.
-
-    For an answer to an agent this covers everything the agent does afterwards and every step that depends on it.
-    """
+    """Record a person who answered a step as requester of its dependents, whose calls they then may not approve."""
     if by.user.pk == plan.author_id:
         return
     arrows = StepDependency.objects.filter(step__plan=plan).values_list("needs__step_id", "step__step_id")

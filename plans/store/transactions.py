@@ -1,13 +1,7 @@
 """Plan transactions and events: events are numbered per plan without gaps, in the transaction of the change.
 
-`plan_transaction` locks the plan, collects the events of the transaction and writes them at its end; listeners are
-notified after commit. Facts of lower layers arrive in `record_fact_event` and join the open transaction of their plan.
-
-Upper packages register here (in `plans/apps.py`):
-
-- `register_listener`: called after each commit that wrote events (live pages, long polls);
-- `register_step_end_handler`: called when steps of a plan with agents have ended (agents);
-- `register_fact_handler`: applies a fact of a lower layer to the plan (`plans/engine/approval_effects.py`).
+Listeners are notified after commit. Facts of lower layers arrive in `record_fact_event` and join the open transaction
+of their plan. Upper packages register their listeners and handlers in `plans/apps.py`.
 """
 
 import threading

@@ -1,7 +1,4 @@
-"""Graph of a plan: its layout, and its boxes and arrows with texts and styles.
-
-The layout is pure geometry in SVG pixels: layers by longest path, from left to right, with few crossings.
-"""
+"""Graph of a plan: its boxes and arrows, in layers by longest path from left to right, in SVG pixels."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -168,10 +165,7 @@ BOX_CLASSES = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "war
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box: position, style, text and the step it links to.
-
-    `title` is a list of at most TITLE_LINES lines.
-    """
+    """One box: position, style, text and the step it links to; `title` has at most TITLE_LINES lines."""
 
     node: Node
     word: Badge

@@ -1,7 +1,4 @@
-"""Page for approving the next gated steps of a plan together: upcoming steps, open requests in full, and results.
-
-Viewing the page changes nothing; its forms request approvals and decide them.
-"""
+"""Page for approving the next gated steps of a plan together: upcoming steps, open requests in full, and results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Trying a tool from its page: arguments as a form or as JSON that are validated, previewed or called.
-
-A call made here is a direct call (`plans.actions.call`) by the signed-in user.
-"""
+"""Trying a tool from its page: arguments as a form or as JSON that are validated, previewed or called."""
 
 import re
 import secrets
@@ -43,10 +40,7 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(slots=True, kw_only=True)
 class Trial(ArgumentsEditor):
-    """State of the page: the edited arguments and the result of the pressed button.
-
-    `key` makes a resubmitted form count as the same call.
-    """
+    """State of the page: arguments and result. With the same `key`, a resubmitted form counts as one call."""
 
     tool: Tool
     viewer: User

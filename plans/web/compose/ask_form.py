@@ -1,7 +1,6 @@
 """Form that requests a plan in words, and the user's earlier requests.
 
-Submitting it is a direct call of `draft_plan` by the user (`plans.planner.drafts`). A form that is submitted twice
-makes one call.
+Submitting it is a direct call of `draft_plan`; a form that is submitted twice makes one call.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Views of requests in words: the form with its history, and one draft with its actions.
-
-Every action is a plain form. With htmx, the page of an unfinished draft polls for changes.
-"""
+"""Views of requests in words: the form with its history, and one draft with its actions."""
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render

@@ -1,7 +1,4 @@
-"""Work of an agent on the card of its step: its turns, newest first, with the model's texts and calls.
-
-The model's texts are loaded only for viewers who may see the plan's private values.
-"""
+"""Work of an agent on the card of its step. Only viewers of private values get the model's texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

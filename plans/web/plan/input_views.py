@@ -1,7 +1,4 @@
-"""Views for a person's input to a plan: answers to questions, and new arguments for sent-back or failed calls.
-
-Arguments have a page of their own; htmx gets only its card.
-"""
+"""Views for a person's input to a plan: answers to questions, and new arguments for sent-back or failed calls."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,7 +1,4 @@
-"""Overview of a plan, shared by everyone who may see it: steps, graph, timeline, memory and history, in few queries.
-
-Agents' steps include their turns and calls, and show what the agent waits for.
-"""
+"""Overview of a plan, shared by everyone who may see it: steps, graph, timeline, memory and history, in few queries."""
 
 import json
 from collections import defaultdict
@@ -196,11 +193,7 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanOverview:
-    """Everything shown of a plan; `seq` is the number of the last included event.
-
-    In `steps` the turns and calls of an agent follow the agent's step. `because` is the reason why the plan failed if
-    no step caused it, such as a passed deadline.
-    """
+    """Everything shown of a plan, up to event number `seq`. The turns and calls of an agent follow its step."""
 
     plan: Plan
     seq: int
@@ -269,10 +262,7 @@ class PlanOverview:
 
 
 def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
-    """Return the badges for a plan's status: its status, whether it is paused, and whether it waits for people.
-
-    An ended plan waits for people if the outcome of one of its calls is unknown.
-    """
+    """Return the badges for a plan's status, including paused and waiting for people."""
     if waits and plan.status in PLAN_TERMINAL:
         return (badge, status_badge("outcome_unknown"))
     if plan.paused_at is None or plan.status != PlanStatus.IN_PROGRESS:

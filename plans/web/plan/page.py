@@ -1,7 +1,6 @@
 """Page of one plan for one viewer: overview, open step, conversation, and available actions.
 
-The request, the questions of its steps and the reply are visible to the owner, reviewers and administrators, like the
-plan's private values.
+The conversation is visible to the owner, reviewers and administrators, like the plan's private values.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Open step on a plan's page: details, sources of its arguments, and its result.
-
-Long values are truncated and available in full as JSON. Private values are masked until someone reveals them.
-"""
+"""Open step on a plan's page: details, sources of its arguments, and its result; private values are masked."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
