@@ -77,7 +77,13 @@ def _store_skip(plan: Plan, step_id: int, reason: str, by: Requester) -> None:
         if status == PlanStatus.PENDING:  # starting the plan sets this
             plan.steps.exclude(ready_at=None).update(ready_at=None)
         if step.call is not None:
-            _end_call(step.call, reason, tx, by)
+            message = f"The step was skipped: {reason}"
+            if hasattr(step.call, "approval") and step.call.approval.status in OPEN:
+                lifecycle.withdraw_for_plan(step.call.approval, by=by.user, reason=message)
+            elif try_move(
+                Call.objects.filter(pk=step.call.pk), to=CallStatus.CANCELLED, message=message, finished_at=tx.now
+            ):
+                signals.record_fact("call.skipped", call=step.call, by=by.user, reason=reason)
         finishing.settle_plan(tx)
 
 
@@ -120,11 +126,3 @@ def _skip_refusal(step: Step) -> str:
     if step.status == StepStatus.FAILED:
         return f"Step {step.step_id} has failed, and its agent already knows."
     return f"Step {step.step_id} has ended; it is {step.get_status_display().lower()}."
-
-
-def _end_call(call: Call, reason: str, tx: PlanTransaction, by: Requester) -> None:
-    message = f"The step was skipped: {reason}"
-    if hasattr(call, "approval") and call.approval.status in OPEN:
-        lifecycle.withdraw_for_plan(call.approval, by=by.user, reason=message)
-    elif try_move(Call.objects.filter(pk=call.pk), to=CallStatus.CANCELLED, message=message, finished_at=tx.now):
-        signals.record_fact("call.skipped", call=call, by=by.user, reason=reason)

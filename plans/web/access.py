@@ -27,8 +27,8 @@ def plan_or_404(viewer: User, public_id: str) -> Plan:
         raise Http404 from None
 
 
-def control_plan(viewer: User, plan: Plan, requester: Callable[[Requester], None], *, further: bool = False) -> None:
-    """Run the action `requester` for a viewer who may control the plan: its owner or an administrator.
+def control_plan(viewer: User, plan: Plan, act: Callable[[Requester], None], *, further: bool = False) -> None:
+    """Run the action `act` for a viewer who may control the plan: its owner or an administrator.
 
     Actions that continue the plan (`further`) also need a write role. Raises NotAllowed, and the errors of the action.
     """
@@ -40,7 +40,7 @@ def control_plan(viewer: User, plan: Plan, requester: Callable[[Requester], None
     if further and not has_role(viewer, OPERATOR, ADMINISTRATOR):
         raise NotAllowed(_("This needs the role operator or administrator. Nothing was changed."))
     require_no_session_list(plan)
-    requester(Requester(viewer))
+    act(Requester(viewer))
 
 
 def error_status(error: ToolgateError) -> int:

@@ -17,7 +17,8 @@ REQUESTS = counts.count(50, 6)
 KEYS = counts.count(10_000, 70)
 PRESSED = ("a", "d", "c", "Control+Enter", "Escape", "z", "j", "k", "e", "r", "m", "Enter", "n", "o", "Space")
 ANSWERS = {"a": "approve", "d": "reject", "c": "request_changes", "e": "approve", "r": "respond"}
-# A key counts where the bar offers it: the key of an answer, and Control Enter where one answer is shown alone.
+# A key counts where the bar offers it: the key of an answer, and Control Enter where one answer is shown alone. While a
+# request is opened or an answer sent, the page says that the key does not count.
 RECORD = """() => {
   window.pressed = {};
   window.sent = [];
@@ -30,8 +31,9 @@ RECORD = """() => {
     const shown = document.getElementById("detail")?.dataset.shown?.slice(2);
     const isTyping = document.activeElement?.matches("textarea, input:not([type=checkbox], [type=radio]), select");
     const verdict = ANSWERS[event.key];
-    const isBusy = document.documentElement.hasAttribute("data-busy");
+    const isBusy = document.querySelector("#pane[aria-busy], :is(#pane, #toasts) form.htmx-request") !== null;
     note(`${event.ctrlKey ? "Control+" : ""}${event.key} on ${shown}, typing ${isTyping}, busy ${isBusy}`);
+    if (isBusy) return;
     if (!event.ctrlKey && !isTyping && verdict && offered(places[event.key])) pressed[shown] = verdict;
     if (event.ctrlKey && isTyping && offered("#editing")) pressed[shown] = "approve";
     if (event.ctrlKey && isTyping && offered("#send-answer")) pressed[shown] = "respond";
