@@ -1,8 +1,4 @@
-"""Context of a call: its metadata, deadline, cancellation and scoped resources.
-
-A session is restored like a resource: events sent by a failed call are undone. Once a call is cancelled, its deadline
-counts as passed.
-"""
+"""Context of a call: metadata, deadline, cancellation and resources. The deadline of a cancelled call has passed."""
 
 import logging
 import threading
@@ -204,10 +200,7 @@ class UndoResult:
 
 
 class Resources:
-    """Resources of a call by type. Each is created on first use; all are closed in reverse order when the call ends.
-
-    A sync handler that runs past its deadline can still use them: they are closed after it returns.
-    """
+    """Resources of a call by type, created on first use and closed in reverse order after the handler has returned."""
 
     __slots__ = ("_closers", "_makers", "_opened", "_taken")
 
@@ -254,10 +247,7 @@ class Resources:
         return cast("ResourceT | None", exact)
 
     def restore(self, may_undo: Callable[[], bool] = lambda: True) -> UndoResult:
-        """Undo the changes of the opened resources, last resource first; a failure does not stop the others.
-
-        Resources for which `may_undo` returns False are left unchanged and reported as failed.
-        """
+        """Undo the changes of opened resources, last first; those for which `may_undo` is false count as failed."""
         changed = [kind for kind, each in self._opened.items() if getattr(each, "changed", kind in self._taken)]
         failed = [kind.__name__ for kind in reversed(changed) if not self._is_restored(kind, may_undo)]
         return UndoResult(bool(changed), tuple(failed))

@@ -319,10 +319,7 @@ class ApiToken(models.Model):
 
 
 class LearntWait(models.Model):
-    """The longest wait that one MCP client of a token accepts, learnt from the connections it closed.
-
-    Written by `catalog.access.learnt_waits`. `seconds` is null until two waits in a row were cut off.
-    """
+    """The longest wait that an MCP client accepts; `seconds` is null until two waits in a row were cut off."""
 
     token = models.ForeignKey(ApiToken, models.CASCADE, related_name="learnt_waits")
     client = models.CharField(max_length=128, help_text="Name that the client reports.")

@@ -1,7 +1,4 @@
-"""Results of tools: ToolResult, Preview, and their texts and standard responses.
-
-Pure functions of values; nothing here runs a tool.
-"""
+"""Results of tools: ToolResult, Preview, and their texts and standard responses."""
 
 import dataclasses
 import json

@@ -1,10 +1,4 @@
-"""The signal by which lower layers record facts, inside the caller's transaction.
-
-Receivers are connected when the apps are ready. Two are required at start-up: `approvals.audit.log` (writes the audit
-entry) and `plans.store.transactions` (appends the event, marks the step, wakes the executor). The others (vault,
-notifications, grants, checkpoints, …) are connected in the `apps.py` of their layer. A receiver that raises aborts the
-transaction, so that no fact exists without its record.
-"""
+"""The signal by which lower layers record facts, inside the caller's transaction. A receiver that raises aborts it."""
 
 from __future__ import annotations
 

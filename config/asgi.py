@@ -1,7 +1,6 @@
 """ASGI application: lifespan, pages and API, long polling, WebSockets, MCP server.
 
-`application` executes plans in this process, unless TOOLGATE_EXECUTOR leaves the execution to workers.
-`application_without_executor` never executes plans.
+`application` executes plans unless TOOLGATE_EXECUTOR leaves that to workers; `application_without_executor` never does.
 """
 
 import os

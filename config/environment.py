@@ -1,11 +1,7 @@
 """Values of settings: generated keys, mail URL, PostgreSQL options, tool limits.
 
-Keys are generated once, in a file readable only by its owner. Mail is configured by one URL: `console:`, `file:FOLDER`,
-`smtp://…` or `smtps://…`, each with `?from=`; `smtp` uses STARTTLS unless `?tls=off`, `smtps` TLS from the start.
-
-PostgreSQL connections are opened so that nothing waits forever for a lost process. A process may freeze, or its host
-lose power, inside a transaction. The server then ends that transaction, and statements waiting for one of its rows fail
-with a lock timeout, long before a lease expires.
+A process may freeze or lose power inside a transaction. PostgreSQL then ends it, and statements waiting for one of its
+rows fail with a lock timeout, long before a lease expires.
 """
 
 import base64

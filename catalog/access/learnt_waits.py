@@ -1,8 +1,7 @@
 """Shorter waits for MCP clients that close the connection while they wait for an answer.
 
-Some clients give up sooner than they announce. Once a client has ended two waits in a row, its later waits last 80 % of
-the shorter of the two, at least two seconds, so that it receives the result "pending". If a wait is answered more than
-a week later, the client gets full waits again.
+Once a client has ended two waits in a row, its waits last 80 % of the shorter one, at least two seconds. If a wait is
+answered more than a week later, the client gets full waits again.
 """
 
 from contextlib import suppress

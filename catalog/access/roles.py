@@ -1,7 +1,4 @@
-"""Roles and permissions of users. Roles are Django groups; an agent's token sees only its own objects.
-
-Knows nothing of requests or plans: selectors use these functions in their queries.
-"""
+"""Roles and permissions of users. Roles are Django groups; an agent's token sees only its own objects."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

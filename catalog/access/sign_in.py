@@ -1,11 +1,8 @@
-"""Password sign-in with throttling by account and by client address.
+"""Password sign-in with throttling by account and by client address; views use it in place of Django's `authenticate`.
 
 After ten wrong passwords an account has to wait one minute, and so does an address after a hundred. Each further wrong
 password doubles the wait, up to fifteen minutes. An attempt is counted before its password is checked, so concurrent
-attempts cannot check more passwords than that. The right password resets the account's count and subtracts the attempt
-from the address's count. Unknown usernames are counted too.
-
-Views that take a password call this module's `authenticate_user` in place of Django's `authenticate`.
+attempts cannot check more passwords. Unknown usernames are counted too.
 """
 
 from contextlib import suppress
@@ -92,10 +89,7 @@ def clear_sign_in_counts(*, now: datetime) -> int:
 
 @retry_on_deadlock
 def _count_attempt(account_key: AttemptKey, address_key: AttemptKey) -> None:
-    """Count one attempt for both the account and the address, or for neither. Raises SignInThrottled.
-
-    The account's row is always locked before the address's.
-    """
+    """Count one attempt for both keys or for neither, locking the account's row first. Raises SignInThrottled."""
     now = clock.now()
     with transaction.atomic():
         for counted in (account_key, address_key):

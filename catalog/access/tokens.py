@@ -1,7 +1,6 @@
 """Bearer tokens: issue, authenticate, list, change and revoke. Only the SHA-256 of a token is stored.
 
-A scope is effective only while the token's owner has a role for it, which is checked at each request. Functions that
-take `by` check the permissions of that person and of the token through which they act.
+A scope is effective only while the token's owner has a role for it, which is checked at each request.
 """
 
 import hashlib
@@ -94,10 +93,7 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
     days: int = DEFAULT_TOKEN_DAYS,
     hold_seconds: int | None = None,
 ) -> tuple[ApiToken, str]:
-    """Create a token for `days` days; return it with its text, which is not available later. Raises ParameterError.
-
-    Does not check that the user's roles allow the scopes; `issue_token` does.
-    """
+    """Create a token for `days` days, whatever the user's roles; return it with its text. Raises ParameterError."""
     requested = list(dict.fromkeys(scopes))
     if kind not in KINDS:
         raise field_error("kind", "invalid", f"The token kind must be one of {', '.join(KINDS)}, not '{kind}'.")
@@ -233,10 +229,7 @@ def _read_live_token(column: str, value: int | str) -> ApiToken | None:
 
 
 def record_first_refusal(token: ApiToken, tool: str, reason: str) -> None:
-    """Store a token's first refused MCP call for the page Connect an agent; refused calls leave no other trace.
-
-    `reason` must hold no arguments.
-    """
+    """Store a token's first refused MCP call for the page Connect an agent. `reason` must hold no arguments."""
     if token.first_refusal is not None:
         return
     refusal = {"tool": _printable(tool, 64), "reason": _printable(reason, 400), "at": format_utc(clock.now())}

@@ -38,10 +38,7 @@ def load_blobs(call: Call) -> dict[int, bytes]:
 
 
 def pictures_of(call: Call) -> dict[int, str]:
-    """Return the media types of those blocks of a call whose bytes are PNG, JPEG, GIF or WebP images, by index.
-
-    Makes no query if the call has no stored bytes.
-    """
+    """Return the media types, by index, of those blocks of a call whose bytes are PNG, JPEG, GIF or WebP images."""
     if not any(has_bytes(each) for each in call.content_json):
         return {}
     begins = CallBlob.objects.filter(call=call).annotate(head=Substr("data", 1, 16, output_field=BinaryField()))
@@ -83,10 +80,7 @@ def content_response(call: Call, number: int) -> HttpResponse:
 
 
 def complete_blocks(call: Call, blobs: dict[int, bytes] | None = None) -> Sequence[dict[str, Any]]:
-    """Return the blocks of a call as received, with base64 text for the stored bytes.
-
-    A block whose bytes or text were not kept in full keeps its `cut`.
-    """
+    """Return the blocks of a call as received, with base64 text for bytes; incomplete blocks keep their `cut`."""
     blocks, stored = call.content_json, load_blobs(call) if blobs is None else blobs
     for number, block in enumerate(blocks):
         if number in stored:

@@ -1,7 +1,6 @@
 """Private data in calls: masking, and access to single masked fields for authorised viewers.
 
-A mask replaces a value: `{"$private": "string"}` names its JSON type. Keys and list lengths are kept. Only plans know
-which later steps received private data, so they register the function that answers `private_parts_of`.
+A mask such as `{"$private": "string"}` replaces a value and names its JSON type.
 """
 
 import difflib

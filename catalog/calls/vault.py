@@ -1,8 +1,6 @@
-"""Encrypted store for the secrets of calls that have not ended. They are deleted when the call ends.
+"""Encrypted store for the secrets of calls, which are deleted when the call ends.
 
-Secrets belong to a plan's step (a direct call is a plan of one step), so that a retry finds them; this package knows
-plans and steps by name only. Each ciphertext is bound to its location, so values swapped in the database are refused.
-Secrets are encrypted with the first of TOOLGATE_SECRET_KEYS and can be decrypted with any of them.
+Secrets belong to a plan's step, so that a retry finds them. A ciphertext moved to another place is refused.
 """
 
 import hashlib
@@ -220,7 +218,6 @@ class RestoredArguments:
     def unredacted_paths(self, redacted: RedactedArguments) -> list[str]:
         """Return the paths of restored secrets that redaction has not found again.
 
-        A tool may declare fewer secrets than before, and some secrets are recognised only by the words around them.
         Values are not searched for, because the result would tell an attacker who guesses values which guess is right.
         """
         again = {

@@ -1,7 +1,4 @@
-"""Strict JSON parsing, canonical text and digests.
-
-Defines which JSON Toolgate accepts; knows nothing of schemas, tools or requests.
-"""
+"""Strict JSON parsing, canonical text and digests: defines which JSON Toolgate accepts."""
 
 import hashlib
 import json

@@ -1,9 +1,8 @@
 """Current time of the database's clock, for comparison with times that other processes wrote.
 
-On SQLite all processes share one machine and its clock. On PostgreSQL a process measures the database's clock regularly
-and extrapolates with a monotonic clock. A process whose own clock is wrong or is changed while it runs therefore
-expires nothing early and keeps no lease too long. Measured times are slightly behind the database's, never ahead: what
-is due by this clock is also due by the database's.
+On PostgreSQL a process measures the database's clock regularly and extrapolates with a monotonic clock, so that a wrong
+clock of its own expires nothing early and keeps no lease too long. This time is slightly behind the database's, never
+ahead.
 """
 
 import time

@@ -1,7 +1,6 @@
-"""Content blocks of results, as MCP defines them: text, image, audio, resource, resource link.
+"""Content blocks of results, as MCP defines them: bytes under `data` (image, audio) or `blob` (resource).
 
-In memory, an image or audio block holds its bytes under `data`, a resource under `blob`. In the database the bytes are
-stored separately: a block has only their number as `bytes`, and `cut` if its bytes or text were not kept in full.
+In the database a block has only the number of its bytes as `bytes`, and `cut` if bytes or text were not kept in full.
 """
 
 import base64

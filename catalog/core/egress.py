@@ -1,8 +1,7 @@
 """Outgoing HTTP requests to addresses that people typed, guarded against server-side request forgery.
 
-A host name is resolved once. All of its addresses must be public or listed in TOOLGATE_EGRESS_ALLOW, and the connection
-goes to an address that was checked. Every connection is checked, including those of redirects. Proxies from the
-environment are not used.
+All addresses of a host must be public or listed in TOOLGATE_EGRESS_ALLOW. Every connection, also after a redirect, goes
+to an address that was checked. Proxies from the environment are not used.
 """
 
 import asyncio
@@ -273,10 +272,9 @@ class GuardedTransport(httpx2.HTTPTransport):
 
 
 class AsyncGuardedTransport(httpx2.AsyncHTTPTransport):
-    """Transport for an event loop. Its connections are guarded and its responses limited in size.
+    """Guarded transport for one event loop. Raises ResponseTooLarge after `max_bytes` of a response.
 
-    A client with this transport belongs to one event loop. Reading more than `max_bytes` of a response raises
-    ResponseTooLarge. Compressed responses are refused, because a small one can decompress to any size.
+    Compressed responses are refused, because a small one can decompress to any size.
     """
 
     def __init__(self, *, max_bytes: int = MAX_RESPONSE_BYTES) -> None:

@@ -1,7 +1,6 @@
 """The expression language of `done_check` and the tool `eval_form`: literals, names, operators and FUNCTIONS.
 
-There are no attributes, comprehensions, f-strings or keyword arguments. Before an operation runs, its cost is charged
-to a budget, so every expression ends within milliseconds, however large its values are.
+The cost of an operation is charged to a budget before it runs, so every expression ends within milliseconds.
 """
 
 import ast

@@ -1,7 +1,4 @@
-"""Paths into JSON values, as steps (member names and list indexes) or as text with dots.
-
-Names may contain dots, so a dotted path is only for display. Values are looked up by a sequence of steps.
-"""
+"""Paths into JSON values, as steps (member names and list indexes) or, for display only, as text with dots."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

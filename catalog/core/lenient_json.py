@@ -1,7 +1,6 @@
 """Lenient reading of answers: JSON that is not strict, texts in any character set, bodies that are too long.
 
-Arguments are bound by approvals and parsed strictly (`catalog.core.canonical_json`). An answer reports something that
-has happened, so whatever arrived is kept in the closest form that can be stored.
+An answer reports something that has happened, so whatever arrived is kept in the closest form that can be stored.
 """
 
 import codecs

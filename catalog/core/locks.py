@@ -1,7 +1,6 @@
 """Advisory locks: locks of PostgreSQL that are named by a key and belong to no row.
 
-A lock until the end of the transaction is needed on PostgreSQL only: on SQLite BEGIN IMMEDIATE excludes all other
-writers. Two keys with the same hash share a lock, which costs waiting and nothing else.
+SQLite needs no lock until the end of the transaction: its BEGIN IMMEDIATE excludes all other writers.
 """
 
 from collections.abc import Iterator
@@ -48,10 +47,7 @@ _thread_locks = [Lock() for _ in range(THREAD_LOCKS)]
 
 @contextmanager
 def exclusive(space: LockSpace, key: str, *, seconds: float) -> Iterator[None]:
-    """Hold the lock in the body, which may contain several transactions. Raises LockTimeout after `seconds`.
-
-    Threads of one process wait for each other in memory. SQLite serves a single process and needs no more than that.
-    """
+    """Hold the lock in the body, which may contain several transactions. Raises LockTimeout after `seconds`."""
     ends, thread_lock = monotonic() + seconds, _thread_locks[hash((space, key)) % THREAD_LOCKS]
     if not thread_lock.acquire(timeout=seconds):
         raise LockTimeout

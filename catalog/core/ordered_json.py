@@ -9,10 +9,7 @@ from psycopg.types.json import Json, Jsonb
 
 
 class OrderedJSONField(models.JSONField):
-    """A JSONField stored as PostgreSQL's `json`, which keeps the order of members; `jsonb` sorts them.
-
-    `json` has no equality: compare members as text, with `KT`.
-    """
+    """JSONField as PostgreSQL's `json`, which keeps the order of members. It has no equality: compare texts (`KT`)."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         return "json" if connection.vendor == "postgresql" else super().db_type(connection)

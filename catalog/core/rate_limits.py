@@ -1,7 +1,6 @@
-"""Rate limits such as "5/min,20/h" on groups of tools, counted for each caller.
+"""Rate limits such as "5/min,20/h" on groups of tools, counted for each caller; "1/30s" is a pause between two uses.
 
-A window begins with the first use after the previous window. A use counts in all windows or in none. "1/30s" is a
-pause: at least thirty seconds between two uses of the group. The caller of these functions supplies group and owner.
+A window begins with the first use after the previous window. A use counts in all windows or in none.
 """
 
 import re
@@ -88,10 +87,7 @@ def check_rate_limit_group(group: object, tool_name: str) -> None:
 
 
 def acquire_use(key: RateLimitKey, *, now: datetime) -> None:
-    """Count one use in every window. If a window is full, count nothing and raise RateLimited.
-
-    Call it outside a plan's transaction: callers of one group wait for each other here.
-    """
+    """Count one use in every window, or raise RateLimited. Callers wait here: call it outside a plan's transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         full = []
         for rate in key.rates:

@@ -1,8 +1,4 @@
-"""Rows of models read by hand-written SQL, for hot queries that take longer to build with the ORM than to run.
-
-A `RowReader` names the columns of a model for a statement and turns their values into an instance, as Django's own
-queries do: with each field's converters, through `Model.from_db`. A `JoinedReader` also reads related rows.
-"""
+"""Rows of models read by hand-written SQL, for hot queries that take longer to build with the ORM than to run."""
 
 from collections.abc import Sequence
 from functools import cache

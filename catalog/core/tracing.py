@@ -1,9 +1,7 @@
 """Tracing: W3C trace context of requests and plans, and OpenTelemetry spans.
 
-A trace arrives with a request (`traceparent`) or begins here. Plans store it, so that steps which run later or in
-another process belong to it. Spans are exported if the packages of the extra `otel` are installed and the standard
-variable OTEL_EXPORTER_OTLP_ENDPOINT is set; otherwise they cost almost nothing. Attributes are ids, tool names, levels
-and outcomes: never arguments, results or messages.
+Plans store their trace, so that steps which run later or in another process belong to it. Attributes of spans are ids,
+tool names, levels and outcomes: never arguments, results or messages.
 """
 
 import os
@@ -83,10 +81,7 @@ def trace_id_of(traceparent: str) -> str | None:
 
 
 def span(name: str, ids: SpanAttributes, parent: str = "") -> AbstractContextManager[object]:
-    """Open a span if spans are exported; `parent` is a traceparent, empty for the current span.
-
-    Attribute names without a dot are prefixed with `toolgate.`.
-    """
+    """Open a span if spans are exported; `parent` is a traceparent. Keys without a dot get the prefix `toolgate.`."""
     if tracer is None:
         return nullcontext()
     # Exceptions are not recorded: their messages may contain arguments.

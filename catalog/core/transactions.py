@@ -1,8 +1,6 @@
 """Transactions: retries after deadlocks, one transaction per item, conditional status changes, error classification.
 
-A function that is retried must have no effect outside the database. Nothing is retried inside an outer transaction,
-because the error has ended the outer one too. Outside the hot path a status changes only by a conditional UPDATE, which
-raises Conflict if it matches no row.
+A retried function must have no effect outside the database. Nothing is retried inside an outer transaction.
 """
 
 import logging
@@ -24,10 +22,7 @@ log = logging.getLogger("toolgate.api")
 
 
 def log_unexpected(error: BaseException) -> None:
-    """Log the type and traceback of an exception, without its message, which may contain arguments.
-
-    An unavailable database or a locked row is expected and logged as a warning.
-    """
+    """Log an exception without its message, which may contain arguments. Failing databases and locks are warnings."""
     name, away = type(error).__name__, isinstance(error, Exception) and is_unavailable(error)
     where = "".join(traceback.format_tb(error.__traceback__))
     words, level = ("The database was away: %s", logging.WARNING) if away else ("Unexpected %s", logging.ERROR)
@@ -51,10 +46,9 @@ SHORT_LOCK_TIMEOUT = "500ms"
 
 
 def retry_on_deadlock(act: Callable[ArgumentsP, ResultT]) -> Callable[ArgumentsP, ResultT]:
-    """Decorate a function that is one transaction: run it up to five times, with growing random pauses.
+    """Decorate a function that is one transaction, to run it up to five times with growing random pauses.
 
-    Raises OperationalError if the fifth attempt fails, and at once on a lock timeout, so that the caller can retry
-    soon.
+    Raises OperationalError if the fifth attempt fails, and at once on a lock timeout.
     """
     return _retry_on(RETRYABLE_STATES, act)
 

@@ -1,8 +1,7 @@
 """Workspace files below one root, accessed through descriptors, with a journal that can undo a call.
 
-A path is walked one component at a time through directory descriptors that refuse symlinks, so that a link swapped in
-between two steps has no effect. Never resolve a path and then open the result. Writes are atomic, can first compare the
-file with an expected state, and can be undone.
+A path is walked through directory descriptors that refuse symlinks. Never resolve a path and then open the result: a
+link could be swapped in between.
 """
 
 import errno

@@ -1,8 +1,7 @@
-"""YAML 1.2 documents as JSON values: the core schema, restricted to JSON's types.
+"""YAML 1.2 documents as JSON values: every scalar is a text except `true`, `false`, `null` and numbers.
 
-PyYAML parses the text; its own resolver is that of YAML 1.1, where `NO` is false. Here every scalar is a text except
-`true`, `false`, `null` and numbers. Keys are texts as written, and dates stay texts. An alias counts as many values as
-the part that it repeats, so that a small text cannot grow without bound.
+PyYAML's own resolver is that of YAML 1.1, where `NO` is false. An alias counts as many values as the part that it
+repeats, so that a small text cannot grow without bound.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Binding of JSON arguments to handlers: makes the schema from annotations, and the handler's values from arguments.
-
-A binding is built once, when the tool is defined. Handlers with plain annotated keywords are called without pydantic.
-"""
+"""Binding of JSON arguments to handlers: the schema from annotations, and the handler's values from arguments."""
 
 import dataclasses
 import inspect

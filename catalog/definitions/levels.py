@@ -1,7 +1,4 @@
-"""Safety levels, reversibility, and what follows from them: client hints and grant limits.
-
-A dangerous tool can be granted only if an administrator allows that. Other tools have default grant limits.
-"""
+"""Safety levels, reversibility, and what follows from them: client hints and grant limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Rules for declared tools: names, descriptions, options, examples and types.
-
-Every function raises ToolDefinitionError, which names the tool, the rule and the value.
-"""
+"""Rules for declared tools: names, descriptions, options, examples, types. All functions raise ToolDefinitionError."""
 
 import difflib
 import inspect

@@ -1,8 +1,4 @@
-"""Tool declarations: attributes, contract and fingerprint.
-
-A tool is checked when it is created, and its types once more when it is registered; errors name the tool, the rule and
-the value. A tool can call its handler; checking, gating and recording belong to the pipeline.
-"""
+"""Tool declarations: attributes, contract and fingerprint. The pipeline checks, gates and records their calls."""
 
 import hashlib
 import inspect
@@ -322,17 +318,11 @@ class Tool(Generic[ParamsT, ResultT]):
         return function
 
     def preview_for(self, arguments: dict[str, Any], context: ToolContext, defaults: Sequence[JSONPath] = ()) -> Any:
-        """Return the result of the preview hook: a Preview, or an async hook's coroutine; None without a hook.
-
-        Raises whatever the hook raises.
-        """
+        """Return the preview hook's Preview or coroutine, or None without a hook. Raises whatever the hook raises."""
         return None if self._previewer is None else self.binding.call(self._previewer, arguments, context, defaults)
 
     def check(self, arguments: dict[str, Any]) -> None:
-        """Raise ParameterError or QueryTypeUnsupported unless the arguments are valid.
-
-        Raises IdentifierRequired, with a question for the user, if a required identifier is missing.
-        """
+        """Raise ParameterError, IdentifierRequired or QueryTypeUnsupported unless the arguments are valid."""
         if self.requires_identifier:
             self._require_identifier(arguments)
         self.binding.check(arguments, self.name)

@@ -1,7 +1,6 @@
 """Arguments of a call: checked, with defaults filled in, and in the forms that rules judge.
 
-All arguments that somebody sends pass through `prepare_arguments`. Its result is what is stored, judged, shown, bound
-by an approval and passed to the tool.
+The result of `prepare_arguments` is what is stored, judged, shown, bound by an approval and passed to the tool.
 """
 
 import json

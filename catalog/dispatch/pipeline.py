@@ -1,7 +1,4 @@
-"""Pipeline of one call, from its arguments to its outcome: prepare → gate → run.
-
-Knows no person, plan or row: the caller passes a gate that may refuse the call, and records the outcome.
-"""
+"""Pipeline of one call: prepare → gate → run. The caller passes the gate and records the outcome."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -179,7 +176,6 @@ def run_call(
     """Run one prepared call and close its resources. Never raises; the changes of a failed call are undone.
 
     `may_undo` is called right before undoing: by then another process may have run the call, or a person settled it.
-    The secrets in the arguments are redacted from everything that the outcome holds.
     """
     outcome = _run_unscrubbed(tool, arguments, context, may_undo)
     return _scrub_outcome(outcome, Scrubber(secrets)) if secrets else outcome
@@ -229,10 +225,7 @@ def _scrub_outcome(outcome: CallOutcome, scrubber: Scrubber) -> CallOutcome:
 def preview_call(
     tool: Tool[Any, Any], arguments: CallArguments, context: ToolContext, *, secrets: Sequence[Secret] = ()
 ) -> Preview | None:
-    """Return the tool's preview of the call, with the arguments' secrets redacted; None if there is no preview.
-
-    Raises ToolError if the tool already knows that the call cannot succeed.
-    """
+    """Return the tool's preview with secrets redacted, or None. Raises ToolError if the call cannot succeed."""
     scrub = scrubber_for(secrets)
     try:
         preview = _preview_from_hook(tool, arguments, context)

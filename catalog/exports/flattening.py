@@ -1,7 +1,4 @@
-"""Flattening of argument schemas for model providers: one set of definitions, one object at the top.
-
-Conversions may only loosen a schema. That is safe, because arguments are validated against the tool's own schema.
-"""
+"""Flattening of argument schemas for model providers. It may loosen them: the tool's own schema decides."""
 
 import re
 from collections.abc import Mapping

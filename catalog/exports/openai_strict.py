@@ -1,7 +1,6 @@
 """OpenAI's strict mode: a subset of JSON Schema in which every member is required and optional ones are nullable.
 
-Keywords that only narrow a schema are dropped, because arguments are validated against the tool's own schema. A schema
-is refused with a reason if converting it would mean widening or guessing.
+Keywords that only narrow a schema are dropped. A schema is refused if converting it would mean widening or guessing.
 """
 
 from collections.abc import Mapping

@@ -58,10 +58,7 @@ def accept_version(tool_row: Tool, number: int, *, by: User, reason: str) -> Non
 
 
 def held_digest(tool_row: Tool) -> str:
-    """Return the SHA-256 of the held definition of a tool.
-
-    A version's number is not enough: a change of the request alone, such as another host, makes no new version.
-    """
+    """Return the SHA-256 of a tool's held definition: a change of the request alone makes no new version."""
     return digest(canonical_text(tool_row.held_definition))
 
 

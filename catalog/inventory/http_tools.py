@@ -226,10 +226,7 @@ def _object_schema(schema: object) -> dict[str, Any]:
 
 
 def _with_request(definition: Definition, http: Mapping[str, Any]) -> Definition:
-    """Return the definition with the request `http`. Masked headers get the values of the old request.
-
-    Raises ParameterError.
-    """
+    """Return the definition with the request `http`; masked headers keep their old values. Raises ParameterError."""
     stored = Operation.from_json(definition.http) if definition.http else None
     method, url, schema = http["method"], http["url"], definition.input_schema
     if method not in METHODS:

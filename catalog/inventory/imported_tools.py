@@ -85,10 +85,7 @@ def override_beside(tool_row: Tool, definition: Definition) -> str:
 
 
 def take_up_definition(tool_row: Tool, definition: Definition) -> list[signals.Fact]:
-    """Make a definition the tool's current one, and publish its version.
-
-    Return the audit facts to record if this ends an administrator's level override.
-    """
+    """Make a definition the current one and publish its version; return the facts to record if an override ends."""
     reached = settings_of(tool_row.source)
     before, override = tool_row.declared_level, tool_row.level_override
     tool_row.level_override = override_beside(tool_row, definition)

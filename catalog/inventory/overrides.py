@@ -1,7 +1,4 @@
-"""Administrators' overrides of a tool: level, categories, description, implementations, grant limits, on and off.
-
-An override of a property that the fingerprint covers makes a new version. Each change is one audit entry.
-"""
+"""Administrators' overrides of a tool. An override of a property that the fingerprint covers makes a new version."""
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence

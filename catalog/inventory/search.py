@@ -1,7 +1,6 @@
 """Full-text search of tools by name, description and parameters, with SQLite's FTS5 or PostgreSQL.
 
-Words are split and normalized here, so that both databases return the same tools. A query word matches words that start
-with it, and any part of a name.
+Words are split and normalized here, so that both databases return the same tools.
 """
 
 import unicodedata
@@ -73,10 +72,7 @@ def _matching_keys(text: str, *, name_only: bool) -> Q:
 
 
 def index_changed_tools() -> None:
-    """Update the search index of each tool whose current version is not indexed yet.
-
-    Call it in the transaction that changes tools, so that the index is always current.
-    """
+    """Index the tools whose current version is not indexed yet. Call it in the transaction that changes tools."""
     stale = Q(text=None) | ~Q(text__version=F("current_version"))
     tools = Tool.objects.filter(stale, current_version__isnull=False).select_related("current_version")
     texts = []

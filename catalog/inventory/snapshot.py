@@ -1,7 +1,4 @@
-"""In-memory snapshot of the tools that this process may call: loaded code joined with database rows.
-
-Every call reads it. A snapshot older than a second is replaced if the catalog's revision has changed. Never writes.
-"""
+"""In-memory snapshot of the tools that this process may call, at most a second behind the catalog. Never writes."""
 
 import threading
 from bisect import bisect_right
@@ -57,10 +54,7 @@ class CallableTool:
     bounds: tuple[int, ...] = ()
 
     def with_catalog_contract(self) -> "CallableTool | None":
-        """Return the tool with the catalog's contract, to check calls that may run in a process with newer code.
-
-        None if the catalog has never had this process's contract, because the code here is newer than the last sync.
-        """
+        """Return the tool with the catalog's contract; None if the code here is newer than the last synchronisation."""
         if self.fingerprint == self.tool.fingerprint:
             return self
         return replace(self, tool=self.later) if self.later is not None else None
@@ -103,10 +97,7 @@ def callable_tool(name: str) -> CallableTool | None:
 
 
 def loaded_tool(name: str) -> LoadedTool | None:
-    """Return the declaration of a tool for display, as this process last read it.
-
-    Unlike `catalog.tools.registry.get_tool`, it reads the catalog first, so it always finds imported tools.
-    """
+    """Return the declaration of a tool for display. Unlike `registry.get_tool`, it always finds imported tools."""
     if (known := get_tool(name)) is not None:
         return known
     found = callable_tool(name)

@@ -1,7 +1,6 @@
 """Synchronisation of sources: reading what an upstream offers and writing its tools into the catalog.
 
-If an upstream changes a tool, the change is held until an administrator accepts it, and the tool cannot be called until
-then. Only new descriptions from a trusted source apply at once. Tools that are no longer offered keep their history.
+A changed tool is held until an administrator accepts it; only new descriptions of a trusted source apply at once.
 """
 
 import threading
@@ -118,11 +117,7 @@ def _listed_origin(listing: Listing) -> str:
 
 
 def _write_listing(source: Source, listing: Listing, result: SyncResult) -> bool:
-    """Write what an upstream offers; return False if the source has changed since it was read.
-
-    Tools are written in several transactions, so that others can write in between. If the process is killed, the next
-    synchronisation continues.
-    """
+    """Write an upstream's tools in several transactions; return False if the source has changed since it was read."""
     accepted, problems = judged_definitions(listing, settings_of(source))
     origin = _listed_origin(listing)
     with _unchanged(source) as is_unchanged:
@@ -204,10 +199,7 @@ register_failure_listener(record_unreachable)
 
 
 def sync_due_sources() -> int:
-    """Synchronise the sources that are due; return how many were tried.
-
-    A conditional UPDATE claims a source: it becomes due later, so that another process retries if this one is killed.
-    """
+    """Synchronise the sources that are due, each claimed by a conditional UPDATE; return how many were tried."""
     now = clock.now()
     is_stale = Q(kind=Source.Kind.MCP, last_sync_at__lte=now - RESYNC_AFTER)
     is_stale |= Q(last_sync_at__lte=now - RETRY_AFTER) & ~Q(error="")

@@ -191,10 +191,7 @@ def built_source(source: Source, values: Mapping[str, Any], origin: str, *, any_
 
 
 def named_origin(source: Source, values: Mapping[str, Any]) -> str:
-    """Return scheme and host of the API that a source with these values would call.
-
-    It is empty if only the document at the source's URL names them, which the synchronisation reads.
-    """
+    """Return scheme and host of the API that a source would call; empty if only the document at its URL names them."""
     url, document, base_url = (values.get(name, getattr(source, name)) for name in ("url", "document", "base_url"))
     if base_url or not document:
         return origin_of(base_url)

@@ -1,7 +1,6 @@
 """Synchronisation of the registry with the database: tools, immutable versions, implementations, categories.
 
-Runs under one lock. Nothing is deleted: a tool that no loaded module offers is marked unregistered. Administrators'
-overrides are kept. If code lowers a level, the old level stays until an administrator agrees.
+Runs under one lock and deletes nothing. If code lowers a level, the old level stays until an administrator agrees.
 """
 
 from collections.abc import Iterator

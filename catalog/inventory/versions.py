@@ -1,7 +1,4 @@
-"""Versions of a tool: its author's contract combined with administrators' overrides, one row for each state.
-
-Only synchronisation and overrides write versions, and only under `catalog_write_lock`.
-"""
+"""Immutable versions of a tool. Only synchronisation and overrides write them, and only under `catalog_write_lock`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,8 +54,7 @@ def version_columns(tool: "LoadedTool[Any, Any]") -> dict[str, Any]:
 def effective_columns(tool_row: Tool) -> dict[str, Any]:
     """Return the columns of the current version with the tool's present overrides, whatever code is loaded here.
 
-    Only the code knows whether its author declared the reversibility. If the code is not loaded, a value other than the
-    default of the level counts as declared; the next synchronisation corrects it.
+    If the code is not loaded, a reversibility other than the default of the level counts as declared by the author.
     """
     version = tool_row.current_version
     if version is None:

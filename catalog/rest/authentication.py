@@ -1,8 +1,4 @@
-"""Authentication by bearer token or session, and permissions by scope and role.
-
-Cookies are ignored if a request has a token. A user needs the right role; a token needs the right scope, and its owner
-the role.
-"""
+"""Authentication by bearer token or session, and permissions by scope and role. With a token, cookies are ignored."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,10 +29,7 @@ class BearerAuthentication(BaseAuthentication):
     """Authentication by `Authorization: Bearer tg_…`; sets `request.auth` to the token."""
 
     def authenticate(self, request: Request) -> "tuple[User, ApiToken] | None":
-        """Return the token's owner and the token; None if the request has no bearer header.
-
-        Raises AuthenticationFailed for an unknown, expired or revoked token.
-        """
+        """Return the token's owner and the token; None without a bearer header. Raises AuthenticationFailed."""
         scheme, _, text = get_authorization_header(request).decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             return None

@@ -1,8 +1,7 @@
-"""Examples of the OpenAPI document, added after it is generated, so that views carry none.
+"""Examples of the OpenAPI document, added after it is generated: each app has a file `api/examples.yaml`.
 
-Each app has a file `api/examples.yaml` with the tables `requests` and `responses`. A key is the id of an operation or
-the name of a component; operations take precedence. The key for a response that is not JSON is `operation media/type`.
-The example of a component `X` is also used for `PatchedX`, `PageX` and arrays of `X`.
+A key is the id of an operation, the name of a component, or `operation media/type` for a response that is not JSON. The
+example of a component `X` is also used for `PatchedX`, `PageX` and arrays of `X`.
 """
 
 import re

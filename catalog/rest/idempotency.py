@@ -1,9 +1,8 @@
 """Idempotency keys: a key is reserved before the work, and its first response is kept for 24 hours.
 
 The transaction of the work marks the key as done, so a repeat after a lost response does not repeat the work. If the
-work fails, its key is released at once, or when the database is back. If the process dies first, the key stays reserved
-for a minute. Then a repeat may take it over, and the first request is refused if it still runs. The caller's roles are
-part of the request's digest, because a stored response may contain data that the caller can no longer see.
+process dies first, a repeat may take the key over after a minute; the first request is then refused if it still runs.
+The caller's roles are part of the digest, because a stored response may contain data that the caller can no longer see.
 """
 
 import json
@@ -48,10 +47,7 @@ def is_key_active() -> bool:
 
 
 def record_done(ref: str) -> None:
-    """Mark the current request's key, if any, as done, in the transaction that writes the object named `ref`.
-
-    Raises Conflict if a repeated request took the key over and does the work instead.
-    """
+    """Mark the current key as done, in the transaction that writes `ref`. Raises Conflict if a repeat took it over."""
     key: int | None = getattr(_active_key, "key", None)
     if key is None or IdempotencyKey.objects.filter(pk=key, done_ref="").update(done_ref=ref):
         return

@@ -1,8 +1,4 @@
-"""Errors of the API as `application/problem+json` (RFC 9457), with the invalid fields.
-
-`PROBLEM_FACTORIES` maps exceptions to problems; unexpected exceptions are logged and become a bare 500. The middleware
-replaces Django's HTML error pages under /api/.
-"""
+"""Errors of the API as `application/problem+json` (RFC 9457). Unexpected exceptions are logged and become bare 500s."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

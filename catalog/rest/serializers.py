@@ -1,7 +1,4 @@
-"""Strict fields, bodies and queries: unknown fields are refused, values are not coerced, and sizes are limited.
-
-Bodies are strict JSON of at most 1 MiB.
-"""
+"""Strict fields, bodies (JSON of at most 1 MiB) and queries: unknown fields are refused and values are not coerced."""
 
 from collections.abc import Iterable, Mapping
 from typing import IO, Any

@@ -1,8 +1,4 @@
-"""Acceptance of JSON Schemas, and an upper bound on the work of validating with them.
-
-A schema is refused at registration, naming the rule it breaks. A document is validated only if an upper bound of the
-work, computed beforehand, is small enough: a hostile schema or document must not occupy a thread.
-"""
+"""Acceptance of JSON Schemas, and an upper bound on the work of validation: hostile input must not occupy a thread."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping

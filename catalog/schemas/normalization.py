@@ -1,8 +1,7 @@
 """Normalization of arguments: needless nulls are dropped, large integers are read from their digits.
 
-Strict forms of a tool make models send a null for each omitted member. A null is dropped only if the schema declares
-the member, does not require it, and would refuse null. Integers beyond ±(2^53 - 1) do not survive most JSON parsers, so
-they are sent and stored as texts of digits. Where the schema asks for an integer, these texts are converted.
+Strict forms of a tool make models send a null for each omitted member. Integers beyond ±(2^53 - 1) do not survive most
+JSON parsers, so they are sent and stored as texts of digits.
 """
 
 import re
@@ -36,10 +35,7 @@ class NormalizedArguments:
 
 
 def normalize_arguments(validator: Validator, arguments: dict[str, Any]) -> NormalizedArguments:
-    """Drop nulls for omitted members from arguments, and convert large integers that were sent as digits.
-
-    Arguments that are valid, or too large to explain, are returned unchanged.
-    """
+    """Drop nulls for omitted members from arguments, and convert large integers that were sent as digits."""
     if not _may_differ(arguments) or validator.accepts(arguments) or not validator.explains(arguments):
         return NormalizedArguments(arguments)
     normalizer = _Normalizer(validator.schema)

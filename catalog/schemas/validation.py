@@ -1,7 +1,4 @@
-"""JSON Schema validation on the hot path: compile once, validate in microseconds, explain errors to people.
-
-Messages never repeat the validated value: it may be a secret.
-"""
+"""JSON Schema validation on the hot path. Messages never repeat the validated value: it may be a secret."""
 
 import difflib
 import json

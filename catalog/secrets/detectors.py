@@ -1,8 +1,4 @@
-"""Detection of secrets with a known shape in text: keys, tokens, passwords in URLs.
-
-Each shape has a fixed prefix or marker, so that ordinary words do not match. Every pattern runs in linear time:
-repetitions are bounded or possessive. `docs/secrets.md` lists them.
-"""
+"""Detection of secrets with a known shape. Patterns run in linear time: repetitions are bounded or possessive."""
 
 import base64
 import binascii

@@ -1,7 +1,6 @@
 """Redaction of secrets in arguments: replacement by placeholders, and restoration.
 
-Secrets are the values that a tool's schema marks as such, and those with the shape of a known kind of secret. A
-placeholder carries a MAC of its value, so that equal secrets can be recognised and changed ones detected.
+A placeholder carries a MAC of its value, so that equal secrets can be recognised and changed ones detected.
 """
 
 import re
@@ -221,10 +220,7 @@ def find_macs(text: str) -> set[str]:
 
 
 def restore_secrets(value: Any, known: SecretLookup, path: str = "") -> Any:
-    """Return a JSON value with its secrets restored; a placeholder stays if `known` raises KeyError for it.
-
-    A secret in the key of an object has the object's path, as in redaction.
-    """
+    """Return a JSON value with its secrets restored; a placeholder stays if `known` raises KeyError for it."""
     if isinstance(value, str):
         return _restore_value(value, known, path) if PLACEHOLDER_KEY in value else value
     if isinstance(value, dict):

@@ -1,6 +1,5 @@
-"""Scrubbing of known secrets in a tool's output before it is stored: results, messages, previews.
+"""Scrubbing of known secrets in a tool's output before it is stored, also where escaped for JSON or URLs, or in base64.
 
-A value is found verbatim, inside longer text too, escaped for JSON, encoded for URLs, or as base64 at any offset.
 Values of fewer than four characters are not searched for: they match too often.
 """
 

@@ -1,8 +1,4 @@
-"""Definitions of imported tools: what an upstream offers, as one JSON document for each tool.
-
-A definition is stored with the tool's row. Every process builds the callable tool from it (`loading`), so no process
-needs the upstream to know its tools.
-"""
+"""Definitions of imported tools, stored with their rows. A process builds its tools from them without the upstream."""
 
 import hashlib
 import re

@@ -1,7 +1,6 @@
 """Bodies of HTTP answers as values: read up to a limit, in any character set, JSON leniently.
 
-An answer with a 2xx status is always a success, because the call has had its effect. A body that does not match its
-Content-Type is kept as text, and a body that is too long is cut; both add a warning.
+An answer with a 2xx status is always a success, because the call has had its effect; defects add warnings.
 """
 
 import asyncio
@@ -71,10 +70,7 @@ _SUFFIXES = ("xml", "yaml", "json", "json-seq")
 
 
 async def read_body(response: httpx2.Response, ends: float) -> Body:
-    """Read the body of an answer: at most MAX_READ bytes, and not after `ends`, a time of the event loop's clock.
-
-    If the connection breaks, the bytes read so far are returned.
-    """
+    """Read at most MAX_READ bytes of an answer, until `ends` on the loop's clock or until the connection breaks."""
     data, interrupted = bytearray(), ""
     try:
         async with asyncio.timeout_at(ends):

@@ -1,8 +1,4 @@
-"""HTTP tools: arguments become one HTTP request, and its response a result.
-
-An operation fixes method, scheme, host and the shape of the path. Arguments fill placeholders of path and query, where
-they are percent-encoded completely, or the body. They can never change where the request goes.
-"""
+"""HTTP tools: arguments become one request, its response a result. Arguments cannot change where the request goes."""
 
 import asyncio
 import json
@@ -243,10 +239,9 @@ def preview(request: PreparedRequest) -> Preview:
 
 
 async def send(source: str, request: PreparedRequest, timeout: float) -> UpstreamResult[Any]:
-    """Send a request and return its response as a result.
+    """Send a request and return its response as a result. Raises UpstreamUnavailable if nothing was sent.
 
-    Raises UpstreamUnavailable if nothing was sent, EffectUnknown if the request may have been carried out, and
-    UpstreamError for other failures.
+    Raises EffectUnknown if the request may have been carried out, and UpstreamError for other failures.
     """
     try:
         response, body = await _exchange(request, timeout)

@@ -7,10 +7,7 @@ from catalog.definitions.levels import SafetyLevel
 
 
 def level_from_annotations(annotations: Any, *, trusted: bool) -> tuple[SafetyLevel, str]:
-    """Return the safety level that follows from MCP annotations, and the reason for it.
-
-    Missing annotations count as in MCP: not read-only, destructive. Unless `trusted`, the level is one higher.
-    """
+    """Return the level that follows from MCP annotations, and the reason. Unless `trusted`, the level is one higher."""
     if annotations is not None and annotations.read_only_hint:
         level, why = SafetyLevel.SAFE, "read-only hint"
     elif annotations is not None and annotations.destructive_hint is False:

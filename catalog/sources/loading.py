@@ -106,10 +106,7 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
 async def _settled(
     pending_result: Awaitable[UpstreamResult[Any]], definition: Definition, scrubber: Scrubber
 ) -> UpstreamResult[Any]:
-    """Return the result of a call, or raise its error, with the upstream's credentials masked.
-
-    A value that does not match the tool's output schema is kept. It gets a warning, unless there is one already.
-    """
+    """Return a call's result or raise its error, credentials masked; a violated output schema only adds a warning."""
     with scrubbed_errors(scrubber):
         result = await pending_result
     warnings = tuple(result.warnings)

@@ -1,8 +1,7 @@
 """Client of upstream MCP servers: one long-lived connection for each source and process, over stdio or HTTP.
 
 Everything here runs on the event loop of asynchronous handlers. The SDK's cancel scopes belong to a task, so one task
-opens and closes a connection, and the tasks of calls share it. After a connection breaks, the next call opens a new
-one. `mcp_failures` defines the consequences of a failed request.
+opens and closes a connection, and the tasks of calls share it.
 """
 
 import asyncio

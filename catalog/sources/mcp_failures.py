@@ -1,7 +1,6 @@
-"""Everything that can go wrong with a request to an upstream MCP server, and the consequences.
+"""Everything that can go wrong with a request to an upstream MCP server, and the consequences (docs/sources.md).
 
-A fault says where a failure was seen: in the transport, in the HTTP answer, or in a message of the upstream. The
-upstream chooses error codes and texts, so they decide nothing. docs/sources.md has the same table.
+The upstream chooses error codes and texts, so they decide nothing.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Results of MCP servers as results of tools.
-
-A result is read as the server sent it, before the SDK validates it. Otherwise a block of a type that is unknown to the
-SDK would turn a successful call into a failed one.
-"""
+"""Results of MCP servers, read as sent: the SDK would refuse a whole result for one block of an unknown type."""
 
 import json
 from collections.abc import Mapping

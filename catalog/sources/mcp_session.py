@@ -1,7 +1,4 @@
-"""Sessions with upstream MCP servers: connecting, and the reason if that fails.
-
-The SDK is loaded with the first session: it takes half a second.
-"""
+"""Sessions with upstream MCP servers. The SDK is loaded with the first session: it takes half a second."""
 
 import asyncio
 import os

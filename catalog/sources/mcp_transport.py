@@ -1,8 +1,7 @@
-"""Transports of the MCP client that record where each error was seen.
+"""Transports of the MCP client that record where each error was seen. Importing them loads the SDK (half a second).
 
 The SDK turns failures of the transport into JSON-RPC errors with codes that upstreams use as well. Here, every error
-that reaches a connected session has a `Failure` as its data. A failed request does not affect others of its session.
-Importing this module loads the SDK, which takes half a second.
+that reaches a connected session has a `Failure` as its data.
 """
 
 import asyncio

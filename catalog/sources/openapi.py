@@ -1,8 +1,6 @@
 """The operations of an OpenAPI document as definitions of HTTP tools.
 
 An operation that cannot be imported becomes a problem of the listing, with the reason, and does not affect the others.
-The document is read as plain JSON, since models would change how its schemas are written. References are followed
-inside the document only.
 """
 
 import re

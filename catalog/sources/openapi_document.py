@@ -1,7 +1,6 @@
 """OpenAPI documents (3.0 to 3.2, JSON or YAML) as values: reading them, following references, naming the server.
 
-Only a text that is no OpenAPI document is refused as a whole. For a wrong part of a document, the readers of this
-package raise LeftOut.
+Only a text that is no OpenAPI document is refused as a whole; a wrong part of a document raises LeftOut.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Schemas of an OpenAPI document as JSON Schema 2020-12, for the arguments of requests.
-
-Read-only properties are removed at every depth, because only the server sets them.
-"""
+"""Schemas of an OpenAPI document as JSON Schema 2020-12 for arguments, without properties that only the server sets."""
 
 import copy
 import hashlib
@@ -115,10 +112,7 @@ class OperationSchemas:
     names: dict[str, str] = field(default_factory=dict)
 
     def schema(self, name: str, schema: Any) -> Schema:
-        """Convert the schema of the property or definition `name`. Schemas that it refers to go into `definitions`.
-
-        Raises LeftOut, before copying, if the schema is larger than the remaining room.
-        """
+        """Convert the schema `name`; those it refers to go into `definitions`. Raises LeftOut if room is too small."""
         self.take(len(name) + len('"":,'))
         if isinstance(schema, bool):
             return {} if schema else {"not": {}}
@@ -172,10 +166,7 @@ class OperationSchemas:
 
 
 def require_no_read_only(schema: Schema) -> None:
-    """Remove read-only properties from `required`, in place, also in other parts of their `allOf` or reference.
-
-    `schema` is the whole schema of a tool; READ_ONLY marks where properties were removed.
-    """
+    """Remove READ_ONLY properties from `required`, in place, also in other parts of their `allOf` or reference."""
     parts = [part for _, part in subschemas(schema)]
     if not any(READ_ONLY in part for part in parts):
         return

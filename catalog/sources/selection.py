@@ -58,10 +58,7 @@ def check_only(only: Any) -> dict[str, list[str]]:
 
 
 def parse_only(lines: Iterable[str]) -> dict[str, list[str]]:
-    """Return the value of `only` for typed lines: `tag=NAME`, `path=/PREFIX`, `operation=NAME` or a JSON object.
-
-    Raises ParameterError naming the field.
-    """
+    """Parse `tag=NAME`, `path=/PREFIX`, `operation=NAME` or a JSON object. Raises ParameterError naming the field."""
     only: dict[str, list[str]] = {}
     for line in lines:
         if line.startswith("{"):

@@ -1,8 +1,4 @@
-"""BaseTool: tools as classes with an async `execute` and a result dict (contract C).
-
-A registered BaseTool is an ordinary tool of the pipeline. Neither its arguments nor the text of an exception is logged
-or returned.
-"""
+"""BaseTool: tools as classes (contract C). Neither arguments nor the text of an exception is logged or returned."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Late binding: connects tool specifications to those implementations in a library that agree with them.
-
-A library is immutable: registering returns a new one. Bound tools are ordinary tools that can be registered.
-"""
+"""Late binding: connects tool specifications to those implementations in a library that agree with them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -88,10 +85,7 @@ class ToolLibrary:
         return None if self.why_not(specification) else self.tools[specification.name]
 
     def bind_all(self, specifications: Iterable[ToolSpecification]) -> list[LoadedTool]:
-        """Return the tools of an agent's specifications, in order.
-
-        Raises ToolDefinitionError for the first specification that is listed twice or cannot be bound.
-        """
+        """Return the specified tools. Raises ToolDefinitionError for one listed twice or that cannot be bound."""
         bound: dict[str, LoadedTool] = {}
         for specification in specifications:
             name, reason = specification.name, self.why_not(specification)

@@ -1,7 +1,4 @@
-"""Template tags shared by all pages: icons, badges, times, diffs, and text with hidden characters made visible.
-
-All output is escaped.
-"""
+"""Template tags shared by all pages: icons, badges, times, diffs, visible hidden characters. All output is escaped."""
 
 import json
 import re

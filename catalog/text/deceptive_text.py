@@ -1,8 +1,4 @@
-"""Detection of hidden, imitating or unreadable text, for pages on which people decide.
-
-It finds invisible characters, words with look-alike letters, long encoded runs, long blank stretches, stacked combining
-marks, and false claims of approval. Texts are not changed.
-"""
+"""Detection of hidden, imitating or unreadable text, for pages on which people decide. Texts are not changed."""
 
 import base64
 import binascii

@@ -1,7 +1,4 @@
-"""Differences of two texts: by lines and words, and in hunks that can be accepted one by one.
-
-Pure functions, bounded for hostile input; hunks are counted from 0.
-"""
+"""Differences of two texts: by lines, words and hunks (counted from 0); bounded for hostile input."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -126,10 +123,7 @@ def _cut_row(rows: Sequence[DiffRow], start: int) -> DiffRow:
 
 
 def side_by_side(rows: Iterable[DiffRow]) -> Iterator[tuple[DiffRow | None, DiffRow | None]]:
-    """Yield the old and the new line of each row of a side-by-side diff.
-
-    Unchanged lines, gaps and cuts appear on both sides.
-    """
+    """Yield the old and the new line of each row; unchanged lines, gaps and cuts appear on both sides."""
     for is_same, block in groupby(rows, lambda row: row.kind not in ("add", "del")):
         lines = list(block)
         if is_same:

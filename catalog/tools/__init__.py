@@ -1,8 +1,4 @@
-"""Public API for tool authors. Knows no row.
-
-A tool is made by `@tool` from a function, by `Tool[Params, Result](…)` from its parts, by `define_tool` from a list of
-parameters, by a ToolSpec from query types, or as a subclass of `BaseTool`. The pipeline treats all of them alike.
-"""
+"""Public API for tool authors. Tools are made by `@tool`, `Tool[…](…)`, `define_tool`, `ToolSpec` or `BaseTool`."""
 
 from catalog.context import ToolContext, provide_resource
 from catalog.definitions.levels import Reversibility, SafetyLevel

@@ -1,8 +1,6 @@
 """Registry of the tools this process can run, by name, with their implementations; filled at start-up.
 
-Knows no rows, versions or weights: the synchronisation creates those. An implementation is checked against the tool's
-contract. A module that fails to load has no tools; the reason is kept as one line without private data, because a page
-displays it.
+A module that fails to load has no tools. The reason is kept without private data, because a page displays it.
 """
 
 import difflib
@@ -140,10 +138,7 @@ def register_module(module: str, when: Callable[[], bool]) -> None:
 
 
 def register_tool(tool: ToolT) -> ToolT:
-    """Register a tool, replacing one of the same name, and return the argument; `get_tool` returns the tool itself.
-
-    Raises ToolDefinitionError for a reserved name, and for types that differ from the handler's.
-    """
+    """Register a tool, replacing one of the same name, and return the argument. Raises ToolDefinitionError."""
     held = tool.as_tool() if isinstance(tool, BaseTool) else tool
     is_theirs = held.name in RESERVED_NAMES and held.reference.partition(":")[0] in _modules_above
     if is_reserved(held.name) and not is_theirs:
@@ -208,10 +203,7 @@ def get_all_tools() -> dict[str, Tool[Any, Any]]:
 
 
 def get_tool_descriptions() -> list[dict[str, Any]]:
-    """Return the tool descriptions for a planner: name, description, requires_identifier.
-
-    These are the authors' texts. `snapshot.callable_tools` has the texts with administrators' overrides.
-    """
+    """Return name, description and requires_identifier of each tool as declared, without administrators' overrides."""
     return [
         {"name": tool.name, "description": tool.description, "requires_identifier": tool.requires_identifier}
         for tool in _TOOLS.values()
@@ -238,10 +230,7 @@ def unknown_tool_error(name: str) -> UnknownTool:
 
 
 def initialize_tools() -> None:
-    """Register the shipped toolsets, the modules of TOOLGATE_TOOLS and the entry points; idempotent.
-
-    A module that fails to load has no tools, and `broken_modules` has the reason.
-    """
+    """Register the shipped toolsets, the modules of TOOLGATE_TOOLS and the entry points; idempotent."""
     for toolset in SHIPPED_TOOLSETS:
         _register_from(importlib.import_module(f"{SHIPPED_PACKAGE}.{toolset}"))
     for module, when in _modules_above.items():

@@ -79,10 +79,7 @@ def administrator_required(view: PageView[P]) -> Callable[Concatenate[HttpReques
 
 
 def render_rejected_form(request: HttpRequest, template: str, *, status: int = 403, more: str = "") -> HttpResponse:
-    """Return a page that offers the input of a refused form again, except passwords.
-
-    The input is not stored on the server. `more` is a further text for the template.
-    """
+    """Return a page that offers the input of a refused form again, except passwords; the server stores nothing."""
     typed = [
         (name, text)
         for name, texts in request.POST.lists()

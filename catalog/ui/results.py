@@ -1,7 +1,4 @@
-"""The result of a call as people see it: its value, its images and files, and its warnings.
-
-It never contains arguments; pages show them elsewhere.
-"""
+"""The result of a call as people see it, without arguments: its value, its images and files, and its warnings."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

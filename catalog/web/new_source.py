@@ -90,10 +90,7 @@ class ToolChoice:
 
     @property
     def field_value(self) -> str:
-        """Value of the form field `tool`: digest, level and name of the tool, to check that the choice still applies.
-
-        The name is percent-encoded because browsers change line ends in a field.
-        """
+        """Value of the form field `tool`: digest, level and name, percent-encoded because browsers change line ends."""
         return f"{self.tool.digest[:16]}:{self.tool.safety_level}:{quote(self.tool.upstream)}"
 
     @property
@@ -156,10 +153,7 @@ class ChoicesForm(PageForm):
 
 
 def _choices(tools: Iterable[OfferedTool], sent: QueryDict) -> Iterator[ToolChoice]:
-    """Yield a choice for each tool, taking over what was chosen at an earlier preview.
-
-    A lower level is dropped if the upstream now offers another definition under the tool's name.
-    """
+    """Yield a choice for each tool, keeping earlier choices; a lower level is dropped if the definition has changed."""
     seen = {}
     for index, each in enumerate(sent.getlist("tool")):
         tool_digest, _, rest = each.partition(":")

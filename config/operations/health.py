@@ -1,7 +1,6 @@
-"""Health checks for load balancers and people: no secrets, no names, no sign-in.
+"""Health checks `/healthz` (liveness) and `/readyz` (readiness): no secrets, no names, no sign-in.
 
-`/healthz` is for liveness, `/readyz` for readiness. Database queries run at most once a second, in a background thread,
-so that a slow database blocks neither probes nor web threads.
+Database queries run in a background thread, so that a slow database blocks neither probes nor web threads.
 """
 
 import logging
@@ -151,10 +150,9 @@ def _server_takes_writes() -> bool:
 
 
 def _file_takes_writes() -> bool:
-    """Test by a write that is rolled back whether the file is writable; skipped if another process is writing.
+    """Return whether the file is writable; skipped while another process writes. Raises DatabaseError without a file.
 
     Uses a new connection, because an open connection does not notice that the file was deleted or became read-only.
-    Raises DatabaseError if there is no such file.
     """
     name = str(connection.settings_dict["NAME"])
     try:

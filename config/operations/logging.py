@@ -1,9 +1,8 @@
 """Format of all log lines, of Toolgate, Django, uvicorn and tools; text for people or JSON.
 
-A line has an event, the ids of its context (structlog's context variables) and named fields
-(`catalog.core.tracing.log_extra`). Exceptions are logged by type and location, because their messages may contain
-arguments. Other `extra` attributes are dropped for the same reason, and Django's error pages and mails contain no
-values, even with DEBUG. Values cannot contain line breaks or terminal escapes.
+Exceptions are logged by type and location, because their messages may contain arguments. For the same reason unknown
+`extra` attributes are dropped, and Django's error pages and mails contain no values, even with DEBUG. Values cannot
+contain line breaks or terminal escapes.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""`/metrics` in the text format of Prometheus: measurements of this process, and gauges from the database.
-
-Labels contain nothing personal and no ids; but activity is visible, so access is limited by `can_read_metrics`.
-"""
+"""`/metrics` in the text format of Prometheus, limited by `can_read_metrics`. Labels hold no personal data or ids."""
 
 import os
 from collections.abc import Iterable

@@ -1,8 +1,4 @@
-"""Request logging: one log line, one metric and one span for every HTTP request, and its id.
-
-The outermost middleware, so that it also logs requests that other middleware refuses, and every line logged during a
-request has its id.
-"""
+"""Log line, metric and span of every HTTP request; the outermost middleware, so that it sees what others refuse."""
 
 import logging
 import re

@@ -1,8 +1,7 @@
 """ASGI handler: reads the body, runs Django in one thread from a pool, and sends the response.
 
-Django's own handler starts a new thread for each request and switches to it several times, which costs more than most
-of our requests. A thread is used only while Django works, not while a client sends or reads, so that slow clients block
-nobody. The pool has a thread for each database connection that requests may use; further requests are queued.
+Django's own handler starts a thread for each request and switches to it several times, which costs more than most of
+our requests. Here a thread is used only while Django works, so that slow clients block nobody.
 """
 
 import asyncio

@@ -70,10 +70,7 @@ def stop_with_supervisor() -> None:
 
 
 def _prepare(*, executes: bool) -> bool:
-    """Synchronise the catalog with this process's code; return whether the process executes plans.
-
-    With a database restored from a backup it only serves pages, so that people see what to do.
-    """
+    """Synchronise the catalog with the code; return whether to execute plans, which a restored database forbids."""
     try:
         if fault := refresh_status() or detect_restore():
             log.error(fault)

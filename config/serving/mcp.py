@@ -1,7 +1,4 @@
-"""Routing of requests to the MCP server: its path, body limits, and a log line and a measurement for each request.
-
-These requests bypass Django's middleware and its threads. `McpServer` starts the server at the first request.
-"""
+"""Routing of requests to the MCP server, past Django's middleware: body limits, a log line and a metric for each."""
 
 import asyncio
 import gc

@@ -23,10 +23,9 @@ class BodyRefused(Exception):
 
 
 async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
-    """Return the entire body.
+    """Return the entire body. Raises RequestAborted if the client disconnects.
 
-    Raises BodyRefused once the announced or received size exceeds DATA_UPLOAD_MAX_MEMORY_SIZE bytes, or after SECONDS;
-    RequestAborted if the client disconnects.
+    Raises BodyRefused above DATA_UPLOAD_MAX_MEMORY_SIZE bytes, announced or received, and after SECONDS.
     """
     limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     text = dict(scope["headers"]).get(b"content-length", b"")

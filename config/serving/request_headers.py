@@ -1,8 +1,4 @@
-"""Refusal of requests that repeat a header which may occur only once.
-
-Of repeated values, some programs use the first, others the last, others all. Toolgate and a proxy before it could
-therefore understand the same request differently.
-"""
+"""Refusal of repeated headers that may occur only once: a proxy could understand the same request differently."""
 
 import json
 import logging

@@ -1,7 +1,6 @@
-"""Static files with content-dependent URLs, which browsers may cache for a year.
+"""Static files under a digest of them all (`/static/<digest>/app.js`), which browsers may cache for a year.
 
-URLs contain one digest of all static files (`/static/<digest>/app.js`), so that relative imports and URLs inside the
-files work unchanged. Nothing is collected or rewritten, and each process computes the digest itself.
+URLs contain the digest before the path, so that relative imports and URLs inside the files work unchanged.
 """
 
 import re

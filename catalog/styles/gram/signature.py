@@ -1,7 +1,4 @@
-"""Type signatures in structured form: parameters and types, their JSON Schema, and their gram text.
-
-Parsing the written text yields the same signature.
-"""
+"""Type signatures in structured form, their JSON Schema and gram text. Parsing that text yields the same signature."""
 
 import json
 import re

@@ -47,11 +47,7 @@ def type_signature_to_json_schema(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ToolSpecification:
-    """Name, description and signature of a tool, without code; its schema is derived from the signature.
-
-    The signature is kept as written, without surrounding text. Raises ToolDefinitionError for an invalid name or
-    description, TypeSignatureError for an invalid signature.
-    """
+    """Name, description and signature of a tool, without code. Raises ToolDefinitionError and TypeSignatureError."""
 
     name: str
     description: str

@@ -1,7 +1,4 @@
-"""Editor of a call's arguments, as a form made from the schema or as JSON, with lossless switching between the two.
-
-Pages with an editor add their own buttons. Buttons that change the form are handled here.
-"""
+"""Editor of a call's arguments, as a form made from the schema or as JSON, with lossless switching between the two."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -71,10 +68,7 @@ class ArgumentsEditor:
             self.mode, self.problems = JSON_MODE, [error.message]
 
     def press(self, action: str, place: str) -> None:
-        """Handle a button of the form: add, remove, open or close the part at `place`, show form or JSON, or update.
-
-        Raises ParameterError if that is impossible.
-        """
+        """Handle a button: add, remove, open or close `place`, show form or JSON, or update. Raises ParameterError."""
         if action in EDIT_ACTIONS:
             if not is_field_path(place):
                 raise_for_problems(

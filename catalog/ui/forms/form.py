@@ -1,7 +1,4 @@
-"""Forms made from JSON Schema: fields, the JSON value they represent, and the reverse conversion.
-
-Both conversions are lossless.
-"""
+"""Forms made from JSON Schema: fields, the JSON value they represent, and the reverse conversion. Both are lossless."""
 
 import json
 import re
@@ -134,10 +131,7 @@ class FormNode:
 
 
 def build_form(schema: SchemaMapping, fields: FormFields) -> FormNode:
-    """Return the form for an object's schema, filled with the submitted fields.
-
-    Raises ParameterError for invalid numbers, and for more than MAX_RENDERED_FIELDS fields.
-    """
+    """Return the form filled with submitted fields. Raises ParameterError for invalid numbers or too many fields."""
     return _FormBuilder(schema, fields).build(
         FormNode(name="", path="", label=_("Arguments"), shape=field_type_of(schema, schema), required=True)
     )

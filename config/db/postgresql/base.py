@@ -1,8 +1,7 @@
-"""Database backend for PostgreSQL with fewer round trips than Django's.
+"""Database backend for PostgreSQL with fewer round trips than Django's: locks are held during every round trip.
 
-A round trip costs more than most statements, and locks are held during every round trip. BEGIN is sent with the
-transaction's first statement. Statements deferred with `CursorWrapper.leave` are sent with the next statement, at the
-latest with COMMIT, in libpq's pipeline mode (https://www.postgresql.org/docs/current/libpq-pipeline-mode.html).
+BEGIN is sent with the transaction's first statement, and statements deferred with `CursorWrapper.leave` with the next
+one or COMMIT, in libpq's pipeline mode (https://www.postgresql.org/docs/current/libpq-pipeline-mode.html).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,9 @@
 """Database backend for SQLite with a fair write lock and less overhead per statement than Django's.
 
-Replacing Django's `%s` by SQLite's `?` costs 3 µs a statement, so converted statements are cached.
-Django's checks for every statement and fetch cost another microsecond, so they run only while statements are watched.
+Converted statements are cached: replacing Django's `%s` by SQLite's `?` costs 3 µs. Django's checks for every statement
+and fetch cost another microsecond, so they run only while statements are watched. Writers take turns, because SQLite
+lets waiting writers sleep for growing intervals, and a thread that tried rarely never got the lock.
 Risk at a new Django release: whatever its CursorWrapper does for a statement must be done here too.
-
-Writers take turns. SQLite allows one writer at a time and lets the others sleep for growing intervals between attempts:
-while one transaction followed another, a thread that tried rarely never got the lock.
 """
 
 import sqlite3
