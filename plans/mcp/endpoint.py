@@ -85,7 +85,9 @@ class McpEndpoint:
         first = await receive()
         if first["type"] != "http.request":
             return
-        plain = read_plain_call(headers, first.get("body", b"")) if scope["method"] == "POST" else None
+        # Of a repeated header the SDK reads the first, or refuses the request.
+        may_be_plain = scope["method"] == "POST" and len(headers) == len(scope["headers"])
+        plain = read_plain_call(headers, first.get("body", b"")) if may_be_plain else None
         if plain is None:
             caller = await self._authenticate(headers, in_thread, verify)
             scope = {**scope, SCOPE_KEY: caller}

@@ -48,14 +48,16 @@ class PlainAnswer:
 
 
 def read_plain_call(headers: Mapping[str, str], body: bytes) -> PlainCall | None:
-    """Return the plain call in a request; None for a request that the SDK must answer."""
-    accept = headers.get("accept", "")
+    """Return the plain call in a request; None for a request that the SDK must answer.
+
+    `headers` must not be folded of repeated ones, of which the SDK reads the first.
+    """
+    accepted = {media_type.strip() for media_type in headers.get("accept", "").split(",")}
     if (
         headers.get("mcp-method") != METHOD
         or headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS
         or headers.get("content-type") != "application/json"
-        or "application/json" not in accept
-        or "text/event-stream" not in accept
+        or not accepted >= {"application/json", "text/event-stream"}
         or len(body) > MAX_BYTES
     ):
         return None
@@ -90,7 +92,10 @@ def make_plain_call(text: str, user_agent: str, call: PlainCall, server_info: Ma
         return PlainAnswer(caller, opened=OpenedCall(None, error))
     if state is None or state.result is None:
         return PlainAnswer(caller, opened=OpenedCall(state))
-    return PlainAnswer(caller, answer_body(call, state.result, server_info))
+    try:
+        return PlainAnswer(caller, answer_body(call, state.result, server_info))
+    except ValueError:  # the SDK answers with an error of its own
+        return PlainAnswer(caller, opened=OpenedCall(state))
 
 
 def answer_body(call: PlainCall, result: CallToolResult, server_info: Mapping[str, Any]) -> bytes:
