@@ -48,7 +48,13 @@ from plans.store.plan_documents import removed_step_numbers
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control, plan_for
 from plans.store.statements import ClaimedStep
-from plans.store.transactions import PlanTransaction, new_plan_transaction, plan_transaction, recover_lost_commit
+from plans.store.transactions import (
+    PlanTransaction,
+    new_plan_transaction,
+    plan_transaction,
+    recover_lost_commit,
+    retry_while_database_is_away,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,15 +237,16 @@ def _run_first(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, execu
     if ended is not None:
         return ended
     stored = replace(store(), sent=running_call.sent, began=running_call.began)
-    loop.finish_and_claim_next(stored, outcome, loop.TimeSlice(executor.owner, steps_left=0))
+    time_slice = loop.TimeSlice(executor.owner, steps_left=0)
+    retry_while_database_is_away(partial(loop.finish_and_claim_next, stored, outcome, time_slice))
     return stored.call
 
 
 @recover_lost_commit
 @retry_on_deadlock
 def _store_running(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> RunningCall:
-    """Store a call that already runs, with its plan and its step."""
-    with new_plan_transaction(plan) as tx:
+    """Store a call that already runs, with its plan and its step, as begun when the plan was made."""
+    with new_plan_transaction(plan, now=plan.created_at) as tx:
         tx.record("plan.created")
         tx.record("plan.started")
         name = prepared.target.tool.name

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import monotonic
@@ -161,6 +161,9 @@ class HandlerThread(Protocol):
     def begin_work(self, running_call: RunningCall, /) -> None:
         """Renew the lease of a stored call, and end it at its deadline."""
 
+    def stop(self, plan_pks: Collection[int], /) -> None:
+        """Ask a call of these plans to stop; leave it running if it does not."""
+
 
 class UnstoredCall:
     """A call that runs in a thread of the executor while the thread that admitted it waits, and is not stored yet."""
@@ -185,17 +188,21 @@ class UnstoredCall:
             if self._is_withdrawn:
                 return None
             self._thread = thread
+        outcome = None
         try:
             outcome = run_call(self)
-            with self._lock:
-                self._outcome = outcome
-                return outcome if self.stored is not None else None
         finally:
-            self._has_failed = self._outcome is None
+            # Waits while the call is being stored: until then, the thread must not go on to other work.
+            with self._lock:
+                self._outcome, self._has_failed = outcome, outcome is None
             self._ended.release()
+        return outcome if self.stored is not None else None
 
     def wait(self, store_call: Callable[[], RunningCall]) -> CallOutcome | None:
-        """Return the outcome, or None after 50 ms: then `store_call` stored the call, unless no thread has begun it."""
+        """Return the outcome, or None after 50 ms: then `store_call` stored the call, unless no thread has begun it.
+
+        Raises the errors of `store_call`. Nobody learns the outcome then, so the handler is asked to stop.
+        """
         self._ended.acquire(timeout=STORED_AFTER_SECONDS)
         with self._lock:
             if self._outcome is not None:
@@ -204,7 +211,12 @@ class UnstoredCall:
                 self._is_withdrawn = True
                 return None
             shared = {name: getattr(self.running_call, name) for name in ("stop", "began", "abandoned_at", "sent")}
-            self.stored = replace(store_call(), **shared)
+            try:
+                self.stored = replace(store_call(), **shared)
+            except BaseException:
+                self._thread.begin_work(self.running_call)
+                self._thread.stop({self.running_call.plan.pk})
+                raise
             self._thread.begin_work(self.stored)
         return None
 

@@ -83,7 +83,7 @@ class ExecutorPool:
     def working_on(self) -> list[int]:
         """Return the keys of the steps whose leases this process must renew."""
         works = [worker.work for worker in self._all() if not worker.time_slice.abandoned]
-        return [*list(self._taken), *(work.step.pk for work in works if work is not None)]
+        return [*list(self._taken), *(work.step.pk for work in works if work is not None and work.plan.pk)]
 
     def add_hint(self, plan_pk: int) -> None:
         """Queue a hint, unless no thread is left."""
@@ -173,7 +173,8 @@ class ExecutorPool:
                         self._abandoned.add(worker)
                 if was_active and not self._add_thread():
                     log.error("no more threads are started: tools past their time keep %s", len(self._abandoned))
-                loop.abandon(work)
+                if work.plan.pk:  # otherwise it could not be stored
+                    loop.abandon(work)
         if not self._active and not self._stopping.is_set():
             self._hand_back_all()
 

@@ -159,12 +159,12 @@ def plan_transaction(plan_pk: int, plan_ref: str) -> Iterator[PlanTransaction]:
 
 
 @contextmanager
-def new_plan_transaction(plan: Plan) -> Iterator[PlanTransaction]:
-    """Store a new plan and open its first transaction."""
+def new_plan_transaction(plan: Plan, now: datetime | None = None) -> Iterator[PlanTransaction]:
+    """Store a new plan and open its first transaction, with the time `now` instead of the current one."""
     with _admission(), transaction.atomic():
         with connection.cursor() as cursor:
             insert_row(cursor, plan)
-        with _collect_events(plan.pk, plan.public_id, LockedPlan(clock.now())) as tx:
+        with _collect_events(plan.pk, plan.public_id, LockedPlan(now or clock.now())) as tx:
             yield tx
 
 

@@ -2,19 +2,24 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from time import sleep
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
-from catalog.errors import ToolError
+from catalog.core import clock
+from catalog.errors import DataNotFound, ToolError
 from catalog.models import Call
+from catalog.tools import ToolResult
 from plans.actions.call import CallOrder, create_call
-from plans.engine import work
+from plans.engine import start, work
+from plans.executor import pool
 from plans.executor.pool import ExecutorPool
-from plans.models import Plan, Step
+from plans.models import ModelText, Plan, Step
+from plans.store import statements
 from plans.store.requesters import Requester
 from tests.builders import assert_gapless, events_of
 from tests.invariants import assert_invariants
@@ -58,10 +63,10 @@ def rows_of(found: Call) -> list[dict[str, Any]]:
     ]
 
 
-def stored_first(executor: ExecutorPool, ada: Any, monkeypatch: pytest.MonkeyPatch) -> Call:
+def stored_first(executor: ExecutorPool, ada: Any, monkeypatch: pytest.MonkeyPatch, tool: str) -> Call:
     """Make the same call while no thread is idle, so that it is stored before it runs."""
     monkeypatch.setattr(executor, "run_first", lambda unstored_call: False)
-    made = call(ada)
+    made = call(ada, tool=tool)
     eventually(lambda: Plan.objects.get(public_id=made.plan_ref).completed_at is not None, what="the end")
     return Call.objects.get(pk=made.pk)
 
@@ -71,21 +76,235 @@ def fail(value: Any, context: Any) -> Any:
     raise ToolError("It is closed.")
 
 
-@pytest.mark.parametrize("act", [None, fail])
-def test_rows_and_events_are_those_of_a_call_that_was_stored_first(executor, stage, ada, monkeypatch, act):
+def find_nothing(value: Any, context: Any) -> Any:
+    """Warn as a tool does that finds nothing."""
+    raise DataNotFound("There is none.")
+
+
+def leave(value: Any, context: Any) -> Any:
+    """Raise what ends a thread elsewhere."""
+    raise SystemExit(3)
+
+
+def use_resource(value: Any, context: Any) -> Any:
+    """Look at everything that a context offers."""
+    return [context.plan_id[:4], context.step_id, dict(context.memory), context.attempt, context.deadline.expired()]
+
+
+class Rendered(dict[str, Any]):
+    """A value with a text of its own for models."""
+
+    def render(self) -> str:
+        """Return that text."""
+        return "as text"
+
+
+ACTS = {
+    "a value": ("safe", None),
+    "nothing": ("safe", lambda value, context: None),
+    "a standard response": ("safe", lambda value, context: {"results": [1, None], "unit": "m"}),
+    "a message": ("safe", lambda value, context: ToolResult("It is done.", {"n": None}, user_message="Done.")),
+    "an image": ("safe", lambda value, context: ToolResult.ok(1, content=[{"type": "text", "text": "one"}])),
+    "hidden": ("safe", lambda value, context: ToolResult("Hidden.", "x", exclude_value_from_context=True)),
+    "rendered": ("safe", lambda value, context: Rendered(a=1)),
+    "the context": ("safe", use_resource),
+    "a failed result": ("safe", lambda value, context: ToolResult.error("It is shut.")),
+    "an error": ("safe", fail),
+    "a warning": ("safe", find_nothing),
+    "no JSON": ("safe", lambda value, context: object()),
+    "a text that cannot be stored": ("safe", lambda value, context: "a\0b\ud800"),
+    "the end of a thread": ("safe", leave),
+    "private data": ("private", None),
+    "a limited tool": ("limited", None),
+}
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_rows_and_events_are_those_of_a_call_that_was_stored_first(executor, stage, ada, monkeypatch, kind):
+    tool, act = ACTS[kind]
     if act is not None:
-        stage.acts["safe"] = act
-    first = call(ada)
+        stage.acts[tool] = act
+    first = call(ada, tool=tool)
     assert first.status in ("completed", "failed")
-    other = stored_first(executor, ada, monkeypatch)
+    other = stored_first(executor, ada, monkeypatch, tool)
     assert rows_of(first) == rows_of(other)
+    texts = [ModelText.objects.filter(call=each).values_list("text", "is_left_out").first() for each in (first, other)]
+    assert texts[0] == texts[1]
     plans = [Plan.objects.get(public_id=each.plan_ref) for each in (first, other)]
     assert events_of(plans[0]) == events_of(plans[1])
     data = [[each.data_json.keys() for each in plan.events.order_by("seq")] for plan in plans]
     assert data[0] == data[1]
     for plan in plans:
         assert_gapless(plan)
+    assert len(stage.values(tool)) == 2
     assert_invariants()
+
+
+@pytest.mark.parametrize("act", [None, fail])
+def test_times_are_those_of_the_call(executor, stage, ada, act):
+    def wait(value: Any, context: Any) -> Any:
+        sleep(0.03)
+        return value if act is None else act(value, context)
+
+    stage.acts["safe"] = wait
+    made: Any = call(ada)
+    plan: Any = Plan.objects.get(public_id=made.plan_ref)
+    step: Any = Step.objects.get(call=made)
+    assert plan.created_at <= made.created_at <= made.started_at <= made.finished_at <= plan.completed_at
+    assert made.started_at <= step.started_at <= made.finished_at
+    assert made.finished_at - made.started_at >= timedelta(seconds=0.03)
+
+
+def test_call_that_takes_long_began_when_it_was_made(executor, stage, ada, monkeypatch):
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 0.2)
+    gate = threading.Event()
+    stage.acts["safe"] = lambda value, context: gate.wait(60)
+    before = clock.now()
+    running: Any = call(ada)
+    gate.set()
+    assert running.started_at - before < timedelta(seconds=0.2)
+    step: Any = Step.objects.get(call=running)
+    assert step.status == "completed" or step.lease_until > clock.now() + timedelta(seconds=1)
+    eventually(lambda: call_that("completed"), what="the call's end")
+
+
+def test_call_that_cannot_be_stored_is_stopped_and_its_thread_replaced(executor, stage, ada, monkeypatch):
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 0.1)
+    gate, stopped = threading.Event(), list[bool]()
+
+    def act(value: Any, context: Any) -> None:
+        gate.wait(60)
+        stopped.append(context.deadline.stopped)
+
+    stage.acts["safe"] = act
+
+    def store(*arguments: Any, **named: Any) -> Any:
+        raise OperationalError("away")
+
+    with monkeypatch.context() as away:
+        away.setattr("plans.engine.start.begin", store)
+        with pytest.raises(OperationalError):
+            call(ada)
+    eventually(lambda: executor.late_tools() == ["safe"], what="that the thread is abandoned")
+    assert (executor.working_on(), executor.busy_threads(), Call.objects.count()) == ([], 0, 0)
+    del stage.acts["safe"]
+    assert [call(ada).status for _ in range(3)] == ["completed"] * 3
+    gate.set()
+    eventually(lambda: executor.late_tools() == [], what="the thread's end")
+    assert (stopped, Plan.objects.count()) == ([True], 3)
+    assert_invariants()
+
+
+@pytest.mark.parametrize("function", ["insert_ended_plan", "insert_claimed_step"])
+def test_call_that_cannot_be_stored_when_it_ended_leaves_no_trace(executor, stage, ada, monkeypatch, function):
+    stage.acts["safe"] = fail if function == "insert_claimed_step" else lambda value, context: value
+
+    def store(*arguments: Any, **named: Any) -> Any:
+        raise OperationalError("away")
+
+    with monkeypatch.context() as away:
+        away.setattr(statements, function, store)
+        with pytest.raises(OperationalError):
+            call(ada)
+    assert (Plan.objects.count(), Call.objects.count(), len(stage.values("safe"))) == (0, 0, 1)
+    assert call(ada).status in ("completed", "failed")
+    eventually(lambda: executor.busy_threads() == 0, what="idle threads")
+    assert_invariants()
+
+
+def test_storing_is_repeated_without_the_handler(executor, stage, ada, monkeypatch):
+    store, attempts = statements.insert_ended_plan, list[int]()
+
+    def lose_once(*arguments: Any) -> None:
+        store(*arguments)
+        attempts.append(1)
+        if len(attempts) == 1:
+            error = OperationalError("deadlock")
+            error.__cause__ = Deadlock()
+            raise error
+
+    monkeypatch.setattr(statements, "insert_ended_plan", lose_once)
+    made = call(ada)
+    assert (made.status, len(attempts), len(stage.values("safe"))) == ("completed", 2, 1)
+    assert (Plan.objects.count(), Call.objects.count(), Step.objects.count()) == (1, 1, 1)
+    assert_gapless(Plan.objects.get())
+
+
+class Deadlock(Exception):
+    """PostgreSQL's error that ends a transaction in a deadlock."""
+
+    sqlstate = "40P01"
+
+
+def test_thread_that_fails_while_its_call_is_stored_does_not_keep_it(executor, stage, ada, monkeypatch):
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 0.1)
+    begun, has_failed = threading.Event(), threading.Event()
+    begin = start.begin
+
+    def break_off(unstored_call: Any) -> Any:
+        begun.wait(60)
+        has_failed.set()
+        raise ValueError("not the handler's")
+
+    def begin_late(*arguments: Any) -> Any:
+        begun.set()
+        has_failed.wait(60)
+        sleep(0.2)
+        return begin(*arguments)
+
+    monkeypatch.setattr(pool, "run_handler", break_off)
+    monkeypatch.setattr(start, "begin", begin_late)
+    call(ada)
+    eventually(lambda: executor.busy_threads() == 0, what="the thread's end")
+    assert executor.working_on() == []
+
+
+def test_handler_may_make_calls(executor, stage, ada):
+    def act(value: Any, context: Any) -> Any:
+        return value if value == "inner" else [call(ada, "inner").response_json["results"] for _ in range(2)]
+
+    stage.acts["safe"] = act
+    assert call(ada, "outer").response_json["results"] == [["inner"], ["inner"]]
+    eventually(lambda: executor.busy_threads() == 0, what="idle threads")
+    assert Call.objects.filter(status="completed").count() == 3
+    assert_invariants()
+
+
+def test_many_calls_at_once_run_once_each(executor, stage, ada, monkeypatch):
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 0.004)
+
+    def act(value: Any, context: Any) -> Any:
+        sleep(value % 5 / 500)
+        return value
+
+    stage.acts["safe"] = act
+
+    def make(value: int) -> None:
+        try:
+            create_call(CallOrder("safe", {"value": value}), by=Requester(ada))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(make, range(60)))
+    eventually(lambda: Call.objects.filter(status="completed").count() == 60, what="all calls")
+    eventually(lambda: Plan.objects.filter(status="completed").count() == 60, what="all plans")
+    assert sorted(stage.values("safe")) == list(range(60))
+    eventually(lambda: executor.working_on() == [], what="the threads' ends")
+    assert_invariants()
+
+
+def test_executor_that_stops_leaves_no_call_behind(executor, stage, ada, monkeypatch):
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 0.1)
+    gate = threading.Event()
+    stage.acts["safe"] = lambda value, context: gate.wait(60) and "late"
+    running = call(ada)
+    executor.retire()
+    waiting = call(ada)
+    gate.set()
+    executor.stop(seconds=10)
+    calls = [Call.objects.get(pk=each.pk).status for each in (running, waiting)]
+    assert (calls, len(stage.values("safe"))) == (["completed", "created"], 1)
 
 
 def test_call_knows_its_id_before_it_is_stored(executor, stage, ada):

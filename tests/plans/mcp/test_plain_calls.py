@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -267,7 +267,7 @@ def declare(tag: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Tag"})
     return tag
 
 
-TOOLS = {
+TOOLS: dict[str, Callable[..., Any]] = {
     "images": send_image, "messages": send_message, "secretive": hide, "failing": fail, "warning": warn,
     "declaring": declare,
 }  # fmt: skip
