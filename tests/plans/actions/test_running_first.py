@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
+from catalog.access.tokens import create_token
 from catalog.core import clock
 from catalog.errors import DataNotFound, ToolError
 from catalog.models import Call
@@ -23,6 +24,7 @@ from plans.store import statements
 from plans.store.requesters import Requester
 from tests.builders import assert_gapless, events_of
 from tests.invariants import assert_invariants
+from tests.rest import Rest
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
@@ -374,3 +376,37 @@ def test_other_tools_never_run_before_they_are_stored(executor, stage, ada, tool
     call(ada, tool=tool)
     eventually(lambda: stored, what="the call")
     assert stored == [True]
+
+
+def test_lists_of_sessions_are_stored_with_their_call(executor, stage, ada):
+    by = Requester(ada, create_token(user=ada, kind="agent", scopes=["calls:create"])[0], via="rest", session="night")
+
+    def make(tool: str, **arguments: Any) -> Call:
+        return Call.objects.get(pk=create_call(CallOrder(tool, arguments), by=by).pk)
+
+    made = [
+        make("planning_setup_plan", objective="Try it", initial_steps=["a"]),
+        make("planning_add_step", steps=["b"]),
+    ]
+    assert [each.status for each in made] == ["completed", "completed"]
+    assert [step["title"] for step in made[1].response_json["results"][0]["steps"]] == ["a", "b"]
+    assert Plan.objects.get(kind="session").steps.count() == 2
+    assert_invariants()
+
+
+def test_call_with_a_key_is_stored_first_and_made_once(executor, stage, ada):
+    stored: list[bool] = []
+    stage.acts["safe"] = lambda value, context: stored.append(Call.objects.filter(status="running").exists())
+    rest, body = Rest(ada), {"tool": "safe", "arguments": {"value": 1}}
+
+    def post(number: int) -> Any:
+        try:
+            return rest.post("calls/", body, key="k").json().get("id")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(3) as threads:
+        ids = set(threads.map(post, range(3)))
+    assert len(ids - {None}) == len(stored) == Call.objects.count() == 1
+    assert stored == [True]
+    assert_invariants()
