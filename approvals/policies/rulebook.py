@@ -151,7 +151,7 @@ NO_HOLDING_POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Terms of one revision of a policy; requests keep the revision that held them."""
+    """Terms of one revision of a policy. A request refers to the revision that caused it."""
 
     revision_id: int
     policy: str

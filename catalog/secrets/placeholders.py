@@ -193,7 +193,7 @@ def describe_placeholders(text: str) -> str:
 
 
 def split_at_placeholders(text: str) -> list[tuple[str, str]]:
-    """Split displayed text at its placeholders: pairs of a text and the secret's name after it, empty at the end."""
+    """Split displayed text at its placeholders into pairs of text and secret name; the last name is empty."""
     pieces, end = [], 0
     for mark in _PLACEHOLDER_PATTERN.finditer(text):
         pieces.append((text[end : mark.start()], mark[1]))
@@ -275,7 +275,7 @@ def find_placeholders(value: Any, path: str = "", *, keys: bool = True) -> Itera
 
 
 def reject_placeholders(arguments: Any) -> None:
-    """Raise ParameterError if the arguments contain placeholders, which must not run or be stored."""
+    """Raise ParameterError if the arguments contain placeholders: such arguments must not run or be stored."""
     errors = [
         {"path": path, "code": "secret_missing", "message": MISSING_MESSAGE} for path, _ in find_placeholders(arguments)
     ]

@@ -195,7 +195,7 @@ def _record_call_end(tx: PlanTransaction, running_call: RunningCall, outcome: pi
 
 
 def complete(tx: PlanTransaction, step: ClaimedStep, response: dict[str, Any], *, call: Call) -> int:
-    """Complete a step with its response: memory, dependents, event. Return how many steps became ready.
+    """Complete a step: store its response, memory and event. Return how many dependent steps became ready.
 
     If the tool's result handler refuses the response, the step fails with the handler's reason.
     """

@@ -252,10 +252,10 @@ class ExecutorPool:
                     self._finishing.release()
 
     def _needs_help(self, plan_pk: int) -> bool:
-        """Return whether to follow a hint now. If other threads are busy writing to the plan, delay the hint.
+        """Return whether this thread should work on the plan now; if not, delay the hint about it.
 
-        While a thread waits long for the plan's lock, no other thread follows: a frozen process must not block all
-        threads. A delayed hint is queued again when a further thread would help or other work is queued.
+        While a thread waits long for the plan's lock, no other thread joins it: a frozen process must not block all
+        threads. A delayed hint is queued again when another thread can help, or when other work is queued.
         """
         if any(worker.is_kept_from(plan_pk) for worker in list(self._active)):
             return False

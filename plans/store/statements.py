@@ -423,7 +423,7 @@ def reclaim_step(cursor: CursorWrapper, step: ClaimedStep, *, now: datetime) -> 
 
 
 def due_plans(cursor: CursorWrapper, *, now: datetime, limit: int, after: int = 0) -> list[int]:
-    """Return the keys above `after`, in order, of plans with a ready, unclaimed step, without paused plans."""
+    """Return the ascending keys, above `after`, of plans that have a ready, unclaimed step and are not paused."""
     cursor.execute(
         f"SELECT DISTINCT plan_id FROM plans_step WHERE ready_at <= %s AND plan_id > %s AND {NOT_PAUSED} "
         "ORDER BY plan_id LIMIT %s",

@@ -151,7 +151,7 @@ def simulator(request: PageRequest) -> HttpResponse:
 
 
 def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:
-    """Perform an action of the list and return its message. Raises Conflict and the service's errors."""
+    """Perform an action that the list of policies offers; return its message. Raises Conflict and ParameterError."""
     if do in ("up", "down"):
         moved = services.move_policy(policy, up=do == "up", by=by)
         name = {"name": policy.name}
