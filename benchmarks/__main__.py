@@ -1,6 +1,6 @@
 """Prints the figures, one JSON object a line. Each is measured in a process and a database of its own.
 
-Measured is on SQLite, or on the PostgreSQL server that DATABASE_URL names."""
+They are measured on SQLite, or on the PostgreSQL server that DATABASE_URL names."""
 
 import argparse
 import os
