@@ -57,7 +57,7 @@ FINGERPRINT_COLUMNS = (
     *("description", "input_schema", "output_schema", "safety_level"),
     *("annotations", "reversibility", "retry_safe", "timeout"),
 )
-"""What the fingerprint covers beside the name: attributes of a tool, and columns of its stored versions."""
+"""Content of the fingerprint beside the name: attributes of a tool, and columns of its stored versions."""
 
 
 class ToolSpec(BaseModel):

@@ -34,7 +34,7 @@ class VersionChange:
     old: ToolVersion | None
     new: ToolVersion
     request: str = ""
-    """How a held change alters the HTTP request, which belongs to no version; empty if it does not."""
+    """Changes to the HTTP request, which belongs to no version, by a held change; empty if there are none."""
 
     @property
     def is_new_version(self) -> bool:

@@ -64,7 +64,7 @@ Tools = Mapping[str, Tool[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class AgentAvailability:
-    """Whether an agent that a step may name is switched on and has a model."""
+    """Readiness of an agent that a step may name: it is switched on and has a model."""
 
     enabled: bool = True
     has_model: bool = True

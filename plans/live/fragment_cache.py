@@ -76,7 +76,7 @@ class SharedRendering:
 
 
 class ViewerState:
-    """What one client was last sent of a shared rendering."""
+    """State of a shared rendering that was last sent to one client."""
 
     def __init__(self, rendering: SharedRendering, after: int | None = None) -> None:
         self._rendering = rendering

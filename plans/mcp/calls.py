@@ -80,7 +80,7 @@ class CallState:
 
 @dataclass(frozen=True, slots=True)
 class OpenedCall:
-    """What `open_call` did before the SDK got the request: its result or its error."""
+    """Outcome of `open_call` for a call made before the SDK got the request: its result or its error."""
 
     state: CallState | None
     error: Exception | None = None

@@ -232,7 +232,7 @@ class RequestDetail:
 
     @property
     def subject(self) -> ApprovalSubject:
-        """What the viewer would approve without an edit: the terms and the target."""
+        """Subject of an approval by the viewer without an edit: the terms and the target."""
         return ApprovalSubject(self.request.policy_revision, self.title[1])
 
     @cached_property

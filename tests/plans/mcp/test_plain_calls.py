@@ -173,7 +173,7 @@ REQUESTS: dict[str, tuple[Any, bytes]] = {
     "deep": (HEADERS, body().replace(b'"1"', b"[" * 5000 + b"]" * 5000)),
     "65,536 bytes": (HEADERS, big(65_536)),
     "65,537 bytes": (HEADERS, big(65_537)),
-    # What the client says of itself.
+    # The description that the client gives of itself.
     "no meta": (HEADERS, raw(params={"name": "render_text", "arguments": SAY})),
     "meta null": (HEADERS, body(meta=None)),
     "meta of a list": (HEADERS, body(meta=[])),
