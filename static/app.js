@@ -1,6 +1,7 @@
 /* Enhancements of pages that work without scripts. Modules listen on the document, so replaced parts need no setup. */
 
 import "./js/components/copy_button.js";
+import "./js/components/default_marks.js";
 import "./js/components/disclosure.js";
 import "./js/components/list_navigation.js";
 import "./js/components/menu.js";

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
+from approvals.models import ApprovalRequest, Comment, Delegation, Review, Round, Snooze
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from catalog.results import Preview
@@ -45,6 +45,17 @@ def test_edit_and_approve(held, rosa, workspace, page_as: PageAs):
     becomes(request_of(held, 2), "approved")
     work_off(held)
     assert (workspace / "note.txt").read_text() == "hello\nmoon\n"
+
+
+@pytest.mark.layout
+def test_mark_of_a_default_leaves_with_its_value(ada, rosa, page_as: PageAs):
+    request = ask(ada)
+    Round.objects.filter(request=request).update(defaults='[["content"]]')
+    page = page_as(rosa)
+    open_inbox(page, f"?item={request.public_id}&view=edit")
+    for value, marked in (("other", 0), ("hello", 1)):
+        page.get_by_label("content").fill(value)
+        expect(page.locator(".default-mark:visible")).to_have_count(marked)
 
 
 def has_left(page: Page) -> bool:

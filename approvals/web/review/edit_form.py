@@ -35,17 +35,12 @@ class EditForm(ArgumentsEditor):
         return token is not None and token.kind == ApiToken.Kind.AGENT
 
     @property
-    def before(self) -> Mapping[str, Any]:
-        """The current arguments of the request."""
-        return current_round(self.request).arguments_json
-
-    @property
     def change(self) -> TextDiff | None:
         """Line-by-line comparison of the current and the edited arguments; None while the edited ones are invalid."""
         if self.edit is None:
             return None
         schema = self.request.tool_version.input_schema
-        return diff_texts(arguments_as_lines(self.before, schema), arguments_as_lines(self.edit.arguments, schema))
+        return diff_texts(arguments_as_lines(self.original, schema), arguments_as_lines(self.edit.arguments, schema))
 
     @property
     def preview_change(self) -> TextDiff | None:
@@ -94,7 +89,7 @@ class EditForm(ArgumentsEditor):
     def check_while_editing(self) -> None:
         """Check the arguments while the form changes; problems are not shown until the user asks for a check."""
         try:
-            if self.arguments() != self.before:
+            if self.arguments() != self.original:
                 self.check()
         except ToolgateError:
             self.cannot_run = True
@@ -108,7 +103,7 @@ class EditForm(ArgumentsEditor):
 def initial_form(request: ApprovalRequest, viewer: User) -> EditForm:
     """Return the form filled with the current arguments; its first field has the focus."""
     editing = _empty_form(request, viewer)
-    editing.fill(editing.before)
+    editing.fill(editing.original)
     editing.render_or_show_json()
     if editing.form is not None and editing.form.children:
         editing.form.focus(editing.form.children[0].name)
@@ -148,5 +143,6 @@ def validate_submission(
 
 
 def _empty_form(request: ApprovalRequest, viewer: User) -> EditForm:
-    schema, default_paths = request.tool_version.input_schema, current_round(request).default_paths
-    return EditForm(request=request, viewer=viewer, schema=schema, default_paths=default_paths)
+    schema, round_ = request.tool_version.input_schema, current_round(request)
+    arguments, default_paths = round_.arguments_json, round_.default_paths
+    return EditForm(request=request, viewer=viewer, schema=schema, original=arguments, default_paths=default_paths)

@@ -27,10 +27,12 @@ EDIT_ACTIONS = ("add", "remove", "open", "close")
 class ArgumentsEditor:
     """The arguments while they are edited, as a form or as JSON. `problems` are those that belong to no field.
 
-    `default_paths` are the dotted paths of arguments that were not given. They are marked as defaults until edited.
+    `original` are the arguments before they were edited, `default_paths` the dotted paths of those that were not given.
+    These are marked as defaults until edited.
     """
 
     schema: Mapping[str, Any]
+    original: Mapping[str, Any] = field(default_factory=dict)
     default_paths: Collection[str] = ()
     mode: str = FORM_MODE
     fields: FormFields = field(default_factory=FormFields)
@@ -58,8 +60,10 @@ class ArgumentsEditor:
             self.form = build_form(self.schema, self.fields)
         if self.form is not None:
             self.form.focus(self.focus)
-            for node in self.form.every():
-                node.is_default = node.path in self.default_paths
+            marked = [node for node in self.form.every() if node.path in self.default_paths]
+            original = value_to_form(self.schema, placeholders_as_text(self.original)) if marked else FormFields()
+            for node in marked:
+                node.is_default = self.fields.inside(node.name) == original.inside(node.name)
 
     def render_or_show_json(self) -> None:
         try:
@@ -118,6 +122,7 @@ class ArgumentsEditor:
         errors = list(problem.errors if problem else ()) or [{"path": "", "message": error.message}]
         if self.mode == FORM_MODE and self.form is None:
             self._render_readable()
+        self.draw()
         if self.form is not None:
             self.problems = show_problems(self.form, errors)
         else:

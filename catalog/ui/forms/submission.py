@@ -53,6 +53,14 @@ class FormFields:
     def put(self, word: str, name: str, text: str) -> None:
         self._fields[f"{word}:{name}"] = text
 
+    def inside(self, name: str) -> dict[str, str]:
+        """Return the filled fields at and inside a path; a variant replaced by another is not among them."""
+        return {
+            f"{word}:{path}": text
+            for word, path in self._paths()
+            if word != "was" and f"{path}.".startswith(f"{name}.") and (text := self._fields[f"{word}:{path}"])
+        }
+
     def size(self, name: str) -> int:
         """Return the number of rows of the list at a path. Raises ParameterError if the number is invalid."""
         text = self.text("size", name) or "0"

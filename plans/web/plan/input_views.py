@@ -54,9 +54,11 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
         raise Http404 from None
     except ToolgateError as error:
         return render_failure(request, public_id, {"step": str(step_id)}, error)
-    writing = ArgumentEditor(schema=_schema_of(step), default_paths=step.call.default_paths if step.call else ())
+    original = step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step)
+    default_paths = step.call.default_paths if step.call else ()
+    writing = ArgumentEditor(schema=_schema_of(step), original=original, default_paths=default_paths)
     if request.method != "POST":
-        writing.fill(step.call.arguments_json if step.call and is_sent_back(step) else arguments_to_edit(step))
+        writing.fill(original)
         writing.render_or_show_json()
     else:
         try:

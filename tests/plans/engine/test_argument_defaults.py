@@ -220,3 +220,14 @@ def test_pages_say_which_values_are_defaults(ada, rosa):
     operator.open("/tools/pay/try/")
     checked = operator.send("/tools/pay/try/", {"mode": "json", "json": json.dumps(ASKED), "do": "check"})
     assert "entries.0.amount : 5000 \N{EN DASH} default" in checked
+
+
+def test_edited_value_is_not_marked_as_a_default(ada, rosa):
+    """Nor in a form that is refused for another field."""
+    held = request_of(ask(ada))
+    page = Pages(rosa)
+    page.open(f"/approvals/?item={held.public_id}&view=edit")
+    assert page.html.count("default-mark") == 2
+    sent = {"mode": "form", "size:entries": "1", "value:entries.0.amount": "x", "value:memo": "none", "do": "check"}
+    page.send(f"/approvals/{held.public_id}/edit/", sent, status=422)
+    assert page.html.count("default-mark") == 1
