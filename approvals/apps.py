@@ -13,14 +13,14 @@ class ApprovalsConfig(AppConfig):
         from django.contrib.auth.models import Group, User  # noqa: PLC0415 (as above)
         from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save  # noqa: PLC0415 (as above)
 
-        from approvals.audit import accounts, restore_guard  # noqa: PLC0415 (as above)
+        from approvals.audit import accounts, checkpoints  # noqa: PLC0415 (as above)
         from approvals.audit.log import on_fact  # noqa: PLC0415 (as above)
         from approvals.grants import coverage  # noqa: PLC0415 (as above)
         from approvals.notifications import outbox  # noqa: PLC0415 (as above)
         from catalog.access import sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit.log")
-        fact.connect(restore_guard.on_fact, dispatch_uid="approvals.audit.restore_guard")
+        fact.connect(checkpoints.on_fact, dispatch_uid="approvals.audit.checkpoints")
         fact.connect(outbox.on_fact, dispatch_uid="approvals.notifications.outbox")
         fact.connect(coverage.on_fact, dispatch_uid="approvals.grants.coverage")
         signals.user_logged_in.connect(accounts.on_sign_in, dispatch_uid="approvals.audit.accounts")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from approvals.audit import checkpoints, restore_guard
+from approvals.audit import checkpoint_file, checkpoints
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.grants.services import end_grants, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
@@ -40,7 +40,7 @@ def begin_epoch(reason: str) -> EpochSummary:
         )
     why = f"A new epoch began: {reason}"
     instance = Instance.objects.get(pk=1)
-    known = [line.checkpoint for line in checkpoints.read_checkpoints(instance.name) if not line.forged]
+    known = [line.checkpoint for line in checkpoint_file.read_checkpoints(instance.name) if not line.forged]
     hashes = dict(AuditEntry.objects.filter(seq__in={each.seq for each in known}).values_list("seq", "hash"))
     differing = [each.seq for each in known if each.seq <= instance.audit_seq and hashes.get(each.seq) != each.head]
     # The last entry up to which log and checkpoints agree: the end of the log if none contradicts it.
@@ -54,7 +54,7 @@ def begin_epoch(reason: str) -> EpochSummary:
     ended += _void_open(why)
     grants = end_grants(Grant.objects.filter(in_force(clock.now()), epoch__lt=instance.epoch), why)
     instance.refresh_from_db()
-    restore_guard.store_checkpoint(instance)
+    checkpoints.store_checkpoint(instance)
     return EpochSummary(instance.epoch, ended, grants, max(0, known_to - kept_to))
 
 
@@ -66,7 +66,7 @@ def _raise_epoch(known_epoch: int, reason: str, **positions: int) -> Instance:
         epoch = max(instance.epoch, known_epoch) + 1
         Instance.objects.filter(pk=1).update(epoch=epoch)
         details = {"epoch": epoch, "reason": reason, **positions}
-        append_entry(AuditRecord(action=restore_guard.EPOCH_BEGAN, object_ref=f"epoch_{epoch}", details=details))
+        append_entry(AuditRecord(action=checkpoints.EPOCH_BEGAN, object_ref=f"epoch_{epoch}", details=details))
         instance.refresh_from_db()
     return instance
 

@@ -9,8 +9,8 @@ from time import perf_counter
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from approvals.audit.checkpoints import write_checkpoint
 from approvals.audit.log import AuditRecord, append_entry
-from approvals.audit.restore_guard import write_checkpoint
 from approvals.audit.verification import verify
 from approvals.models import Instance
 from benchmarks.ground import prepare

@@ -16,7 +16,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from approvals.audit import restore_guard
+from approvals.audit import checkpoints as audit_checkpoints
 from approvals.policies import gate
 from catalog.core import clock
 from catalog.inventory import snapshot
@@ -144,7 +144,7 @@ def checkpoints(checkpoints_file: Path) -> Path:
     """The file of checkpoints, which does not exist when a test begins: the database is set back after each test."""
     if checkpoints_file.is_dir():  # of a test in which it cannot be written
         checkpoints_file.rmdir()
-    restore_guard._write_fault = ""
+    audit_checkpoints._write_fault = ""
     checkpoints_file.unlink(missing_ok=True)
     return checkpoints_file
 

@@ -1,176 +1,140 @@
-"""Checkpoints: signed positions of the audit log, stored in a file outside of the database.
+"""Checkpoints of the audit log: when they are written, and how the log is compared with the last one.
 
-The hash chain stays valid if the log is truncated or restored together with its head, or rewritten by someone with the
-key. A checkpoint stored elsewhere reveals that. The file is append-only: one JSON object with a MAC per line, in the
-order of the log. Several processes and several installations may append to the same file.
+A checkpoint is written after the commit of every decision and of every start of a dangerous call. The ticker writes
+more: a minute or a thousand entries after the last checkpoint.
 """
 
-import errno
-import fcntl
-import hashlib
-import hmac
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import IO, Any
+import logging
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.conf import settings
+from django.db import transaction
 
-from catalog.core.canonical_json import canonical_text
+from approvals.audit import checkpoint_file
+from approvals.audit.checkpoint_file import Checkpoint
+from approvals.audit.entries import is_authentic
+from approvals.models import AuditEntry, Instance
+from catalog.core import clock
+from catalog.core.canonical_json import format_utc
+from catalog.core.tracing import log_extra
+from catalog.core.transactions import log_unexpected
+from catalog.definitions.levels import SafetyLevel
+from catalog.models import Call
+from catalog.signals import Fact
 
-PURPOSE = b"toolgate checkpoint v1"
-READ_BLOCK_BYTES = 64 * 1024
-MAX_LINE_BYTES = 4096
-"""Longer lines are ignored; a checkpoint needs about a tenth."""
+log = logging.getLogger("toolgate.audit")
+EPOCH_BEGAN = "epoch.began"
+CHECKPOINT_INTERVAL = timedelta(seconds=60)
+CHECKPOINT_ENTRIES = 1000
+CHECKPOINTS_UNWRITABLE = (
+    "The audit checkpoints cannot be written ({}). Make the file named by TOOLGATE_AUDIT_CHECKPOINTS writable, or free "
+    "space on its disk. No dangerous call starts until then."
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Head of one installation's log at one time: epoch, and number and hash of the last entry."""
-
-    instance: str
-    epoch: int
-    seq: int
-    head: str
-    at: str
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Sort key of the checkpoints of one installation."""
-        return self.epoch, self.seq
-
-    def mac(self) -> str:
-        """Return the MAC over all fields, under a key derived from TOOLGATE_AUDIT_KEY for this purpose only."""
-        key = hmac.digest(settings.TOOLGATE_AUDIT_KEY.encode(), PURPOSE, hashlib.sha256)
-        return hmac.new(key, canonical_text(asdict(self)).encode(), hashlib.sha256).hexdigest()
-
-    def document(self) -> dict[str, Any]:
-        """Return the checkpoint with its MAC, for the file and the log."""
-        return asdict(self) | {"mac": self.mac()}
+_write_fault = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointLine:
-    """A line of the checkpoint file that belongs to this installation; `forged` is True if its MAC is wrong."""
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """Write a checkpoint when a decision or the start of a dangerous call is committed, before its handler begins."""
+    is_due = fact.kind == "approval.decided"
+    if fact.kind == "call.started":  # only for this kind is the call's version loaded
+        level = fact.data.get("level") or (fact.call.version.safety_level if fact.call else "")
+        is_due = level == SafetyLevel.DANGEROUS
+    if is_due:
+        transaction.on_commit(write_checkpoint, robust=True)
 
-    checkpoint: Checkpoint
-    forged: bool
 
-
-def read_checkpoints(instance: str) -> Iterator[CheckpointLine]:
-    """Yield the checkpoints of an installation, oldest first. Raises OSError if the file cannot be read."""
+def write_checkpoint() -> bool:
+    """Write a checkpoint if the log has grown since the last one; return True if written. Errors are logged."""
+    global _write_fault
     try:
-        with _path().open("rb") as file:
-            for text in file:
-                if (line := _parse_line(text, instance)) is not None:
-                    yield line
-    except FileNotFoundError:
-        return
+        instance = Instance.objects.get(pk=1)
+        known = checkpoint_file.newest_checkpoint(instance.name)
+        is_due = instance.audit_seq and (known is None or known.place < (instance.epoch, instance.audit_seq))
+        # A restored database must not get checkpoints of its own.
+        written = bool(is_due) and not checkpoint_contradiction(instance, known) and store_checkpoint(instance)
+    except Exception as error:  # noqa: BLE001 - the decision or start is committed already; the ticker tries again
+        was_known = bool(_write_fault)
+        if isinstance(error, OSError):
+            _write_fault = CHECKPOINTS_UNWRITABLE.format(error.strerror)
+        if not was_known:
+            log.error("audit checkpoint could not be written")
+            log_unexpected(error)
+        return False
+    _write_fault = ""
+    return written
 
 
-def newest_checkpoint(instance: str) -> Checkpoint | None:
-    """Return an installation's last checkpoint, read from the end of the file, or None. Raises OSError."""
+def store_checkpoint(instance: Instance) -> bool:
+    """Append a checkpoint of the current head to the file. Also log it, so that log shipping keeps a copy elsewhere."""
+    place = (instance.name, instance.epoch, instance.audit_seq, instance.audit_head)
+    checkpoint = Checkpoint(*place, at=format_utc(clock.now()))
+    written = checkpoint_file.append_checkpoint(checkpoint)
+    if written:
+        log.info("audit checkpoint", extra=log_extra(**checkpoint.document()))
+    return written
+
+
+def ensure_start_checkpoint(call: Call) -> bool:
+    """Write a checkpoint if this call's start is not covered yet; return True if the start is covered now."""
+    entries = AuditEntry.objects.filter(object_ref=call.public_id, action="call.started").order_by("-seq")
+    started = entries.values_list("seq", flat=True).first()
+    return started is not None and (_is_entry_covered(started) or (write_checkpoint() and _is_entry_covered(started)))
+
+
+def _is_entry_covered(seq: int) -> bool:
+    instance = Instance.objects.get(pk=1)
     try:
-        with _path().open("rb") as file:
-            return _find_newest(file, instance)
-    except FileNotFoundError:
-        return None
+        known = checkpoint_file.newest_checkpoint(instance.name)
+    except OSError:
+        return False
+    return known is not None and known.place >= (instance.epoch, seq)
 
 
-def append_checkpoint(checkpoint: Checkpoint) -> bool:
-    """Append a checkpoint and fsync; return False if the file already has this or a newer one. Raises OSError."""
-    with _locked() as file:
-        known = _find_newest(file, checkpoint.instance)
-        if known is not None and known.place >= checkpoint.place:
-            return False
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a full disk cut off the last line; appended to it, this one would be lost
-                file.write(b"\n")
-        file.write(canonical_text(checkpoint.document()).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return True
-
-
-def check_writable() -> None:
-    """Raise OSError if no further line could be written to the file. Writes nothing."""
-    path = _path()
+def is_checkpoint_due(now: datetime) -> bool:
+    """Return True if the last write failed, or if the last checkpoint is a minute or a thousand entries behind."""
+    if _write_fault:
+        return True
+    instance = Instance.objects.filter(pk=1).first()
+    if instance is None or not instance.audit_seq:
+        return False
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
-    except FileNotFoundError:
-        folder = next(folder for folder in path.absolute().parents if folder.exists())
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise OSError(errno.EACCES, "its directory is not writable") from None
-        _check_space(os.statvfs(folder))
-        return
+        known = checkpoint_file.newest_checkpoint(instance.name)
+    except OSError:
+        return True  # the attempt to write will log the error
+    if known is None:
+        return True
+    missing = instance.audit_seq - known.seq
     try:
-        _check_space(os.fstatvfs(descriptor))
-    finally:
-        os.close(descriptor)
+        age = now - datetime.fromisoformat(known.at)
+    except ValueError:
+        age = CHECKPOINT_INTERVAL
+    return missing >= CHECKPOINT_ENTRIES or (missing > 0 and age >= CHECKPOINT_INTERVAL)
 
 
-def is_disk_full(disk: os.statvfs_result) -> bool:
-    return disk.f_bavail * disk.f_frsize < READ_BLOCK_BYTES
-
-
-def _check_space(disk: os.statvfs_result) -> None:
-    if is_disk_full(disk):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _path() -> Path:
-    return Path(settings.TOOLGATE_AUDIT_CHECKPOINTS)
-
-
-@contextmanager
-def _locked() -> Iterator[IO[bytes]]:
-    """Open the file for appending under an exclusive lock; a new file is readable by its owner only."""
-    path = _path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not path.exists()
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if is_new:
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        yield file
-
-
-def _find_newest(file: IO[bytes], instance: str) -> Checkpoint | None:
-    """Return the last valid checkpoint of this installation, reading the file backwards in blocks."""
-    end = file.seek(0, os.SEEK_END)
-    rest = b""
-    while end > 0:
-        start = max(0, end - READ_BLOCK_BYTES)
-        file.seek(start)
-        lines = (file.read(end - start) + rest).split(b"\n")
-        rest = lines.pop(0)[:MAX_LINE_BYTES] if start else b""
-        for text in reversed(lines):
-            line = _parse_line(text, instance)
-            if line is not None and not line.forged:
-                return line.checkpoint
-        end = start
-    return None
-
-
-def _parse_line(text: bytes, instance: str) -> CheckpointLine | None:
-    """Parse one line; return None for other installations, truncated lines, and text that is not a checkpoint."""
-    if instance.encode() not in text or len(text) > MAX_LINE_BYTES:
-        return None
+def checkpoint_write_fault() -> str:
+    """Return why the next checkpoint probably cannot be written; empty if no reason is known."""
     try:
-        data = json.loads(text)
-        mac = str(data.pop("mac"))
-        checkpoint = Checkpoint(**data)
-    except (ValueError, TypeError, AttributeError, KeyError):
-        return None
-    is_well_formed = all(type(value) is int for value in checkpoint.place) and type(checkpoint.head) is str
-    if checkpoint.instance != instance or not is_well_formed:
-        return None
-    return CheckpointLine(checkpoint, forged=not hmac.compare_digest(mac.encode(), checkpoint.mac().encode()))
+        checkpoint_file.check_writable()
+    except OSError as error:
+        return CHECKPOINTS_UNWRITABLE.format(error.strerror)
+    return _write_fault
+
+
+def checkpoint_contradiction(instance: Instance, checkpoint: Checkpoint | None) -> str:
+    """Return the contradiction between the last checkpoint and the log; empty if there is none."""
+    if checkpoint is None:
+        return ""
+    if checkpoint.epoch > instance.epoch:
+        return f"The database is older than epoch {checkpoint.epoch}, which its checkpoints record."
+    if checkpoint.epoch < instance.epoch:
+        began = AuditEntry.objects.filter(action=EPOCH_BEGAN).order_by("-seq").values_list("seq", "details").first()
+        if began and is_authentic(began[0], instance.name) and json.loads(began[1])["epoch"] == instance.epoch:
+            return ""
+        return f"The log has no entry that starts epoch {instance.epoch}: the database was changed by hand."
+    if checkpoint.seq > instance.audit_seq:
+        entries = f"entry {checkpoint.seq:,}, but its audit log ends at {instance.audit_seq:,}"
+        return f"The database is older than its checkpoints: they record {entries}."
+    entry = AuditEntry.objects.filter(seq=checkpoint.seq).values_list("hash", flat=True).first()
+    return "" if entry == checkpoint.head else f"Entry {checkpoint.seq:,} differs from its checkpoint."

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from django.db.models import Subquery
 
-from approvals.audit import checkpoints
+from approvals.audit import checkpoint_file
+from approvals.audit.checkpoints import EPOCH_BEGAN
 from approvals.audit.entries import is_authentic, stored_entries
 from approvals.audit.log import ENTRY_COLUMNS, make_hasher
-from approvals.audit.restore_guard import EPOCH_BEGAN
 from approvals.models import AuditEntry, Instance
 from catalog.definitions.levels import SafetyLevel
 
@@ -76,7 +76,7 @@ class _Walk:
 def verify() -> Verification:
     """Recompute all hashes; compare the chain with its stored head and the checkpoints. Raises OSError."""
     name = Instance.objects.values_list("name", flat=True).get(pk=1)
-    lines = list(checkpoints.read_checkpoints(name))
+    lines = list(checkpoint_file.read_checkpoints(name))
     # Read the head after the checkpoints, so that it is at least as recent as all of them.
     instance = Instance.objects.get(pk=1)
     walk = _Walk(frozenset(line.checkpoint.seq for line in lines))
@@ -86,14 +86,14 @@ def verify() -> Verification:
     head = Instance.objects.values_list("audit_seq", flat=True).get(pk=1)
     if AuditEntry.objects.filter(seq__gt=head).exists():
         return _broken_chain(head, "There is an entry after the head of the log.")
-    if walk.was_witnessed and not lines and next(checkpoints.read_checkpoints(name), None) is None:
+    if walk.was_witnessed and not lines and next(checkpoint_file.read_checkpoints(name), None) is None:
         return Verification(intact=False, entries=walk.last, reason=CHECKPOINTS_MISSING)
     bad = _compare_with_checkpoints(walk, lines, instance)
     return bad or Verification(intact=True, entries=walk.last, checkpoints=len(lines))
 
 
 def _compare_with_checkpoints(
-    walk: _Walk, checkpoint_lines: list[checkpoints.CheckpointLine], instance: Instance
+    walk: _Walk, checkpoint_lines: list[checkpoint_file.CheckpointLine], instance: Instance
 ) -> Verification | None:
     """Compare the chain with its checkpoints; return None if they agree."""
     if instance.epoch != max([1, *(epoch for epoch, _ in walk.epochs)]):

@@ -22,8 +22,9 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from approvals.audit.checkpoints import is_disk_full
-from approvals.audit.restore_guard import checkpoint_write_fault, detect_restore, restart_reason
+from approvals.audit.checkpoint_file import is_disk_full
+from approvals.audit.checkpoints import checkpoint_write_fault
+from approvals.audit.restore_guard import detect_restore, restart_reason
 from approvals.audit.verification import chain_end_fault
 from catalog.core import clock
 from catalog.core.tracing import log_extra

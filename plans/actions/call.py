@@ -12,7 +12,8 @@ from typing import Any
 from django.db import IntegrityError
 from django.db.models import Max, Q
 
-from approvals.audit.restore_guard import checkpoint_write_fault, ensure_not_restored
+from approvals.audit.checkpoints import checkpoint_write_fault
+from approvals.audit.restore_guard import ensure_not_restored
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule

@@ -12,7 +12,7 @@ from time import monotonic
 
 from django.db import transaction
 
-from approvals.audit import restore_guard
+from approvals.audit import checkpoints
 from approvals.errors import AuditUnavailable
 from catalog.core.transactions import retry_on_deadlock
 from catalog.definitions.levels import SafetyLevel
@@ -119,7 +119,7 @@ def advance(work: WorkItem, time_slice: TimeSlice) -> WorkItem | None:
     with reports.log_context(work):
         if not isinstance(work, RunningCall):
             return _hold_or_start(work, time_slice)
-        if work.prepared.level == SafetyLevel.DANGEROUS and not restore_guard.ensure_start_checkpoint(work.call):
+        if work.prepared.level == SafetyLevel.DANGEROUS and not checkpoints.ensure_start_checkpoint(work.call):
             # After a database restore, nothing would show that the call ran.
             return _conclude(work, time_slice, lambda tx: retries.postpone_started_call(tx, work))
         outcome = run_handler(work)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from approvals.audit.restore_guard import RestoreMonitor, write_checkpoint
+from approvals.audit.checkpoints import write_checkpoint
+from approvals.audit.restore_guard import RestoreMonitor
 from catalog.core import clock
 from plans.engine import loop
 from plans.engine.loop import TimeSlice

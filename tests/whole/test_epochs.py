@@ -10,7 +10,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from approvals.audit import restore_guard
-from approvals.audit.restore_guard import detect_restore, write_checkpoint
+from approvals.audit.checkpoints import write_checkpoint
+from approvals.audit.restore_guard import detect_restore
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Grant
 from catalog.core import clock

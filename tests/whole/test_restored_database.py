@@ -8,6 +8,7 @@ from django.db import connection, transaction
 from django.urls import get_resolver
 
 from approvals.audit import restore_guard
+from approvals.audit.checkpoints import write_checkpoint
 from approvals.models import AuditEntry
 from approvals.states import ReviewVerdict
 from catalog.models import Call, Tool
@@ -50,7 +51,7 @@ def world(stage, ada, rosa, checkpoints, monkeypatch) -> World:
     answer(approved, rosa, ReviewVerdict.APPROVE, channel="page")
     backup = transaction.savepoint()
     approve(waiting, rosa)
-    assert restore_guard.write_checkpoint()
+    assert write_checkpoint()
     transaction.savepoint_rollback(backup)
     monkeypatch.setattr(connection, "close", lambda: None)  # it would lose the test's transaction
     monkeypatch.setattr(restore_guard, "_cached_fault", "")

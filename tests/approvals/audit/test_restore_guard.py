@@ -8,16 +8,11 @@ import pytest
 from django.db import transaction
 from django.db.models import F
 
-from approvals.audit import restore_guard
-from approvals.audit.checkpoints import newest_checkpoint
+from approvals.audit import checkpoints as audit_checkpoints
+from approvals.audit.checkpoint_file import newest_checkpoint
+from approvals.audit.checkpoints import checkpoint_write_fault, write_checkpoint
 from approvals.audit.log import AuditRecord, append_entry
-from approvals.audit.restore_guard import (
-    RestoreMonitor,
-    checkpoint_write_fault,
-    detect_restore,
-    ensure_start_allowed,
-    write_checkpoint,
-)
+from approvals.audit.restore_guard import RestoreMonitor, detect_restore, ensure_start_allowed
 from approvals.audit.verification import verify
 from approvals.errors import AuditUnavailable
 from approvals.models import AuditEntry, Instance
@@ -102,7 +97,7 @@ def test_ticker_writes_due_checkpoints(log, monkeypatch):
     append_entry(AuditRecord(action="tool.changed"))
     RestoreMonitor().check()
     assert known() == 6
-    monkeypatch.setattr(restore_guard, "CHECKPOINT_ENTRIES", 1)
+    monkeypatch.setattr(audit_checkpoints, "CHECKPOINT_ENTRIES", 1)
     RestoreMonitor().check()
     assert known() == 7
     monkeypatch.undo()
@@ -212,4 +207,4 @@ def test_facts_that_need_no_checkpoint_cost_no_query(ada, catalog, django_assert
     call = Call.objects.get(pk=held_call(ada).pk)
     with django_assert_num_queries(0):
         for kind in ("call.changing", "call.released", "approval.reviewed"):
-            restore_guard.on_fact(None, fact=Fact(kind, call))
+            audit_checkpoints.on_fact(None, fact=Fact(kind, call))

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from approvals.audit.checkpoints import write_checkpoint
 from approvals.audit.log import AuditRecord, append_entry
-from approvals.audit.restore_guard import write_checkpoint
 from approvals.models import AuditEntry
 from approvals.reviews.decisions import decide
 from approvals.states import ReviewVerdict

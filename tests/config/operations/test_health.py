@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from approvals.audit import restore_guard
+from approvals.audit.checkpoints import write_checkpoint
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Instance
 from catalog.core import clock
@@ -138,7 +138,7 @@ def test_checkpoints_that_cannot_be_written_are_named(client, checkpoints):
     append_entry(AuditRecord(action="tool.changed"))
     assert checks(client)["audit"] == health.OK
     checkpoints.symlink_to("/dev/full")
-    restore_guard.write_checkpoint()
+    write_checkpoint()
     assert checks(client)["audit"] != health.OK
     assert client.get("/readyz").status_code == 503
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from approvals.audit.checkpoints import Checkpoint, append_checkpoint, newest_checkpoint, read_checkpoints
+from approvals.audit.checkpoint_file import Checkpoint, append_checkpoint, newest_checkpoint, read_checkpoints
 
 OURS, OTHERS = "inst_ours", "inst_others"
 
