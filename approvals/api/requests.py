@@ -24,7 +24,7 @@ from approvals.api.request_serializers import (
 )
 from approvals.models import ApprovalRequest
 from approvals.queue.saved_views import RequestFilters, page_for
-from approvals.requests import queries
+from approvals.requests import deadlines, queries
 from approvals.requests.deadlines import expire_and_load
 from approvals.requests.lifecycle import withdraw
 from approvals.requests.privacy import hidden_from, reveal_secret
@@ -208,7 +208,7 @@ class ApprovalExtend(CoordinationEndpoint):
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Extend a request by 30 minutes in its last hour, at most ten times; otherwise 409."""
-        return self.act(request, public_id, RemarkBody, lambda approval, _: coordination.extend(approval, by=self.user))
+        return self.act(request, public_id, RemarkBody, lambda approval, _: deadlines.extend(approval, by=self.user))
 
 
 class ApprovalSnooze(CoordinationEndpoint):

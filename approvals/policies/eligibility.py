@@ -17,6 +17,7 @@ from approvals.policies.rulebook import Rule, rule_for
 from catalog.access.roles import (
     ADMINISTRATOR,
     REVIEWER,
+    NotAllowed,
     agent_token_of,
     groups_of,
     prefetch_groups,
@@ -56,6 +57,13 @@ def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -
     if not _has_deciding_role(user, rule) and _delegator(request, user, rule) is None:
         return _membership_objection(rule, user)
     return _four_eyes_objection(request, user, rule)
+
+
+def check_may_decide(request: ApprovalRequest, by: User) -> None:
+    """Raise NotAllowed with the reason if this person may not decide the request."""
+    why_not = may_decide(request, by)
+    if why_not is not None:
+        raise NotAllowed(why_not)
 
 
 def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:

@@ -1,4 +1,4 @@
-"""Deadlines of requests: reminders, expiry, escalation, and the end of the run window.
+"""Deadlines of requests: reminders, extension, expiry, escalation, and the end of the run window.
 
 Expiry never approves anything. Reminders at 50 % and 90 % of the time are facts, each recorded exactly once.
 """
@@ -11,19 +11,25 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.policies.eligibility import check_may_decide
 from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.held_calls import EXPIRED, Refusal, refuse_call
-from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_request, next_reminder
+from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_pending, lock_request, next_reminder
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import retry_on_deadlock, run_each, try_move
+from catalog.errors import Conflict
 from catalog.signals import announce_call_change, record_fact
 
 OnExpiry = PolicyRevision.OnExpiry
 EXPIRED_UNANSWERED = "This request has expired without an answer."
 MAX_PRE_APPROVAL_TIME = timedelta(hours=8)
+EXTENSION = timedelta(minutes=30)
+EXTENDABLE_TIME = timedelta(hours=1)
+"""A request can be extended only when at most this much time is left; WCAG 2.2.1 asks for ten extensions."""
+MAX_EXTENSIONS = 10
 
 
 def expire_due(now: datetime, limit: int = 100) -> int:
@@ -38,6 +44,12 @@ def expire_if_due(request: ApprovalRequest, now: datetime) -> bool:
     ends = {RequestStatus.PENDING: request.expires_at, RequestStatus.APPROVED: request.not_after}
     end = ends.get(RequestStatus(request.status))
     return end is not None and end <= now and _expire(request, now)
+
+
+def check_not_expired(request: ApprovalRequest) -> None:
+    """Expire the request if it is overdue. Raises Conflict if it expired now."""
+    if expire_if_due(request, clock.now()):
+        raise Conflict(EXPIRED_UNANSWERED)
 
 
 def expire_and_load(viewer: User, public_id: str) -> ApprovalRequest:
@@ -109,6 +121,39 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
         expires_at=format_utc(until),
     )
     return True
+
+
+@retry_on_deadlock
+def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
+    """Extend the deadline of a request by 30 minutes, at most ten times; return the updated request.
+
+    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or has more than an hour left.
+    """
+    check_not_expired(request)
+    with transaction.atomic():
+        current, now = lock_pending(request), clock.now()
+        check_may_decide(current, by)
+        if (why_not := extension_objection(current, now)) is not None:
+            raise Conflict(why_not)
+        until, number = current.expires_at + EXTENSION, current.extensions + 1
+        ending = ApprovalRequest.objects.filter(
+            pk=current.pk, status=RequestStatus.PENDING, expires_at=current.expires_at, expires_at__gt=now
+        )
+        if not ending.update(expires_at=until, extensions=number):
+            raise Conflict(EXPIRED_UNANSWERED)
+        details = {"approval": current.public_id, "expires_at": format_utc(until), "number": number}
+        record_fact("approval.extended", call=current.call, by=by, **details)
+        current.refresh_from_db()
+        return current
+
+
+def extension_objection(request: ApprovalRequest, now: datetime) -> str | None:
+    """Return the reason why a request cannot be extended now; None if it can."""
+    if request.extensions >= MAX_EXTENSIONS:
+        return f"This has been extended {MAX_EXTENSIONS} times already. Decide it, or let it expire."
+    if request.expires_at - now > EXTENDABLE_TIME:
+        return f"This can be extended from {format_utc(request.expires_at - EXTENDABLE_TIME)} on."
+    return None
 
 
 def run_window_end(request: ApprovalRequest, effective_at: datetime) -> datetime:

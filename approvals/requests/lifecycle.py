@@ -179,6 +179,14 @@ def lock_request(request: ApprovalRequest) -> ApprovalRequest:
     return locked
 
 
+def lock_pending(request: ApprovalRequest) -> ApprovalRequest:
+    """Lock the request and return its current state. Raises Conflict if it is not pending."""
+    current = lock_request(request)
+    if current.status != RequestStatus.PENDING:
+        raise Conflict(status_sentence(current))
+    return current
+
+
 def withdraw(request: ApprovalRequest, *, by: User, reason: str) -> None:
     """Withdraw one's own open request and cancel its call.
 

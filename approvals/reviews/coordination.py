@@ -7,11 +7,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest, Comment, Delegation, Snooze
-from approvals.policies.eligibility import deciders_sentence, delegator_of, may_decide
+from approvals.policies.eligibility import check_may_decide, deciders_sentence, delegator_of, may_decide
 from approvals.policies.rulebook import rule_for
-from approvals.requests.deadlines import EXPIRED_UNANSWERED, expire_if_due
-from approvals.requests.lifecycle import check_text, lock_request
-from approvals.requests.queries import status_sentence
+from approvals.requests.deadlines import check_not_expired
+from approvals.requests.lifecycle import check_text, lock_pending, lock_request
 from approvals.states import RequestStatus
 from catalog.access.roles import NotAllowed, agent_token_of, user_display_name
 from catalog.core import clock
@@ -23,10 +22,6 @@ from catalog.signals import announce_call_change, record_fact
 from catalog.ui.labels import format_time_left
 
 CLAIM_SECONDS = 15 * 60
-EXTENSION = timedelta(minutes=30)
-EXTENDABLE_TIME = timedelta(hours=1)
-"""A request can be extended only when at most this much time is left; WCAG 2.2.1 asks for ten extensions."""
-MAX_EXTENSIONS = 10
 MAX_COMMENTS = 500
 """Maximum number of comments on one request, so that an agent cannot fill the database."""
 
@@ -37,10 +32,10 @@ UNCLAIMED = "Nobody has claimed this."
 @retry_on_deadlock
 def claim(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
     """Claim a request for 15 minutes, or renew one's own claim. Raises NotAllowed and Conflict."""
-    _check_not_expired(request)
+    check_not_expired(request)
     with transaction.atomic():
-        current = _lock_pending(request)
-        _check_may_decide(current, by)
+        current = lock_pending(request)
+        check_may_decide(current, by)
         now = clock.now()
         until = min(now + timedelta(seconds=CLAIM_SECONDS), current.expires_at)
         free = Q(claimed_by=None) | Q(claimed_by=by) | Q(claimed_until__lte=now)
@@ -61,36 +56,6 @@ def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
             raise Conflict(f"You have not claimed this. {whose}")
         record_fact("approval.released", call=current.call, by=by, approval=current.public_id)
         return _reload(current)
-
-
-@retry_on_deadlock
-def extend(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
-    """Extend the deadline of a request by 30 minutes, at most ten times; return the updated request.
-
-    Raises NotAllowed if `by` may not decide it, and Conflict if it is answered or has more than an hour left.
-    """
-    _check_not_expired(request)
-    with transaction.atomic():
-        current, now = _lock_pending(request), clock.now()
-        _check_may_decide(current, by)
-        if (why_not := extension_objection(current, now)) is not None:
-            raise Conflict(why_not)
-        until, number = current.expires_at + EXTENSION, current.extensions + 1
-        ending = _pending_row(current).filter(expires_at=current.expires_at, expires_at__gt=now)
-        if not ending.update(expires_at=until, extensions=number):
-            raise Conflict(EXPIRED_UNANSWERED)
-        details = {"approval": current.public_id, "expires_at": format_utc(until), "number": number}
-        record_fact("approval.extended", call=current.call, by=by, **details)
-        return _reload(current)
-
-
-def extension_objection(request: ApprovalRequest, now: datetime) -> str | None:
-    """Return the reason why a request cannot be extended now; None if it can."""
-    if request.extensions >= MAX_EXTENSIONS:
-        return f"This has been extended {MAX_EXTENSIONS} times already. Decide it, or let it expire."
-    if request.expires_at - now > EXTENDABLE_TIME:
-        return f"This can be extended from {format_utc(request.expires_at - EXTENDABLE_TIME)} on."
-    return None
 
 
 def claimant_of(request: ApprovalRequest, now: datetime) -> "User | None":
@@ -114,13 +79,13 @@ def snooze(request: ApprovalRequest, *, by: User, until: datetime) -> ApprovalRe
     """
     if agent_token_of(by) is not None:
         raise NotAllowed("Agent tokens cannot snooze requests.")
-    _check_not_expired(request)
+    check_not_expired(request)
     now = clock.now()
     if not now < until <= request.expires_at:
         message = f"Choose a time between now and the deadline, {format_utc(request.expires_at)}."
         raise field_error("until", "invalid", message)
     with transaction.atomic():
-        current = _lock_pending(request)
+        current = lock_pending(request)
         Snooze.objects.update_or_create(request=current, person=by, defaults={"until": until})
         record_fact("approval.snoozed", call=current.call, by=by, approval=current.public_id, until=format_utc(until))
         return current
@@ -138,15 +103,15 @@ def delegate(request: ApprovalRequest, *, by: User, to: "User | None") -> Approv
 
     Raises NotAllowed if `by` has no right of their own to decide it, ParameterError if `to` has none, and Conflict.
     """
-    _check_not_expired(request)
+    check_not_expired(request)
     with transaction.atomic():
-        current = _lock_pending(request)
+        current = lock_pending(request)
         if to is None or to.pk == by.pk:
             if not Delegation.objects.filter(request=current, by=by).delete()[0]:
                 raise Conflict("You have not delegated this request.")
             record_fact("approval.delegated", call=current.call, by=by, approval=current.public_id, to=None)
             return _reload(current)
-        _check_may_decide(current, by)
+        check_may_decide(current, by)
         giver = delegator_of(current, by)
         if giver is not None:
             raise NotAllowed(f"You may decide this on behalf of {user_display_name(giver)}. Only they can delegate it.")
@@ -175,25 +140,6 @@ def comment(request: ApprovalRequest, *, by: User, text: str) -> Comment:
         comment = Comment.objects.create(request=request, person=by, is_agent=is_agent, text=text, at=clock.now())
         record_fact("approval.commented", call=request.call, by=by, approval=request.public_id, is_agent=is_agent)
         return comment
-
-
-def _check_not_expired(request: ApprovalRequest) -> None:
-    if expire_if_due(request, clock.now()):
-        raise Conflict(EXPIRED_UNANSWERED)
-
-
-def _lock_pending(request: ApprovalRequest) -> ApprovalRequest:
-    """Lock the request and return its current state. Raises Conflict if it is not pending."""
-    current = lock_request(request)
-    if current.status != RequestStatus.PENDING:
-        raise Conflict(status_sentence(current))
-    return current
-
-
-def _check_may_decide(request: ApprovalRequest, by: User) -> None:
-    why_not = may_decide(request, by)
-    if why_not is not None:
-        raise NotAllowed(why_not)
 
 
 def _pending_row(request: ApprovalRequest) -> "QuerySet[ApprovalRequest]":

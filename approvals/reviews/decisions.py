@@ -16,9 +16,9 @@ from django.db.models import Prefetch, prefetch_related_objects
 
 from approvals.models import ApprovalRequest, Comment, Review, Round
 from approvals.policies.eligibility import (
+    check_may_decide,
     delegator_of,
     editor_counts,
-    may_decide,
     may_revoke_approval,
     review_audit_details,
 )
@@ -239,9 +239,7 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit:
 def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> None:
     if request.status != RequestStatus.PENDING:
         raise Conflict(f"{status_sentence(request)} {NOT_RECORDED}")
-    why_not = may_decide(request, by)
-    if why_not is not None:
-        raise NotAllowed(why_not)
+    check_may_decide(request, by)
     if decision.seen_digest != request.digest:
         raise Conflict(f"The request has changed since you opened it. {NOT_RECORDED} Check the changes, then decide.")
     check_comment(request, decision)

@@ -21,9 +21,10 @@ from approvals.policies.eligibility import (
     may_revoke_approval,
     other_deciders,
 )
-from approvals.requests import lifecycle
+from approvals.requests import deadlines, lifecycle
+from approvals.requests.deadlines import extension_objection
 from approvals.reviews import coordination, decisions
-from approvals.reviews.coordination import claimant_of, extension_objection
+from approvals.reviews.coordination import claimant_of
 from approvals.reviews.decisions import needs_reason
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import agent_token_of, find_active_user, user_display_name
@@ -263,7 +264,7 @@ def perform_action(action: str, request: ApprovalRequest, by: User, sent: QueryD
             coordination.release(request, by=by)
             message = _("Claim released.")
         case "extend":
-            until = coordination.extend(request, by=by).expires_at
+            until = deadlines.extend(request, by=by).expires_at
             message = _("Deadline extended until %(time)s UTC.") % {"time": f"{until:%-d %b %H:%M}"}
         case "snooze":
             until = _cleaned(SnoozeForm(sent), "until")
