@@ -248,7 +248,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def long_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happened a few seconds ago was just now, however long a busy machine takes for a page."""
+    """A few seconds ago is just now, however long a busy machine takes for a page."""
     monkeypatch.setattr("catalog.ui.labels.JUST_NOW_SECONDS", 60)
 
 

@@ -25,7 +25,7 @@ def _names(model: type[models.Model]) -> list[str]:
 
 @dataclass(slots=True)
 class Kept:
-    """What is written again: rows that were not there, and rows that were otherwise."""
+    """Rows that are written again: those that were missing, and those that differed."""
 
     new: Rows
     changed: Rows = field(default_factory=dict)

@@ -12,12 +12,12 @@ from catalog.tools import Preview, ToolContext, tool
 
 Act = Callable[[Any, ToolContext], Any]
 SHORT_SECONDS = 1.0
-"""How long the `hasty` tools may run: on a busy machine a thread waits for a good part of that before it begins."""
+"""Timeout of the `hasty` tools: on a busy machine a thread waits for a good part of that before it begins."""
 
 
 @dataclass
 class Stage:
-    """What the handlers do, by tool name (they answer with their value), and which calls they saw."""
+    """Behaviour of the handlers, by tool name (they answer with their value), and which calls they saw."""
 
     acts: dict[str, Act] = field(default_factory=dict)
     previews: dict[str, Act] = field(default_factory=dict)

@@ -36,14 +36,14 @@ def count_words(text: str) -> int:
 
 @dataclass(frozen=True)
 class LookupParams:
-    """What to look up."""
+    """The word to look up."""
 
     entity_id: str = field(metadata={"description": "ID to fetch"})
 
 
 @dataclass(frozen=True)
 class LookupResult:
-    """Where it is."""
+    """The place of a word."""
 
     entity_id: str
     url: str

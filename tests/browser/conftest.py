@@ -45,7 +45,7 @@ def browser(chromium: str, django_db_setup: None) -> Iterator[Browser]:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What pages complained about: errors of scripts, and what the content policy forbade."""
+    """Complaints of pages: errors of scripts, and what the content policy forbade."""
     found: list[str] = []
     yield found
     assert found == []

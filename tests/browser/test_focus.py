@@ -1,4 +1,4 @@
-"""Where the focus is: in the field that comes next, never under a bar, and always to be seen (WCAG 2.4.7, 2.4.11)."""
+"""Focus: in the field that comes next, never under a bar, and always to be seen (WCAG 2.4.7, 2.4.11)."""
 
 import pytest
 from playwright.sync_api import expect

@@ -32,7 +32,7 @@ def extent(page: Page, bar: str) -> tuple[float, float]:
 
 
 def test_the_bar_of_a_running_step_and_its_time_go_on(ada, stage, page_as: PageAs):
-    """What is over shrinks beside it, and the axis with it; nothing comes from the server."""
+    """Ended steps shrink beside a running one, and the axis with them; nothing comes from the server."""
     plan = make_plan(ada, act(1), act(2, dependencies=[1]))
     run = loop.claim_work(plan.pk, owner="tests")
     assert run is not None

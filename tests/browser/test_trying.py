@@ -59,7 +59,7 @@ def fill_in(page: Page) -> None:
 
 
 def test_a_nested_form_by_keyboard(ada, window_of: PageAs):
-    """What was typed stays while the form grows; the result appears in place."""
+    """The typed text stays while the form grows; the result appears in place."""
     page = window_of(ada)
     page.goto("/tools/plan_trip/")
     fill_in(page)

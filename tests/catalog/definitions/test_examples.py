@@ -11,7 +11,7 @@ from catalog.tools import ToolExample, tool
 
 
 class Query(BaseModel):
-    """What to look for."""
+    """A search: the text to look for."""
 
     text: str
     limit: int = Field(10, alias="max")
@@ -19,7 +19,7 @@ class Query(BaseModel):
 
 @dataclass
 class Found:
-    """What was found."""
+    """The answer: the lines found."""
 
     names: list[str]
 

@@ -13,7 +13,7 @@ from tests.builders import act, make_plan, reject, request_of, work_off
 from tests.pages import Pages
 
 HIDES = "<b>a\u202eb\u200bc</b>"
-# What people write into must hold exactly what is there.
+# A field must hold exactly the characters that are there.
 FIELDS = re.compile(r'<textarea.*?</textarea>|\svalue="[^"]*"', re.DOTALL)
 
 
