@@ -151,6 +151,7 @@ def test_bar_is_the_answer_that_was_chosen_until_it_is_recorded(ada, rosa, page_
     page.keyboard.press("Escape")
     expect(page.locator("#note-e")).to_have_count(0)
     page.keyboard.press(key)
+    page.locator("#thread > summary").click()
     page.locator("#ask").fill("Why?")
     page.locator("#ask").press("Control+Enter")
     expect(page.locator("#thread")).to_contain_text("Why?")

@@ -69,12 +69,14 @@ def test_each_action_has_its_key(ada, rosa, tomas, page_as: PageAs):
     """Comment, claim, answer, delegate and snooze; none of them decides anything."""
     request, page = ask(ada), page_as(rosa)
     open_inbox(page)
+    expect(page.locator("#ask")).to_be_hidden()  # the thread is folded until somebody writes in it
     page.keyboard.press("q")
     page.keyboard.type("Which note is this?")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".moments")).to_contain_text("Which note is this?")
     page.keyboard.press("m")
     expect(page.locator("#claimed")).to_be_visible()
+    expect(page.locator("#ask")).to_be_visible()
     page.keyboard.press("r")
     expect(page.locator("#response")).to_be_focused()
     page.keyboard.press("Escape")
@@ -230,6 +232,7 @@ def test_claim_and_comment_keep_the_unsent_note(ada, rosa, page_as: PageAs):
     page = page_as(rosa)
     open_inbox(page)
     page.locator("#note").fill("Half a reason")
+    page.locator("#thread > summary").click()
     page.locator("#ask").fill("Which note?")
     page.locator("#ask").press("Control+Enter")
     expect(page.locator("#thread")).to_contain_text("Which note?")

@@ -243,6 +243,11 @@ class RequestDetail:
     def timeline(self) -> list[TimelineEntry]:
         return timeline_of(self.request)
 
+    @property
+    def has_comments(self) -> bool:
+        """True if somebody wrote in the thread or gave a vote with a note: the page then shows the thread unfolded."""
+        return any(moment.text for moment in self.timeline)
+
     @cached_property
     def drift(self) -> RenderedRequestChange | None:
         """Changes since the request that this one replaces; None if there are none."""

@@ -18,7 +18,7 @@ export function closeOpenMenu() {
 
 /** Press a menu item, whether or not its menu is open. */
 export function pressItem(item) {
-  if (item.dataset.focusOn) return focusOn(item);
+  if (item.dataset.focusOn) return unfoldAndFocus(item.dataset.focusOn);
   item.closest("details.menu").open = true;
   if (item.matches("summary")) openSection(item);
   else item.click();
@@ -38,16 +38,20 @@ function openSection(summary) {
   (summary.parentElement.querySelector("select, button") ?? summary).focus();
 }
 
-function focusOn(link) {
+/** Focus the field with this id, in a part that may be folded; return false if there is none. */
+export function unfoldAndFocus(id) {
+  const field = document.getElementById(id);
+  const folded = field?.closest("details");
   closeMenus();
-  document.getElementById(link.dataset.focusOn)?.focus();
-  return true;
+  if (folded) folded.open = true;
+  field?.focus();
+  return Boolean(field);
 }
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-focus-on]");
   if (link && document.getElementById(link.dataset.focusOn)) {
     event.preventDefault();
-    focusOn(link);
+    unfoldAndFocus(link.dataset.focusOn);
   } else if (!event.target.closest("details.menu")) closeMenus();
 });

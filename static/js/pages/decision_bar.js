@@ -3,7 +3,7 @@
    alone, until Escape, and Control Enter gives it. Without an intent Control Enter gives none, since the bar shows several
    answers. The server checks everything again. */
 
-import { closeMenus, closeOpenMenu, onMenuKey, pressItem } from "../components/menu.js";
+import { closeMenus, closeOpenMenu, onMenuKey, pressItem, unfoldAndFocus } from "../components/menu.js";
 import { endWatcher, isInView } from "../components/read_to_end.js";
 import { toast } from "../components/toasts.js";
 import { answer } from "../core/announce.js";
@@ -263,11 +263,7 @@ onAnswerKey("d", askForReason);
 for (const key of ["r", "c", "s", "m", "w"]) {
   onMenuKey(key, (item) => (item.dataset.writes ? answerWith(bar(), item.dataset.writes) : pressItem(item)));
 }
-onKey("q", () => {
-  const field = visible("#ask");
-  field?.focus();
-  return Boolean(field);
-});
+onKey("q", () => visible("#thread") !== undefined && unfoldAndFocus("ask"));
 onKey("Escape", () => disarm() || closeOpenMenu() || stopWriting() || clearSelection() || leave());
 onChange(lock);
 onChange(countUnshown);
