@@ -12,7 +12,7 @@ from environs import Env
 from config import environment, setting_checks
 from config.environment import check_secret_keys, load_or_create_keys, read_email_url, read_tool_limits
 from config.operations import logging
-from config.serving.static_files import folder_digest
+from config.serving.static_files import folder_digest, font_folders
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env()
@@ -212,7 +212,7 @@ STATIC_DIGEST = folder_digest(BASE_DIR / "static")
 # With DEBUG on, files may change while they are served.
 STATIC_URL = "static/" if DEBUG else f"static/{STATIC_DIGEST}/"
 WHITENOISE_IMMUTABLE_FILE_TEST = rf"^/static/{STATIC_DIGEST}/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [BASE_DIR / "static", *(("fonts", folder) for folder in font_folders())]
 STATIC_ROOT = None
 # Served directly from the source folders, so that `serve` needs no collectstatic.
 WHITENOISE_USE_FINDERS = True

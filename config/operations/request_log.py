@@ -26,7 +26,7 @@ UNLOGGED_VIEWS = frozenset({"healthz", "readyz", "metrics", "static"})
 MIN_COMPRESSED_BYTES = 1000
 """Bytes; smaller responses fit into one packet anyway."""
 COMPRESSED_TYPES = re.compile(
-    r"text/.+|application/((.+\+)?json|x-ndjson|javascript|yaml|(.+\+)?xml)|.+\+(json|xml|yaml)"
+    r"text/.+|font/ttf|application/((.+\+)?json|x-ndjson|javascript|yaml|(.+\+)?xml)|.+\+(json|xml|yaml)"
 )
 PARTIAL_CONTENT = 206
 
@@ -104,7 +104,7 @@ def requester_label(request: HttpRequest) -> dict[str, int]:
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Compresses text for clients that accept gzip, with padding of random length against BREACH.
+    """Compresses text and fonts for clients that accept gzip, with padding of random length against BREACH.
 
     Not compressed: short responses, already compressed content, partial content, and event streams, which must arrive
     piece by piece.

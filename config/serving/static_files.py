@@ -5,7 +5,7 @@ URLs contain the digest before the path, so that relative imports and URLs insid
 
 import re
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +14,8 @@ from django.http.response import HttpResponseBase
 from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
 
 DIGEST_LENGTH = 12
-PACKAGES = ("django", "django-htmx", "djangorestframework", "drf-spectacular-sidecar")
+FONT_PACKAGES = ("fontpkg-geist", "fontpkg-geist-mono")
+PACKAGES = ("django", "django-htmx", "djangorestframework", "drf-spectacular-sidecar", *FONT_PACKAGES)
 """Packages whose static files are served too: their content changes with their version."""
 OTHER_DIGEST_PATTERN = re.compile(rf"/static/[0-9a-f]{{{DIGEST_LENGTH}}}/")
 
@@ -25,6 +26,11 @@ def folder_digest(folder: Path) -> str:
         content = path.read_bytes()
         digest.update(f"\n{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:DIGEST_LENGTH]
+
+
+def font_folders() -> list[Path]:
+    """Return the folders of the packaged fonts. The packages are not imported."""
+    return [Path(str(distribution(name).locate_file(f"{name.replace('-', '_')}/files"))) for name in FONT_PACKAGES]
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc] # it has no types

@@ -38,6 +38,13 @@ def test_modules_lead_to_modules_of_the_same_digest():
     assert {address: kept(address) for address in lead} == dict.fromkeys(lead, (200, FOREVER))
 
 
+def test_the_stylesheet_leads_to_the_typefaces():
+    sheet = Path(settings.BASE_DIR, "static", "css", "base.css").read_text(encoding="utf-8")
+    lead = [urljoin(static("css/base.css"), font) for font in re.findall(r'url\("([^"]+)"\)', sheet)]
+    assert static("fonts/Geist[wght].ttf") in lead
+    assert {address: kept(address) for address in lead} == dict.fromkeys(lead, (200, FOREVER))
+
+
 def test_the_digest_follows_names_and_content(tmp_path):
     def digest(name, content):
         path = tmp_path / name
