@@ -3,6 +3,8 @@
 import "./js/components/copy_button.js";
 import "./js/components/default_marks.js";
 import "./js/components/disclosure.js";
+import "./js/components/form_draft.js";
+import "./js/components/form_summary.js";
 import "./js/components/list_navigation.js";
 import "./js/components/menu.js";
 import "./js/components/relative_time.js";
@@ -23,5 +25,6 @@ import "./js/pages/plan_timeline.js";
 import "./js/pages/queue_position.js";
 import "./js/pages/queue_selection.js";
 import "./js/pages/reading_time.js";
+import "./js/pages/source_summary.js";
 import "./js/pages/stale_notice.js";
 import "./js/pages/unsent_notes.js";

@@ -1,8 +1,9 @@
-"""Django forms of pages: one template for each field, and errors of services shown at their fields."""
+"""Django forms of pages: sections, choices as cards, a template for each field, errors of services at their fields."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.forms.boundfield import BoundField
@@ -13,12 +14,78 @@ from django.utils.translation import gettext as _
 
 from catalog.errors import Conflict, ParameterError, ToolError, ToolgateError
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+
+@dataclass(frozen=True, slots=True)
+class FormSection:
+    """A section of a form: a heading, one sentence, and names of fields. An advanced one is closed until it is used."""
+
+    id: str
+    title: "StrOrPromise"
+    text: "StrOrPromise"
+    fields: tuple[str, ...]
+    is_advanced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSection:
+    section: FormSection
+    fields: Sequence[BoundField]
+
+    @property
+    def is_open(self) -> bool:
+        """True if a field has an error, or a value other than its default."""
+        return any(field.errors or str(field.value() or "") != str(field.field.initial or "") for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class FormError:
+    """An error of a form, for the list above it: `target` is the id of the field, `label` empty for the whole form."""
+
+    target: str
+    label: "StrOrPromise"
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CardText:
+    """The text on the card of a choice. With `refusal`, the choice is disabled and the refusal is shown instead."""
+
+    text: "StrOrPromise" = ""
+    refusal: "StrOrPromise" = ""
+
+
+class CardSelect(forms.RadioSelect):
+    """Radio buttons as cards. Forms set `cards`, the text for each value, in their `__init__` or on the class."""
+
+    template_name = "_form_cards.html"
+
+    def __init__(self, cards: Mapping[str, CardText] | None = None, attrs: dict[str, Any] | None = None) -> None:
+        super().__init__(attrs)
+        self.cards = cards or {}
+
+    def create_option(self, name: str, value: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **options)
+        card = self.cards.get(str(value), CardText())
+        if card.refusal:
+            option["attrs"]["disabled"] = True
+        return {**option, "card": card}
+
+
+class CardSelectMultiple(CardSelect, forms.CheckboxSelectMultiple):
+    """Checkboxes as cards."""
+
+
 WIDGET_CLASSES: dict[type[forms.Widget], str] = {
     forms.Select: "select",
     forms.SelectMultiple: "select",
     forms.CheckboxInput: "",
     forms.CheckboxSelectMultiple: "",
     forms.RadioSelect: "",
+    CardSelect: "cards",
+    CardSelectMultiple: "",
     forms.HiddenInput: "",
     forms.FileInput: "",
     forms.ClearableFileInput: "",
@@ -38,7 +105,16 @@ class PageBoundField(BoundField):
     def build_widget_attrs(self, attrs: dict[str, Any], widget: forms.Widget | None = None) -> dict[str, Any]:
         """Set `autofocus` on a field with an error. If several fields have it, browsers focus the first."""
         built = super().build_widget_attrs(attrs, widget)
-        return built | {"autofocus": True} if "aria-invalid" in built else built
+        if "aria-invalid" not in built:
+            return built
+        if self.use_fieldset:
+            del built["aria-invalid"]  # not an attribute of single radio buttons and checkboxes
+        return built | {"autofocus": True}
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of the form that have this field, separated by spaces; empty if all have it."""
+        return self.form.kinds_of(self.name) if isinstance(self.form, PageForm) else ""
 
 
 class MultilineField(forms.CharField):
@@ -51,6 +127,7 @@ class MultilineField(forms.CharField):
 
 class PageForm(forms.Form):
     bound_field_class = PageBoundField
+    layout: ClassVar[Sequence[FormSection]] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,6 +137,27 @@ class PageForm(forms.Form):
                 field.widget.attrs["class"] = f"{name} {field.widget.attrs.get('class', '')}".strip()
             if field.widget.attrs.get("rows") == DEFAULT_ROWS:
                 field.widget.attrs["rows"] = 3
+
+    @property
+    def sections(self) -> list[BoundSection]:
+        """The sections of `layout`, with those of their fields that this form has."""
+        bound = [
+            BoundSection(each, [self[name] for name in each.fields if name in self.fields]) for each in self.layout
+        ]
+        return [each for each in bound if each.fields]
+
+    def kinds_of(self, name: str) -> str:
+        """Return the kinds that have the field, for forms whose kinds have different fields; empty if all have it."""
+        return ""
+
+    @property
+    def error_list(self) -> list[FormError]:
+        """All errors in the order of the fields, those of the whole form first."""
+        found = [FormError("", "", str(message)) for message in self.non_field_errors()]
+        for field in self:
+            target = "" if field.is_hidden else field.id_for_label or field.auto_id
+            found += [FormError(target, field.label, str(message)) for message in field.errors]
+        return found
 
     @contextmanager
     def refusals_shown(self) -> Iterator[None]:
@@ -86,12 +184,11 @@ def stripped_lines(text: str) -> list[str]:
 
 
 class PairsField(forms.CharField):
-    """Lines such as `NAME: value`, returned as a dict."""
+    """Lines such as `NAME: value`, returned as a dict. A secret field is never part of a draft in the browser."""
 
-    widget = forms.Textarea
-
-    def __init__(self, *, separator: str, **options: Any) -> None:
-        super().__init__(required=False, **options)
+    def __init__(self, *, separator: str, is_secret: bool = False, **options: Any) -> None:
+        attrs = {"rows": 2, "autocomplete": "off", "spellcheck": "false"} | ({"data-secret": ""} if is_secret else {})
+        super().__init__(required=False, widget=forms.Textarea(attrs), **options)
         self.separator = separator
 
     def clean(self, value: Any) -> Any:

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 NOT_TYPED_FIELDS = frozenset(
     {"csrfmiddlewaretoken", "seen_digest", "digest", "confirmed", "status", "mode", "do", "verdict"}
     | {"key", "since", "revision", "policy", "updated_at", "listed", "seen", "next", "choosing", "draft", "item"}
-    | {"headers", "env"}
+    | {"headers", "query", "env"}
 )
 """Form fields that people do not type, or that may hold secrets."""
 

@@ -7,7 +7,6 @@ from urllib.parse import quote, unquote
 
 from django import forms
 from django.conf import settings
-from django.forms.boundfield import BoundField
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -19,58 +18,73 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.inventory import sources
 from catalog.inventory.overrides import MAX_REASON
 from catalog.inventory.source_preview import OfferedTool, SourcePreview, preview_source
-from catalog.ui.labels import SAFETY_CHOICES
-from catalog.ui.page_forms import PageForm
+from catalog.ui.labels import SAFETY_BADGES
+from catalog.ui.page_forms import CardSelect, CardText, FormSection, PageForm
 from catalog.ui.requests import PageRequest, administrator_required
-from catalog.web.sources import TYPES_OF_FIELDS, SourceFields, SourceType, synchronise
+from catalog.web.sources import TYPES_OF_FIELDS, SourceFields, SourceType, installation_limits, synchronise
 
 
 class NewSourceForm(SourceFields):
     """A source to be added. The page shows only the fields of the chosen type; the other fields are ignored."""
 
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"), choices=SourceType.choices, initial=SourceType.MCP, widget=CardSelect
+    )
     name = forms.SlugField(
         label=gettext_lazy("Name"),
         max_length=40,
-        help_text=gettext_lazy("a-z, 0-9, “_” and “-”. Tools whose name is taken get it as a prefix."),
+        widget=forms.TextInput({"autocomplete": "off"}),
+        help_text=gettext_lazy("a-z, 0-9, “_” and “-”, such as wiki. Tools whose name is taken get it as a prefix."),
         error_messages={"invalid": gettext_lazy("Use only a-z, 0-9, “_” and “-”.")},
     )
-    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=SourceType.choices, initial=SourceType.MCP)
-    field_order = (
-        "name",
-        "kind",
-        "url",
-        "command",
-        "document",
-        "base_url",
-        "only",
-        "headers",
-        "query",
-        "env",
-        "timeout",
-        "trusted",
+    layout = (
+        FormSection(
+            "kind",
+            gettext_lazy("Source"),
+            gettext_lazy("Choose how Toolgate reaches the tools, and name the source."),
+            ("kind", "name"),
+        ),
+        FormSection(
+            "connection",
+            gettext_lazy("Connection"),
+            gettext_lazy("Say where the tools are."),
+            ("url", "command", "document_url", "document", "only"),
+        ),
+        FormSection(
+            "access",
+            gettext_lazy("Credentials"),
+            gettext_lazy("Leave this empty if the source needs none. Values are stored encrypted and shown as ••••."),
+            ("headers", "query", "env"),
+        ),
+        FormSection(
+            "trust",
+            gettext_lazy("Trust"),
+            gettext_lazy("You can set the level of each tool in the preview, whether you trust the source or not."),
+            ("trusted",),
+        ),
+        FormSection(
+            "advanced",
+            gettext_lazy("Advanced"),
+            gettext_lazy("Most sources need no change here."),
+            ("base_url", "timeout"),
+            is_advanced=True,
+        ),
     )
 
-    @property
-    def type_lines(self) -> list[tuple[SourceType, str, bool, bool]]:
-        """Each type with its description, whether this installation allows it, and whether it is selected."""
-        programs = bool(settings.TOOLGATE_STDIO_COMMANDS)
-        described = {
-            SourceType.MCP: _("The server speaks Streamable HTTP."),
-            SourceType.PROGRAM: _("Toolgate starts the program and speaks MCP with it over stdio.")
-            if programs
-            else str(self.fields["command"].help_text),
-            SourceType.OPENAPI: _("Each operation of the API becomes a tool."),
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        refusal = _("Not allowed on this installation: see its limits above.")
+        self.fields["kind"].widget.cards = {
+            SourceType.MCP.value: CardText(_("The server speaks Streamable HTTP.")),
+            SourceType.PROGRAM.value: CardText(
+                _("Toolgate starts the program and speaks MCP with it over stdio."),
+                refusal="" if settings.TOOLGATE_STDIO_COMMANDS else refusal,
+            ),
+            SourceType.OPENAPI.value: CardText(_("Each operation of the API becomes a tool.")),
         }
-        return [
-            (each, described[each], programs or each is not SourceType.PROGRAM, each == self["kind"].value())
-            for each in SourceType
-        ]
 
-    @property
-    def settings_lines(self) -> list[tuple[BoundField, str]]:
-        """Each field except name and type, with the types that have it, separated by spaces; empty if all have it."""
-        names = [name for name in self.fields if name not in ("name", "kind")]
-        return [(self[name], " ".join(TYPES_OF_FIELDS.get(name, ()))) for name in names]
+    def kinds_of(self, name: str) -> str:
+        return " ".join(TYPES_OF_FIELDS.get(name, ()))
 
     def clean(self) -> None:
         kind = self.cleaned_data.get("kind")
@@ -143,9 +157,11 @@ class ChoicesForm(PageForm):
             self.add_error("reason", _("Say why you lower a level."))
 
     @property
-    def unasked(self) -> list[ToolChoice]:
-        """The enabled cautious tools: they change something, and run without approval unless a policy requires it."""
-        return [each for each in self.choices if each.enabled and each.level == SafetyLevel.CAUTIOUS]
+    def enabled_by_level(self) -> list[tuple[SafetyLevel, list[ToolChoice]]]:
+        """The enabled tools of each level, safe ones first."""
+        return [
+            (level, [each for each in self.choices if each.enabled and each.level == level]) for level in SafetyLevel
+        ]
 
     def settings(self) -> dict[str, dict[str, Any]]:
         reason = {"reason": self.cleaned_data["reason"]}
@@ -218,8 +234,10 @@ def _render_page(
         "form": form,
         "preview": preview,
         "choices": choices,
+        "enabled": sum(each.enabled for each in choices.choices) if choices else 0,
+        "limits": installation_limits(),
         "kept_choices": [] if choices and choices.choices else earlier_choices,
-        "levels": list(SAFETY_CHOICES.items()),
+        "levels": [(level, badge.label) for level, badge in SAFETY_BADGES.items()],
     }
     is_wrong = form.errors or (choices is not None and choices.errors)
     return render(request, "sources/new.html", shown, status=422 if is_wrong else 200)

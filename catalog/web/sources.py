@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from catalog.errors import ParameterError, SourceProblem, UpstreamUnavailable
+from catalog.errors import ParameterError, SourceProblem, ToolgateError, UpstreamUnavailable
 from catalog.inventory import held_changes, source_sync, sources
 from catalog.inventory.overrides import MAX_REASON, InvalidOverride
 from catalog.inventory.selectors import LEVELS
@@ -75,8 +75,9 @@ class SourceType(models.TextChoices):
 
 
 TYPES_OF_FIELDS: Mapping[str, tuple[SourceType, ...]] = {
-    "url": (SourceType.MCP, SourceType.OPENAPI),
+    "url": (SourceType.MCP,),
     "command": (SourceType.PROGRAM,),
+    "document_url": (SourceType.OPENAPI,),
     "document": (SourceType.OPENAPI,),
     "base_url": (SourceType.OPENAPI,),
     "only": (SourceType.OPENAPI,),
@@ -116,28 +117,36 @@ class SourceFields(PageForm):
 
     source_type: SourceType | None = None
     url = forms.CharField(
-        label=gettext_lazy("URL"),
+        label=gettext_lazy("URL of the server"),
         required=False,
         max_length=2000,
+        help_text=gettext_lazy("Such as https://wiki.example.org/mcp."),
     )
     command = forms.CharField(
         label=gettext_lazy("Command"),
         required=False,
-        widget=forms.Textarea,
+        widget=forms.Textarea({"class": "mono"}),
+        help_text=gettext_lazy("The program and its arguments, one on each line."),
+    )
+    document_url = forms.CharField(
+        label=gettext_lazy("URL of the OpenAPI document"),
+        required=False,
+        max_length=2000,
+        help_text=gettext_lazy(
+            "Such as https://shop.example.org/openapi.json. Toolgate reads it again every 15 minutes."
+        ),
     )
     document = forms.FileField(  # type: ignore[call-arg]  # django-stubs do not know template_name
-        label=gettext_lazy("OpenAPI document"),
+        label=gettext_lazy("Or a file with the document"),
         required=False,
-        help_text=gettext_lazy(
-            "A JSON or YAML file of at most 400 kB. Give larger ones by URL, or use import_openapi."
-        ),
+        help_text=gettext_lazy("JSON or YAML, at most 400 kB. Give larger documents by URL, or use import_openapi."),
         template_name="sources/_document.html",
     )
     base_url = forms.CharField(
         label=gettext_lazy("Base URL"),
         required=False,
         max_length=2000,
-        help_text=gettext_lazy("Replaces the server that an OpenAPI document names."),
+        help_text=gettext_lazy("The address of the API, if it is not the one that the document names."),
     )
     only = forms.CharField(
         label=gettext_lazy("Operations"),
@@ -152,15 +161,18 @@ class SourceFields(PageForm):
         separator=":",
         label=gettext_lazy("Headers"),
         help_text=gettext_lazy("Sent with each request, such as “Authorization: Bearer …”, one on each line."),
+        is_secret=True,
     )
     query = PairsField(
         separator="=",
         label=gettext_lazy("Query"),
         help_text=gettext_lazy("API keys in the query of each call, such as “api_key=…”, one on each line."),
+        is_secret=True,
     )
     env = PairsField(
         separator="=",
         label=gettext_lazy("Environment"),
+        is_secret=True,
     )
     timeout = forms.IntegerField(
         label=gettext_lazy("Timeout in seconds"),
@@ -173,7 +185,7 @@ class SourceFields(PageForm):
         label=gettext_lazy("Trust this source"),
         required=False,
         help_text=gettext_lazy(
-            "Its hints about safety count as they are, and changed descriptions are taken up without review."
+            "Its own hints about safety set the levels, and changed descriptions are taken up without review."
         ),
     )
 
@@ -184,8 +196,6 @@ class SourceFields(PageForm):
         text = normalize_newlines(self.data.get("kept_document", ""))
         if text and "drop_document" not in self.data:
             self.kept = Document(self.data.get("kept_name", ""), text)
-        self.fields["url"].help_text = _allowed_addresses()
-        self.fields["command"].help_text = _allowed_programs()
         self.fields["env"].help_text = _("NAME=value, one on each line. Allowed here: %(names)s.") % {
             "names": ", ".join(allowed_variables())
         }
@@ -193,6 +203,8 @@ class SourceFields(PageForm):
     def values(self) -> dict[str, Any]:
         names = ("url", "command", "base_url", "only", "headers", "query", "env", "timeout", "trusted")
         values = {name: self.cleaned_data[name] for name in names if name in self.cleaned_data}
+        if "document_url" in self.cleaned_data:
+            values["url"] = self.cleaned_data["document_url"]
         document = self.kept.text if self.kept else ""
         return values if document == self.stored else {**values, "document": document}
 
@@ -226,26 +238,34 @@ class SourceFields(PageForm):
                 self.errors.pop(name, None)
                 data.pop(name, None)
         for name in ("command", "url"):
-            if source_type is not SourceType.OPENAPI and data.get(name) in ("", []):
+            if data.get(name) in ("", []):
                 self.add_error(name, _("This field is required."))
         if data.get("document"):
             self.kept = data["document"]
-        elif data.get("url") or source_type is not SourceType.OPENAPI:
+        elif data.get("document_url") or source_type is not SourceType.OPENAPI:
             self.kept = None
 
+    def add_problems(self, error: ToolgateError) -> None:
+        """Show an error of the service; one of the URL is shown at the field that this type has for it."""
+        if isinstance(error, ParameterError) and self.source_type is SourceType.OPENAPI:
+            for each in error.details.get("errors", ()):
+                each["path"] = "document_url" if each["path"] == "url" else each["path"]
+        super().add_problems(error)
 
-def _allowed_addresses() -> str:
-    allowed = ", ".join(settings.TOOLGATE_EGRESS_ALLOW)
-    if not allowed:
-        return _("Only public addresses are allowed here: TOOLGATE_EGRESS_ALLOW lists no others.")
-    return _("Allowed here: public addresses, and %(addresses)s from TOOLGATE_EGRESS_ALLOW.") % {"addresses": allowed}
 
-
-def _allowed_programs() -> str:
-    programs = ", ".join(settings.TOOLGATE_STDIO_COMMANDS)
-    if not programs:
-        return _("No program is allowed here: TOOLGATE_STDIO_COMMANDS lists none. import_mcp can start any.")
-    return _("The program and its arguments, one on each line. Allowed here: %(programs)s.") % {"programs": programs}
+def installation_limits() -> list[str]:
+    """Return sentences about the addresses that sources may have here, and the programs that may be started."""
+    addresses, programs = ", ".join(settings.TOOLGATE_EGRESS_ALLOW), ", ".join(settings.TOOLGATE_STDIO_COMMANDS)
+    return [
+        _("Public addresses can be reached, and %(addresses)s (TOOLGATE_EGRESS_ALLOW).") % {"addresses": addresses}
+        if addresses
+        else _("Only public addresses can be reached: TOOLGATE_EGRESS_ALLOW lists no others."),
+        _("Programs that can be started: %(programs)s (TOOLGATE_STDIO_COMMANDS).") % {"programs": programs}
+        if programs
+        else _(
+            "No programs can be started here: TOOLGATE_STDIO_COMMANDS lists none. In a shell, import_mcp can start any."
+        ),
+    ]
 
 
 class SourceSettingsForm(SourceFields):
@@ -431,6 +451,7 @@ def _initial(source: Source) -> dict[str, Any]:
     secrets = read_secrets(source)
     return {
         "url": source.url,
+        "document_url": source.url,
         "command": "\n".join(source.command),
         "base_url": source.base_url,
         "only": "\n".join(write_only(source.only)),

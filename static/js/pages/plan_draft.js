@@ -4,37 +4,15 @@
    A draft is { text, from, before, isSent }: the text, the query of the address where it was written, the text that it
    replaced, and whether it was sent to be stored. */
 
-const PREFIX = `toolgate.draft.${document.body.dataset.person}.`;
+import * as drafts from "../core/drafts.js";
+
 const editor = document.querySelector("#compose #pj");
-const key = editor && PREFIX + editor.dataset.draft;
 let before = "";
 let isLost = false; // the browser stores nothing
 
-function load(name) {
-  try {
-    return JSON.parse(localStorage.getItem(name)) ?? {};
-  } catch {
-    return {};
-  }
-}
-
 function save(isSent = false) {
-  const draft = { text: editor.value, from: location.search, before, isSent };
-  try {
-    localStorage.setItem(key, JSON.stringify(draft));
-    isLost = false;
-  } catch {
-    isLost = !isSent && editor.value !== editor.defaultValue;
-  }
-}
-
-function remove(isEnded) {
-  try {
-    const drafts = Object.keys(localStorage).filter((name) => name.startsWith("toolgate.draft."));
-    for (const name of drafts.filter(isEnded)) localStorage.removeItem(name);
-  } catch {
-    /* private browsing */
-  }
+  const isStored = drafts.save(editor.dataset.draft, { text: editor.value, from: location.search, before, isSent });
+  isLost = !isStored && !isSent && editor.value !== editor.defaultValue;
 }
 
 function show(part) {
@@ -49,7 +27,7 @@ function put(text) {
 }
 
 function restore() {
-  const draft = load(key);
+  const draft = drafts.load(editor.dataset.draft);
   const isWritten = draft.text && draft.text !== editor.defaultValue;
   const isSent = "unsaved" in editor.dataset; // the server answered with what was sent
   if (isWritten && !isSent && (!editor.defaultValue.trim() || draft.from === location.search)) {
@@ -62,9 +40,6 @@ function restore() {
   show(before && before !== editor.value ? "before" : "");
 }
 
-if (document.body.dataset.person) {
-  remove((name) => !name.startsWith(PREFIX) || (name !== key && load(name).isSent));
-}
 if (editor) {
   editor.addEventListener("input", () => save());
   editor.addEventListener("fixed", () => save());
@@ -82,9 +57,8 @@ document.addEventListener("click", (event) => {
 });
 
 addEventListener("submit", (event) => {
-  if (event.defaultPrevented) return;
-  if (event.target.getAttribute("action")?.endsWith("/sign-out/")) remove(() => true);
-  else if (event.target.id === "compose") save(["start", "change"].includes(event.submitter?.value));
+  if (event.defaultPrevented || event.target.id !== "compose") return;
+  save(["start", "change"].includes(event.submitter?.value));
 });
 
 addEventListener("beforeunload", (event) => {

@@ -20,6 +20,7 @@ from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
 from catalog.tools.registry import get_tool, set_imported_tools
 from catalog.web.new_source import ChoicesForm, NewSourceForm
+from catalog.web.sources import installation_limits
 from tests.catalogs import imported_tool
 from tests.plans.sources.conftest import SHOP, VALUES
 
@@ -194,7 +195,7 @@ def test_disabled_source_cannot_be_synchronised_from_the_list(shop, admin, clien
     ("changed", "kept"),
     [
         ({}, "a\nb\n"),
-        ({"url": "https://shop.example/openapi.json"}, None),
+        ({"document_url": "https://shop.example/openapi.json"}, None),
         ({"kind": "mcp", "url": "https://wiki.example/mcp"}, None),
         ({"drop_document": "on"}, None),
     ],
@@ -219,15 +220,16 @@ def test_fields_of_other_types_are_ignored(settings):
 @pytest.mark.parametrize("programs", [[], ["uvx"]])
 def test_form_says_first_what_the_installation_allows(programs, settings):
     settings.TOOLGATE_STDIO_COMMANDS, settings.TOOLGATE_EGRESS_ALLOW = programs, ["wiki.internal"]
-    form = NewSourceForm()
-    assert {str(each): is_allowed for each, _, is_allowed, _ in form.type_lines}["program"] == bool(programs)
-    assert "wiki.internal" in form["url"].help_text and ("uvx" in form["command"].help_text) == bool(programs)
+    disabled = [each.data["value"] for each in NewSourceForm()["kind"].subwidgets if "disabled" in each.data["attrs"]]
+    assert disabled == ([] if programs else ["program"])
+    limits = " ".join(installation_limits())
+    assert "wiki.internal" in limits and ("uvx" in limits) == bool(programs)
 
 
 def test_settings_page_has_the_fields_of_the_type(shop, client):
     page = client.get("/sources/shop/")
     assert set(page.context["form"].fields) == {
-        *("url", "document", "base_url", "only", "headers", "query", "timeout", "trusted")
+        *("document_url", "document", "base_url", "only", "headers", "query", "timeout", "trusted")
     }
 
 
@@ -235,7 +237,8 @@ def test_preview_counts_tools_that_run_unasked(add):
     document = deepcopy(SHOP)
     document["paths"]["/orders"]["post"] = document["paths"]["/orders"]["get"] | {"operationId": "add_order"}
     shown = add("preview", kept_document=json.dumps(document)).context["choices"]
-    assert [each.tool.name for each in shown.unasked] == ["add_order"]
+    by_level = {level: [each.tool.name for each in tools] for level, tools in shown.enabled_by_level}
+    assert by_level["cautious"] == ["add_order"]
 
 
 def test_new_document_replaces_the_stored_one(shop, client):
