@@ -4,8 +4,6 @@ An export is a stream of JSON Lines or CSV, oldest entry first, and is recorded 
 and agents, so CSV cells are protected against formulas and hidden characters are spelled out.
 """
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -19,7 +17,7 @@ from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import AuditEntry
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.canonical_json import format_utc
-from catalog.text.deceptive_text import split_hidden
+from catalog.text.spreadsheets import csv_text
 
 SEARCHED_COLUMNS = ("actor_name", "action", "object_ref", "tool_name", "plan_ref", "details")
 
@@ -84,7 +82,6 @@ def filter_entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
 FORMATS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
 EXPORTED_FIELDS = ("seq", "at", "actor", "action", "object", "tool", "plan", "digest", "details", "prev_hash", "hash")
 EXPORT_CHUNK = 1000
-FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export_entries(by: User, filters: AuditFilters, form: str) -> Iterator[str]:
@@ -108,7 +105,7 @@ def _stream(entries: QuerySet[AuditEntry], filters: AuditFilters, form: str, by:
 def _export_chunks(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
     """Yield the text of 1,000 entries at a time. Each chunk has its own query, so a slow reader holds no cursor."""
     if form == "csv":
-        yield _write_csv([EXPORTED_FIELDS])
+        yield csv_text([EXPORTED_FIELDS])
     last = 0
     while chunk := list(entries.filter(seq__gt=last)[:EXPORT_CHUNK]):
         last = chunk[-1].seq
@@ -130,20 +127,6 @@ def _export_chunks(entries: QuerySet[AuditEntry], form: str) -> Iterator[str]:
         ]
         if form == "csv":
             texts = [row | {"details": to_json(row["details"]).decode()} for row in rows]
-            cells = ([row[name] for name in EXPORTED_FIELDS] for row in texts)
-            yield _write_csv([[seq, *map(escape_formula, others)] for seq, *others in cells])
+            yield csv_text([[row[name] for name in EXPORTED_FIELDS] for row in texts])
         else:
             yield "".join(f"{to_json(row).decode()}\n" for row in rows)
-
-
-def _write_csv(rows: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerows(rows)
-    return text.getvalue()
-
-
-def escape_formula(text: str) -> str:
-    """Return a cell that spreadsheets do not evaluate, with line breaks and hidden characters spelled out."""
-    quoted = f"'{text}" if text.lstrip(" ").startswith(FORMULA_PREFIXES) else text
-    spelled = "".join(piece.text for piece in split_hidden(quoted))
-    return "".join(f"U+{ord(each):04X}" if each in "\t\n\r" else each for each in spelled)
