@@ -318,6 +318,24 @@ class ApiToken(models.Model):
         return self.revoked_at is None and self.expires_at > clock.now()
 
 
+class SavedFilter(models.Model):
+    """State of a list (tab, search, filters, order) that a person has saved under a name; nobody else sees it."""
+
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="saved_filters")
+    list_name = models.CharField(max_length=32)
+    name = models.CharField(max_length=80)
+    query = models.TextField(help_text="Query string without default values.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["person", "list_name", "name"], name="saved_filter_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.list_name}"
+
+
 class LearntWait(models.Model):
     """The longest wait that an MCP client accepts; `seconds` is null until two waits in a row were cut off."""
 

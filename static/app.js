@@ -5,6 +5,7 @@ import "./js/components/default_marks.js";
 import "./js/components/disclosure.js";
 import "./js/components/form_draft.js";
 import "./js/components/form_summary.js";
+import "./js/components/list_filters.js";
 import "./js/components/list_navigation.js";
 import "./js/components/menu.js";
 import "./js/components/relative_time.js";

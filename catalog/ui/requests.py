@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url, trigger_client_event
 from django_htmx.middleware import HtmxDetails
@@ -100,6 +101,13 @@ def push_list_url(request: PageRequest, response: HttpResponse, address: str) ->
 def is_fragment_request(request: PageRequest, *targets: str) -> bool:
     """Return whether htmx requests a fragment with one of these ids; to restore history, it needs the whole page."""
     return request.htmx.target in targets and not request.htmx.history_restore_request
+
+
+def next_address(request: HttpRequest, default: str) -> str:
+    """Return the address in the field `next` of a form, if it is one of this site, or else `default`."""
+    address = request.POST.get("next", "")
+    is_own = address.startswith("/") and url_has_allowed_host_and_scheme(address, allowed_hosts=None)
+    return address if is_own else default
 
 
 def page_redirect(request: PageRequest, address: str) -> HttpResponse:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog.web import http_tools, new_source, sources, tokens, views
+from catalog.web import http_tools, new_source, saved_filters, sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.tools, name="tools"),
@@ -17,6 +17,8 @@ urlpatterns = [
     path("sources/<str:name>/change/", sources.change_source, name="source-change"),
     path("sources/<str:name>/accept/", sources.accept_changes, name="source-accept"),
     path("sources/<str:name>/sync/", sources.sync_source, name="source-sync"),
+    path("saved-filters/", saved_filters.save_filter, name="saved-filters"),
+    path("saved-filters/<int:number>/delete/", saved_filters.delete_filter, name="saved-filter-delete"),
     path("profile/tokens/", tokens.own_tokens, name="own-tokens"),
     path("profile/tokens/new/", tokens.new_token, name="token-new"),
     path("tokens/", tokens.all_tokens, name="tokens"),

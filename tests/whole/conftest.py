@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
-from catalog.models import CallBlob, Source
+from catalog.models import CallBlob, SavedFilter, Source
 from catalog.tools.registry import _TOOLS
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_http_tool, make_plan, request_of, work_off
@@ -48,6 +48,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "deliveries": str(delivery_to(admin, status="failed").pk),
         "ask": draft,
         "draft": draft,
+        "filters": str(SavedFilter.objects.create(person=ada, list_name="plans", name="Failed", query="").pk),
         "grants": grant(admin).public_id,
         "http": make_http_tool(admin).name,
         "plans": plan.public_id,

@@ -250,6 +250,8 @@ PAGES: dict[str, str] = {
     "POST /tools/<slug:name>/try/": "333++3+",
     "GET /tools/<slug:name>/versions/": "1++++++",
     "POST /tools/<slug:name>/versions/": "3++++++",
+    "POST /saved-filters/": "3++++++",
+    "POST /saved-filters/<int:number>/delete/": "3444+44",
     "GET /profile/tokens/": "1++++++",
     "GET /profile/tokens/new/": "1++++++",
     "POST /profile/tokens/new/": "3++++++",
