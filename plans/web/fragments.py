@@ -13,6 +13,7 @@ from django.utils.translation import gettext, ngettext
 
 from approvals.queue.saved_views import WAITING, Queues, needed_count
 from approvals.web.review.inbox import inbox_list
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of
 from catalog.calls.privacy import can_see_private
 from plans.live.approval_changes import CLOSED, Change
 from plans.live.feed import Feed
@@ -52,7 +53,12 @@ def shell_source(user: SocketUser) -> RenderSource:
 
 
 def plans_source(user: SocketUser) -> RenderSource:
-    key = ("plans", None if user.sees_all else user.user.pk)
+    """Return the source of rows of plans, shared by all administrators and by those who see all and may act on none."""
+    roles = roles_of(user.user)
+    viewer: object = user.user.pk
+    if user.sees_all and (ADMINISTRATOR in roles or OPERATOR not in roles):
+        viewer = ADMINISTRATOR in roles
+    key = ("plans", viewer if user.sees_all else f"own {viewer}")
     return RenderSource(key, partial(_render_rows, user.user), Feed.listen_to_all, SHELL_RESTS)
 
 

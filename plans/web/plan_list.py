@@ -1,38 +1,37 @@
-"""List of plans: filters from the URL, tabs, and rows with progress. The URL holds all state."""
+"""List of plans: tabs by status, filters, and rows with progress that sockets keep up to date."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from urllib.parse import urlencode
+from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpResponse, QueryDict
-from django.shortcuts import render
-from django.utils.translation import gettext_lazy
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Left
+from django.http import HttpResponseBase
+from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_safe
-from django_htmx.http import replace_url
 
-from catalog.rest.pagination import PageCursor, PageParameters, paginate
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
+from catalog.models import ApiToken
 from catalog.ui.labels import Badge, status_badge
-from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
+from catalog.ui.list_views import render_list
+from catalog.ui.lists import (
+    PAGE_SIZE,
+    Choice,
+    Column,
+    ListDefinition,
+    ListFilter,
+    SortOrder,
+    age_filter,
+    column_choices,
+    person_choices,
+    register_list,
+)
+from catalog.ui.requests import PageRequest, sign_in_required
 from plans.models import Plan, Step
-from plans.states import PlanStatus
+from plans.states import PLAN_TERMINAL, PlanStatus
 from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plans_for, step_counts
 from plans.web.plan.overview import plan_word_list
 
-PAGE_SIZE = 50
-MAX_QUERY = 200
-WAITING, PAUSED = "waiting", "paused"
-TABS = {
-    "": gettext_lazy("All"),
-    WAITING: gettext_lazy("Waiting for people"),
-    PlanStatus.IN_PROGRESS.value: gettext_lazy("Running"),
-    PAUSED: gettext_lazy("Paused"),
-    PlanStatus.PENDING.value: gettext_lazy("Not started"),
-    PlanStatus.COMPLETED.value: gettext_lazy("Done"),
-    PlanStatus.FAILED.value: gettext_lazy("Failed"),
-    PlanStatus.CANCELLED.value: gettext_lazy("Cancelled"),
-}
 Counts = Mapping[str, int]
 SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
     ("ok", lambda counts: counts["completed"] - counts["skipped"]),
@@ -43,56 +42,22 @@ SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
     ("idle", lambda counts: counts["pending"] + counts["cancelled"]),
 )
 MOST_SEGMENTS = 24
+SORTED_LENGTH = 100
+"""Number of characters by which goals are sorted; the URL of a page holds those of its last row."""
 _WAITING_STEPS = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan=OuterRef("pk"))
-PLAN_WAITS_FOR_PEOPLE = Exists(_WAITING_STEPS)
 AWAITED_FROM_PEOPLE = Subquery(_WAITING_STEPS.order_by("-waiting_for").values("waiting_for")[:1])
 """Subquery for the reason why the plan waits for people, as on the plan's own page; None if it does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanQuery:
-    """Filters in the URL; unknown values are collected in `ignored`."""
-
-    status: str = ""
-    q: str = ""
-    before: int | None = None
-    ignored: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, params: QueryDict) -> "PlanQuery":
-        status, before = params.get("status", ""), params.get("before", "")
-        number = parse_number(before)
-        wrong = [status] if status not in TABS else []
-        wrong += [before] if before and number is None else []
-        return cls(
-            status=status if status in TABS else "",
-            q=params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY],
-            before=number,
-            ignored=tuple(each[:40] for each in wrong),
-        )
-
-    @property
-    def url(self) -> str:
-        """The URL of this list, without default values."""
-        parts = [(name, value) for name, value in (("status", self.status), ("q", self.q)) if value]
-        parts += [("before", str(self.before))] if self.before is not None else []
-        return f"/plans/?{urlencode(parts)}" if parts else "/plans/"
-
-    @property
-    def is_plain(self) -> bool:
-        """True for the first page of the unfiltered list, which receives new plans."""
-        return not (self.status or self.q) and self.before is None
-
-    def select(self, plans: QuerySet[Plan]) -> QuerySet[Plan]:
-        if self.status == WAITING:
-            plans = plans.filter(PLAN_WAITS_FOR_PEOPLE)  # also ended ones: an unknown outcome outlives its plan
-        elif self.status == PAUSED:
-            plans = plans.filter(status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
-        elif self.status:
-            plans = plans.filter(status=self.status)
-        if self.q:
-            plans = plans.filter(Q(goal__icontains=self.q) | Q(public_id=self.q) | Q(author__username=self.q))
-        return plans
+TABS = {
+    "": (gettext_lazy("All"), Q()),
+    # Also ended plans: an unknown outcome outlives its plan.
+    "waiting": (gettext_lazy("Waiting for people"), Q(Exists(_WAITING_STEPS))),
+    PlanStatus.IN_PROGRESS.value: (gettext_lazy("Running"), Q(status=PlanStatus.IN_PROGRESS)),
+    "paused": (gettext_lazy("Paused"), Q(status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)),
+    PlanStatus.PENDING.value: (gettext_lazy("Not started"), Q(status=PlanStatus.PENDING)),
+    PlanStatus.COMPLETED.value: (gettext_lazy("Done"), Q(status=PlanStatus.COMPLETED)),
+    PlanStatus.FAILED.value: (gettext_lazy("Failed"), Q(status=PlanStatus.FAILED)),
+    PlanStatus.CANCELLED.value: (gettext_lazy("Cancelled"), Q(status=PlanStatus.CANCELLED)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,67 +67,130 @@ class PlanRow:
     segments: Sequence[str]
     finished: int
     total: int
+    may_cancel: bool
+    may_retry: bool
 
-
-@dataclass(frozen=True, slots=True)
-class PlanListPage:
-    query: PlanQuery
-    rows: Sequence[PlanRow]
-    older: str
-    tabs: Sequence[tuple[str, str, bool]]
-
-
-def plan_list(viewer: User, query: PlanQuery) -> PlanListPage:
-    plans = query.select(_list_rows(viewer))
-    cursor = PageCursor(back=False, value=query.before, pk=query.before) if query.before is not None else None
-    page = paginate(plans, order="-id", at=PageParameters(PAGE_SIZE, cursor))
-    return PlanListPage(
-        query=query,
-        rows=_rows(page.rows),
-        older=replace(query, before=page.next.pk).url if page.next else "",
-        tabs=[
-            (replace(query, status=tab, before=None).url, str(label), tab == query.status)
-            for tab, label in TABS.items()
-        ],
-    )
+    @property
+    def owner(self) -> str:
+        return user_display_name(self.plan.author)
 
 
 def first_page_rows(viewer: User) -> list[PlanRow]:
     """Return the first page of all plans, for live updates of pages that show it."""
-    return _rows(_list_rows(viewer).order_by("-id")[:PAGE_SIZE])
+    return _rows(viewer, list(_list_rows(viewer).order_by("-id")[:PAGE_SIZE]))
 
 
 def _list_rows(viewer: User) -> QuerySet[Plan]:
     return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED_FROM_PEOPLE)
 
 
-def _rows(plans: Sequence[Plan] | QuerySet[Plan]) -> list[PlanRow]:
-    listed = list(plans)
-    counts = step_counts(listed)
-    return [_row(plan, counts[plan.pk]) for plan in listed]
+def _rows(viewer: User, plans: Sequence[Plan]) -> list[PlanRow]:
+    counts, roles = step_counts(plans), roles_of(viewer)
+    rows = []
+    for plan in plans:
+        awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _list_rows
+        is_own = viewer.pk in (plan.author_id, plan.token.user_id if plan.token else None)
+        may_act = ADMINISTRATOR in roles or (is_own and OPERATOR in roles)
+        rows.append(
+            PlanRow(
+                plan=plan,
+                words=plan_word_list(plan, status_badge(plan.status, awaited), waits=awaited is not None),
+                segments=_segments(counts[plan.pk]),
+                finished=counts[plan.pk]["completed"],
+                total=counts[plan.pk]["steps"],
+                may_cancel=may_act and plan.status not in PLAN_TERMINAL,
+                may_retry=may_act and plan.status == PlanStatus.FAILED,
+            )
+        )
+    return rows
 
 
-def _row(plan: Plan, counts: Counts) -> PlanRow:
+def _segments(counts: Counts) -> list[str]:
     steps = max(counts["steps"], 1)
     shares = {hue: count(counts) for hue, count in SEGMENTS}
     if steps > MOST_SEGMENTS:
         shares = {hue: -(-share * MOST_SEGMENTS // steps) for hue, share in shares.items()}
-    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _list_rows
-    return PlanRow(
-        plan=plan,
-        words=plan_word_list(plan, status_badge(plan.status, awaited), waits=awaited is not None),
-        segments=[hue for hue, share in shares.items() for _ in range(share)],
-        finished=counts["completed"],
-        total=counts["steps"],
+    return [hue for hue, share in shares.items() for _ in range(share)]
+
+
+def _search(text: str) -> Q:
+    return Q(goal__icontains=text) | Q(public_id=text) | Q(author__username=text)
+
+
+def _owners(viewer: User, chosen: Sequence[str]) -> list[Choice]:
+    authors = plans_for(viewer).filter(kind=Plan.Kind.PLAN).order_by().values("author")
+    return person_choices(User.objects.filter(pk__in=authors), chosen)
+
+
+def _agents(viewer: User, chosen: Sequence[str]) -> list[Choice]:
+    tokens = plans_for(viewer).filter(kind=Plan.Kind.PLAN).order_by().values("token")
+    return column_choices(ApiToken.objects.filter(pk__in=tokens), "name", chosen)
+
+
+PLAN_LIST = register_list(
+    ListDefinition[Plan](
+        name="plans",
+        path="/plans/",
+        count_text=ngettext_lazy("%(shown)s plan", "%(shown)s plans", "count"),
+        search_label=gettext_lazy("Search plans"),
+        search_hint=gettext_lazy("Goal, plan ID or owner"),
+        rows=lambda viewer, _query: _list_rows(viewer),
+        present=_rows,
+        search=_search,
+        tabs=TABS,
+        filters=(
+            ListFilter(
+                name="owner",
+                label=gettext_lazy("Owner"),
+                offer=_owners,
+                condition=lambda values: Q(author__username__in=values),
+            ),
+            ListFilter(
+                name="agent",
+                label=gettext_lazy("Agent"),
+                offer=_agents,
+                condition=lambda values: Q(token__name__in=values),
+            ),
+            ListFilter(
+                name="tool",
+                label=gettext_lazy("Tool"),
+                condition=lambda values: Q(Exists(Step.objects.filter(plan=OuterRef("pk"), tool__in=values))),
+            ),
+            age_filter("created_at"),
+        ),
+        orders={
+            "-created": SortOrder(gettext_lazy("Newest first"), "-id"),
+            "created": SortOrder(gettext_lazy("Oldest first"), "id"),
+            "goal": SortOrder(gettext_lazy("Goal, A to Z"), Left("goal", SORTED_LENGTH)),
+            "owner": SortOrder(gettext_lazy("Owner, A to Z"), F("author__username")),
+        },
+        columns=(
+            Column(gettext_lazy("Status")),
+            Column(gettext_lazy("Plan"), "goal"),
+            Column(gettext_lazy("Steps")),
+            Column(gettext_lazy("Owner"), "owner"),
+            Column(gettext_lazy("Created"), "created", "-created"),
+        ),
+        row_template="plans/_plan.html",
+        empty_template="plans/_no_plans.html",
+        csv_columns={
+            "id": lambda row: row.plan.public_id,
+            "status": lambda row: ", ".join(word.label for word in row.words),
+            "goal": lambda row: row.plan.goal,
+            "finished_steps": lambda row: row.finished,
+            "steps": lambda row: row.total,
+            "owner": lambda row: row.plan.author.username,
+            "agent": lambda row: row.plan.token.name if row.plan.token else "",
+            "created_at": lambda row: row.plan.created_at,
+            "started_at": lambda row: row.plan.started_at,
+            "completed_at": lambda row: row.plan.completed_at,
+        },
+        live_rows="plan-rows",
     )
+)
 
 
 @require_safe
 @sign_in_required
-def plans(request: PageRequest) -> HttpResponse:
-    listed = plan_list(request.user, PlanQuery.read(request.GET))
-    part = is_fragment_request(request, "results")
-    response = render(
-        request, "plans/_list.html" if part else "plans/plans.html", {"section": "plans", "listed": listed}
-    )
-    return replace_url(response, listed.query.url) if part else response
+def plans(request: PageRequest) -> HttpResponseBase:
+    return render_list(request, PLAN_LIST, "plans/plans.html", {"section": "plans"})

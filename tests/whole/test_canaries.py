@@ -16,10 +16,10 @@ from django.test import Client
 
 from approvals.queue.saved_views import WAITING
 from catalog.core.canonical_json import canonical_text
+from catalog.ui.lists import ListDefinition
 from plans.engine import calls
 from plans.models import Plan
 from plans.web.fragments import _render_inbox, _render_plan
-from plans.web.plan_list import PlanQuery
 from tests.builders import approve, call_of, make_plan, reject, request_of, step, work_off
 from tests.canaries import PLACES, SHAPES, canary, traces
 from tests.counts import FULL
@@ -222,7 +222,7 @@ def test_a_page_of_djangos_own_names_no_value(nest, ada, settings, monkeypatch):
         secret = given
         raise RuntimeError(len(secret))
 
-    monkeypatch.setattr(PlanQuery, "read", fail)
+    monkeypatch.setattr(ListDefinition, "read", fail)
     client = Client(raise_request_exception=False)
     client.force_login(ada)
     answer = client.get("/plans/")

@@ -13,7 +13,7 @@ from django_htmx.http import replace_url
 
 from catalog.errors import ParameterError, ToolgateError
 from catalog.models import Call
-from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, next_address, sign_in_required
 from catalog.ui.toasts import ToastButton, announce
 from plans.actions.clone import clone_plan
 from plans.actions.control import at_stake, cancel_plan, pause_plan, resume_plan
@@ -105,13 +105,14 @@ def outcome(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
 def run_action(
     request: PageRequest, public_id: str, act: PlanAct, step: int | None = None, *, further: bool = False
 ) -> HttpResponse:
-    """Run an action and redirect to the plan; on failure, show the current plan with the reason."""
+    """Run an action and redirect to the plan, or back to a list; on failure, show the plan with the reason."""
     query = {"step": str(step)} if step else {}
     try:
         control_plan(request.user, plan_or_404(request.user, public_id), act, further=further)
     except ToolgateError as error:
         return render_failure(request, public_id, query, error)
-    return redirect(reverse("plan", args=[public_id]) + (f"?step={step}" if step else ""))
+    address = reverse("plan", args=[public_id]) + (f"?step={step}" if step else "")
+    return redirect(next_address(request, address))
 
 
 def announce_action(

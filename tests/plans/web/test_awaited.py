@@ -5,7 +5,7 @@ import pytest
 from catalog.ui.labels import status_badge
 from plans.models import Plan, Step
 from plans.store.selectors import running_plans
-from plans.web.plan_list import PlanQuery, plan_list
+from plans.web.plan_list import first_page_rows
 from tests.builders import make_plan, step, work_off
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +20,7 @@ def awaiting(plan: Plan, **each: str) -> None:
 
 def said_of(ada) -> tuple[str, str]:
     """Return the status of the plan in the list and the sidebar."""
-    listed = plan_list(ada, PlanQuery()).rows[0].words[0].label
+    listed = first_page_rows(ada)[0].words[0].label
     shown = running_plans(ada)[0]
     return listed, status_badge(shown["status"], shown["waiting_for"]).label
 
