@@ -46,7 +46,7 @@ def _csv_chunks(
     cursor, written = None, 0
     while written < MAX_CSV_ROWS:
         page = paginate(ordered, order=order, at=PageParameters(CSV_CHUNK, cursor))
-        rows = definition.present(viewer, page.rows)
+        rows = (definition.csv_present or definition.present)(viewer, page.rows)
         yield csv_text([[value_of(row) for value_of in definition.csv_columns.values()] for row in rows])
         written, cursor = written + len(rows), page.next
         if cursor is None:

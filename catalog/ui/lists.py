@@ -249,6 +249,8 @@ class ListDefinition(Generic[RowT]):
     search_order: str = ""
     """The default order while there is search text; otherwise the first of `orders` is the default."""
     csv_columns: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
+    csv_present: Callable[[User, Sequence[RowT]], Sequence[Any]] | None = None
+    """Like `present`, for `csv_columns` that need more; it masks private values, whoever exports them."""
     live_rows: str = ""
     """The id of the list that a socket adds new rows to, on a plain first page."""
 
@@ -529,7 +531,7 @@ def _count_tabs(definition: ListDefinition[RowT], found: "QuerySet[RowT]") -> di
     newest = found.order_by("-pk").values("pk")[: MAX_COUNTED + 1]
     tabs = {value: condition for value, (_label, condition) in definition.tabs.items() if value}
     counted = {f"tab_{value}": Count("pk", filter=condition) for value, condition in tabs.items()}
-    counts = found.model._default_manager.filter(pk__in=newest).aggregate(counted=Count("pk"), **counted)
+    counts = found.order_by().filter(pk__in=newest).aggregate(counted=Count("pk"), **counted)
     return {"tab_": min(counts["counted"], MAX_COUNTED), **counts}
 
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from plans.web import connect, plan_list, sessions, slices, try_tool
+from plans.web import call_list, connect, plan_list, sessions, slices, try_tool
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
 from plans.web.plan import input_views, views
@@ -34,6 +34,7 @@ urlpatterns = [
     path(f"{STEP}/skip/", views.skip, name="plan-skip"),
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
+    path("calls/", call_list.calls, name="calls"),
     path("calls/<slug:public_id>/content/<int:number>/", views.call_content, name="call-content"),
     path("agents/", agent_views.agents, name="agents"),
     path("agents/new/", agent_views.new, name="agent-new"),

@@ -195,6 +195,7 @@ PAGES: dict[str, str] = {
     "POST /plans/<slug:public_id>/cancel/": "3433+3+",
     "GET /plans/<slug:public_id>/change/": "14+++++",
     "POST /plans/<slug:public_id>/change/": "34+++++",
+    "GET /calls/": "1++++++",
     "GET /calls/<slug:public_id>/content/<int:number>/": "14+++++",
     "POST /plans/<slug:public_id>/clone/": "343++3+",
     "POST /plans/<slug:public_id>/pause/": "3433+3+",
