@@ -13,13 +13,10 @@ from django.utils.translation import gettext
 
 from catalog.access.roles import user_display_name
 from catalog.models import ApiToken, Call
-from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge, status_badge
 from plans.models import Plan, Step
 from plans.sessions.lists import SessionKey, current_lists, session_calls
 from plans.store.selectors import plan_for, plans_for, step_counts
-
-PAGE_SIZE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +104,6 @@ class SessionRow:
         return self.newest.created_at
 
 
-@dataclass(frozen=True, slots=True)
-class SessionList:
-    """One page of sessions; `older` is the cursor of the next page."""
-
-    rows: Sequence[SessionRow]
-    older: int | None
-    is_first: bool
-
-
 def title_of(name: str) -> str:
     return name or gettext("Default session")
 
@@ -196,11 +184,7 @@ def session_overview(plan: Plan) -> SessionOverview:
     )
 
 
-def session_list(viewer: User, before: int | None, through: int | None = None) -> SessionList:
-    """Return one page of the sessions that the viewer may see, the most recently active first; four queries."""
-    cursor = PageCursor(back=False, value=before, pk=before) if before is not None else None
-    found = newest_plans_of_sessions(viewer, through=through)
-    page = paginate(found, order="-id", at=PageParameters(PAGE_SIZE, cursor))
-    calls = _calls_of_sessions(page.rows)
-    rows = [replace(row, calls=calls[row.newest.pk]) for row in session_rows(page.rows)]
-    return SessionList(rows, page.next.pk if page.next else None, is_first=before is None)
+def counted_session_rows(newest_plans: Sequence[Plan]) -> list[SessionRow]:
+    """Return the sessions of these newest plans with their lists and numbers of calls; three queries."""
+    calls = _calls_of_sessions(newest_plans)
+    return [replace(row, calls=calls[row.newest.pk]) for row in session_rows(newest_plans)]

@@ -45,7 +45,7 @@ def test_empty_states(ada):
     call = agent.call("read_plan")
     shown.append(text_of(client.get(f"/sessions/{call.plan_ref}/")))
     row = agent.setup()
-    shown += [text_of(client.get(path)) for path in (f"/sessions/{row.public_id}/", "/sessions/?before=1")]
+    shown += [text_of(client.get(path)) for path in (f"/sessions/{row.public_id}/", "/sessions/?status=completed")]
     assert ['class="empty"' in page for page in shown] == [True] * 4
 
 
@@ -122,7 +122,7 @@ def test_number_of_queries_is_constant(ada, django_assert_max_num_queries):
         SessionAgent(ada, name).setup("a")
     with django_assert_max_num_queries(12):
         client.get(f"/sessions/{row.public_id}/")
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(14):
         client.get("/sessions/")
 
 
@@ -182,4 +182,4 @@ def test_sessions_are_filtered_by_token(ada, ben, admin):
     address = f'href="/tokens/{first.pk}/"'
     shown = {user: text_of(Pages(user).client.get(f"/sessions/{call.plan_ref}/")) for user in (ada, ben, admin)}
     assert {user: address in text for user, text in shown.items()} == {ada: True, ben: False, admin: True}
-    assert Pages(ben).client.get(f"/sessions/?token={first.pk}").status_code == 404
+    assert "data-ignored" in text_of(Pages(ben).client.get(f"/sessions/?token={first.pk}"))
