@@ -36,7 +36,12 @@ from plans.store.selectors import calls_for, plans_for
 
 MAX_ARGUMENTS = 5000
 """Maximum characters of arguments in a cell of the CSV."""
-VIA = {"page": gettext_lazy("Page"), "rest": "REST", "mcp": "MCP", "plan": gettext_lazy("Plan")}
+VIA = {
+    "page": gettext_lazy("Page"),
+    "rest": gettext_lazy("REST"),
+    "mcp": gettext_lazy("MCP"),
+    "plan": gettext_lazy("Plan"),
+}
 WAITING = (CallStatus.HELD, CallStatus.OUTCOME_UNKNOWN)
 RUNNING = (CallStatus.CREATED, CallStatus.READY, CallStatus.RUNNING)
 TABS = {
