@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext
 
 from approvals.models import ApprovalRequest
 from approvals.notifications.messages import KIND_LABELS
@@ -19,9 +19,14 @@ from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
 from catalog.models import Tool, ToolVersion
 from catalog.templatetags.toolgate import icon, revealed
 from catalog.text.deceptive_text import EncodedRun
-from catalog.ui.labels import format_duration, format_timespan
+from catalog.ui.labels import Badge, format_duration, format_timespan
 
 register = template.Library()
+EFFECT_BADGES = {
+    "hold": Badge(gettext_lazy("Needs approval"), "hand", "human"),
+    "deny": Badge(gettext_lazy("Blocks"), "stop", "danger"),
+    "allow": Badge(gettext_lazy("Allows"), "ok", "ok"),
+}
 RUNS_WITHOUT_APPROVAL = {
     "safe": gettext_noop("The tool only reads data, so calls run at once."),
     "cautious": gettext_noop("Calls run at once and are recorded in the audit log."),
@@ -31,6 +36,13 @@ RUNS_WITHOUT_APPROVAL = {
 @register.filter
 def notice_kind(kind: str) -> str:
     return _(KIND_LABELS.get(kind, kind))
+
+
+@register.simple_tag
+def policy_effect(effect: str) -> str:
+    """Render the effect of a policy as a pill with icon and hue."""
+    word = EFFECT_BADGES[effect]
+    return format_html('<span class="status {}">{}{}</span>', word.hue, icon(word.icon), word.label)
 
 
 @register.simple_tag

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -10,7 +11,7 @@ from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.grants.conditions import conditions_for, conditions_sentence
@@ -19,7 +20,9 @@ from approvals.models import Grant, GrantUse
 from approvals.web.grant_form import GrantForm
 from approvals.web.review.views import request_or_404
 from catalog.access.roles import user_display_name
+from catalog.core import clock
 from catalog.errors import Conflict
+from catalog.ui.labels import Badge
 from catalog.ui.requests import PageRequest, sign_in_required
 
 MAX_ACTIVE_GRANTS = 200
@@ -33,11 +36,25 @@ SCOPE_PHRASES = {
 }
 
 
+EXPIRES_SOON = timedelta(hours=1)
+BADGES: Mapping[str, Badge] = {
+    "active": Badge(gettext_lazy("Active"), "ok", "ok"),
+    "expires_soon": Badge(gettext_lazy("Expires soon"), "clock", "warn"),
+    "ended": Badge(gettext_lazy("Ended"), "stop", "idle"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GrantLine:
     grant: Grant
     status: GrantStatus
     rows: list[dict[str, Any]]
+
+    @property
+    def badge(self) -> Badge:
+        if not self.status.is_active:
+            return BADGES["ended"]
+        return BADGES["expires_soon" if self.grant.expires_at - clock.now() <= EXPIRES_SOON else "active"]
 
     @property
     def conditions(self) -> str:

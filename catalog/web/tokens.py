@@ -63,8 +63,7 @@ KIND_LABELS: Mapping[str, Badge] = {
 STANDINGS: Mapping[str, Badge] = {
     "active": Badge(_("Active"), "ok", "ok"),
     "expires_soon": Badge(_("Expires soon"), "clock", "warn"),
-    "expired": Badge(_("Expired"), "expired", "idle"),
-    "revoked": Badge(_("Revoked"), "stop", "idle"),
+    "ended": Badge(_("Ended"), "stop", "idle"),
 }
 
 
@@ -123,10 +122,8 @@ class TokenRow:
     @property
     def standing(self) -> Badge:
         token, now = self.token, clock.now()
-        if token.revoked_at is not None:
-            return STANDINGS["revoked"]
-        if token.expires_at <= now:
-            return STANDINGS["expired"]
+        if not token.is_live:
+            return STANDINGS["ended"]
         return STANDINGS["expires_soon" if token.expires_at - now <= EXPIRES_SOON else "active"]
 
     @property

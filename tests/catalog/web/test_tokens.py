@@ -48,7 +48,7 @@ def test_token_is_created_shown_once_changed_and_revoked(ada):
     pages.send(f"/tokens/{token.pk}/revoke/")
     assert authenticate_token(text) is None
     pages.open("/profile/tokens/")
-    assert [row.standing.label for row in pages.context["rows"]] == ["Revoked"]
+    assert [row.standing.label for row in pages.context["rows"]] == ["Ended"]
 
 
 def test_invalid_field_is_marked_and_nothing_created(ada):
