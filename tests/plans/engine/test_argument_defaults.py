@@ -103,6 +103,13 @@ def test_request_shows_and_binds_the_defaults_that_run(ada, rosa, tomas):
     assert_invariants()
 
 
+def test_default_that_a_policy_denies_is_refused(ada):
+    hold_large(effect="deny", stages=[])
+    assert ask(ada).status == "failed"
+    assert not ApprovalRequest.objects.exists() and PAID == []
+    assert ask(ada, {"entries": [{"to": "m", "amount": 5}]}).status == "in_progress"
+
+
 def test_edit_keeps_untouched_defaults(ada, rosa):
     plan = ask(ada)
     request = request_of(plan)
