@@ -29,7 +29,7 @@ from catalog.errors import Conflict, ParameterError, ToolgateError
 from catalog.ui.page_forms import PageForm
 
 OPERATOR_LABELS = {
-    "equals": gettext_lazy("is exactly"),
+    "equals": gettext_lazy("equals"),
     "in": gettext_lazy("is one of (one per line)"),
     "starts_with": gettext_lazy("starts with"),
     "ends_with": gettext_lazy("ends with"),

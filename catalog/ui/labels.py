@@ -68,7 +68,7 @@ STATUS_BADGES = {
     "cancelled": Badge(_("Cancelled"), "stop", "idle"),
     "paused": Badge(_("Paused"), "pause", "idle"),
     "approved": Badge(_("Approved"), "check", "ok"),
-    "consumed": Badge(_("Approved and run"), "ok", "ok"),
+    "consumed": Badge(_("Approved and started"), "ok", "ok"),
     "rejected": Badge(_("Rejected"), "fail", "danger"),
     "responded": Badge(_("Answered"), "reply", "ok"),
     "changes_requested": Badge(_("Changes requested"), "edit", "warn"),
