@@ -10,7 +10,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
-from config.views import SignInView, admin_sign_in, home
+from config.views import SignInView, admin_sign_in
 
 # JSON unless YAML is requested; the page's own style element is the only inline style of the product.
 api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, OpenApiYamlRenderer])
@@ -32,7 +32,6 @@ urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
-    path("", home, name="home"),
     path("sign-in/", SignInView.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("", include("catalog.web.urls")),

@@ -1,4 +1,4 @@
-"""Views of the front door: sign-in, home, and error pages."""
+"""Views of the front door: sign-in and error pages."""
 
 import sys
 from typing import Any
@@ -8,18 +8,15 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 from django.views.defaults import page_not_found, server_error
 
-from approvals.requests.queries import waiting_count
 from catalog.access import sign_in
-from catalog.access.roles import ADMINISTRATOR, REVIEWER, has_role
 from catalog.core.transactions import is_unavailable
 from catalog.errors import SignInThrottled
 from catalog.rest.problems import DATABASE_UNAVAILABLE
-from catalog.ui.requests import PageRequest, render_rejected_form, sign_in_required
+from catalog.ui.requests import render_rejected_form
 
 
 class SignInForm(AuthenticationForm):
@@ -75,12 +72,6 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if request.headers.get("Sec-Fetch-Site") == "same-origin":
         return render_rejected_form(request, "403_csrf.html")
     return HttpResponse(render_to_string("403_csrf.html", request=request), status=403)
-
-
-@sign_in_required
-def home(request: PageRequest) -> HttpResponse:
-    is_needed = has_role(request.user, REVIEWER, ADMINISTRATOR) and waiting_count(request.user)
-    return redirect("approvals" if is_needed else "/plans/")
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:

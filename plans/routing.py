@@ -6,7 +6,7 @@ from django.urls import URLPattern, path, re_path
 
 from plans.live.event_sockets import NotFoundSocket, PlanEventsSocket, RequestChangesSocket
 from plans.live.sockets import Socket
-from plans.web.sockets import InboxSocket, PlanSocket, PlansSocket, SessionSocket, ShellSocket
+from plans.web.sockets import HomeSocket, InboxSocket, PlanSocket, PlansSocket, SessionSocket, ShellSocket
 
 
 def socket(route: str, kind: type[Socket]) -> URLPattern:
@@ -21,6 +21,7 @@ websocket_urlpatterns = [
     socket("ws/pages/shell/", ShellSocket),
     socket("ws/pages/inbox/", InboxSocket),
     socket("ws/pages/inbox/<slug:view>/", InboxSocket),
+    socket("ws/pages/home/", HomeSocket),
     socket("ws/pages/plans/", PlansSocket),
     socket("ws/pages/sessions/<slug:plan_ref>/", SessionSocket),
     socket("ws/pages/plans/<slug:plan_ref>/", PlanSocket),

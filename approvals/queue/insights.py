@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from statistics import median
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Min, Q
@@ -148,6 +149,27 @@ class _Tally:
 
     def done(self) -> Decisions:
         return Decisions(self.verdicts, Durations.of(self.seconds))
+
+
+MAX_DECISIONS_TIMED = 2000
+"""Maximum number of newest reviews from which the daily times to decision are taken."""
+
+
+def seconds_to_decision(since: datetime) -> Mapping[date, float]:
+    """Return the median seconds from opening to decision of the requests decided on each day (UTC) from `since` on."""
+    newest = (
+        Review.objects.filter(undone_at=None)
+        .order_by("-id")
+        .values_list("at", "request_id", "request__opened_at", "request__decided_at")
+    )
+    deciding: dict[int, tuple[datetime, datetime]] = {}
+    for at, request, opened_at, decided_at in newest[:MAX_DECISIONS_TIMED]:
+        if decided_at is not None and at >= since:
+            deciding.setdefault(request, (at, opened_at))  # the last review decided
+    seconds: dict[date, list[float]] = defaultdict(list)
+    for at, opened_at in deciding.values():
+        seconds[at.date()].append(max(0.0, (at - opened_at).total_seconds()))
+    return {day: median(values) for day, values in seconds.items()}
 
 
 def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:

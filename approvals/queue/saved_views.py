@@ -36,6 +36,8 @@ WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED, DECIDED = SAVED_VIEWS
 """WAITING: all open requests. NEEDS_ME: the viewer can decide them, has not snoozed them, and nobody else claimed them.
 CLAIMED, SNOOZED: by the viewer. OTHERS: they need someone else. DECIDED: decided requests."""
 OPEN_VIEWS = (WAITING, NEEDS_ME, CLAIMED, OTHERS, SNOOZED)
+HOME = "home"
+"""The list on the home page: the requests of NEEDS_ME, of which it shows the first few. No view of the API."""
 EXPIRES_SOON = timedelta(minutes=5)
 MAX_EXPIRING = 20
 """Maximum number of requests listed above all others because they expire soon."""
@@ -66,6 +68,7 @@ class Queues:
         conditions: dict[str, Callable[[], Q]] = {  # lazy, so that a view loads only the rules it needs
             WAITING: Q,
             NEEDS_ME: lambda: self._needs_me,
+            HOME: lambda: self._needs_me,
             CLAIMED: lambda: self._is_mine,
             OTHERS: lambda: ~self._needs_me & ~self._is_mine & ~self._is_snoozed,
             SNOOZED: lambda: self._is_snoozed,
@@ -74,7 +77,7 @@ class Queues:
 
     def expiring(self, view: str) -> list[int]:
         """Return the keys of the view's requests that expire within `EXPIRES_SOON`, sorted by time of expiry."""
-        if view not in OPEN_VIEWS:
+        if view == DECIDED:
             return []
         if view not in self._expiring:
             soon = self.of(view).filter(expires_at__lt=self._now + EXPIRES_SOON).order_by("expires_at", "pk")

@@ -1,7 +1,7 @@
 """Statistics of calls: usage of each tool, and results of its implementations. Reads no arguments or results."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,6 +13,7 @@ from django.db.models.functions import TruncDate
 
 from catalog.access.roles import can_see_all
 from catalog.core import clock
+from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Implementation, Tool
 from catalog.states import CallStatus
 
@@ -72,6 +73,40 @@ def usage_by_tool(names: Iterable[str]) -> Mapping[str, Usage]:
         counted[name][day] = DailyCalls(day, *counts)
     without = [DailyCalls(day) for day in days]
     return {name: Usage(tuple(counted[name].get(each.day, each) for each in without)) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class DailyLevels:
+    """The number of calls made on one day, by the current safety level of their tools."""
+
+    day: date
+    safe: int = 0
+    cautious: int = 0
+    dangerous: int = 0
+
+    @property
+    def calls(self) -> int:
+        return self.safe + self.cautious + self.dangerous
+
+
+def calls_by_level() -> list[DailyLevels]:
+    """Return the calls of each of the last days, today last: one query of an index, and one for the tools called."""
+    calls = Call.objects.filter(tool_name__in=Tool.objects.order_by().values("name"))
+    counted = (
+        calls.filter(created_at__gte=usage_window_start()).order_by().values_list("tool_name", UtcDay("created_at"))
+    )
+    rows = list(counted.annotate(made=Count("*")))
+    levels = dict(
+        Tool.objects.filter(name__in={name for name, *_ in rows}).values_list("name", "current_version__safety_level")
+    )
+    by_day: dict[date, Counter[str]] = {day: Counter() for day in _last_days()}
+    for name, day, made in rows:
+        if day in by_day:
+            by_day[day][levels.get(name) or SafetyLevel.DANGEROUS] += made
+    return [
+        DailyLevels(day, counts[SafetyLevel.SAFE], counts[SafetyLevel.CAUTIOUS], counts[SafetyLevel.DANGEROUS])
+        for day, counts in by_day.items()
+    ]
 
 
 def usage_window_start() -> datetime:

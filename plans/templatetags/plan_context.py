@@ -1,4 +1,4 @@
-"""Tags with which pages of lower layers show plans: requests by plan, a step in its plan, outcomes to settle."""
+"""Tags with which pages of lower layers show plans: a step in its plan, outcomes to settle, questions to answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.documents.graphs import descendants
-from plans.models import Plan, Step, StepDependency
+from plans.models import Plan, Question, Step, StepDependency
 from plans.states import StepStatus, WaitingFor
 from plans.store.selectors import plans_for
 
@@ -32,6 +32,15 @@ def unknown_outcomes(viewer: User) -> list[Step]:
     steps = Step.objects.filter(call__status=CallStatus.OUTCOME_UNKNOWN, waiting_for=WaitingFor.OUTCOME)
     seen = steps.filter(plan__in=plans_for(viewer).order_by()).select_related("plan__author")
     return list(seen.only(*SHOWN_OF_UNKNOWN).order_by("waiting_since", "id")[:MOST_UNKNOWN])
+
+
+@register.simple_tag
+def open_questions(viewer: User) -> list[Step]:
+    """Return the steps that wait for an answer of this person, whose plans they are, oldest first; one query."""
+    open_ones = Question.objects.filter(answered_at=None).values("step")
+    steps = Step.objects.filter(pk__in=open_ones, waiting_for=WaitingFor.INPUT, plan__author=viewer)
+    asked = steps.select_related("plan").only(*SHOWN_OF_STEP, "waiting_since", "plan__public_id", "plan__goal")
+    return list(asked.order_by("waiting_since", "id")[:MOST_SHOWN])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 from django.utils.translation import gettext, ngettext
 
-from approvals.queue.saved_views import WAITING, Queues, needed_count
+from approvals.queue.saved_views import HOME, WAITING, Queues, needed_count
 from approvals.web.review.inbox import inbox_list
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of
 from catalog.calls.privacy import can_see_private
@@ -23,6 +23,8 @@ from plans.models import Plan, Step
 from plans.states import StepStatus
 from plans.store.plan_documents import removed_step_numbers
 from plans.store.selectors import running_plans
+from plans.web.home.activity import failed_plans, running_rows
+from plans.web.home.first_steps import first_steps_for
 from plans.web.plan.history import EventLine
 from plans.web.plan.overview import MemoryRow, PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.page import conversation_state
@@ -67,6 +69,11 @@ def inbox_source(user: SocketUser, view: str) -> RenderSource:
     if view == WAITING and can_see_private(user.user):
         return RenderSource(("inbox", None), partial(_render_inbox, view, user.user), Feed.listen_to_all, SHELL_RESTS)
     return _personal_source("inbox", user, view, partial(_render_inbox, view))
+
+
+def home_source(user: SocketUser) -> RenderSource:
+    """Return the source of the home page: requests to answer, plans that run and have failed, first steps."""
+    return RenderSource(("home", user.user.pk), partial(_render_home, user.user), Feed.listen_to_all, VIEWS_REST)
 
 
 def views_source(user: SocketUser, view: str) -> RenderSource:
@@ -150,9 +157,9 @@ def _refresh_trigger(name: str, target: str, address: str, state: str) -> str:
     return _render("plans/_look.html", name=name, target=target, address=address, state=state)
 
 
-def request_refresh_trigger(change: Change) -> str:
-    """Return a fragment that makes a request's page reload the request, unless the page is left within a second."""
-    return _render("approvals/_look.html", change=change)
+def request_refresh_trigger(change: Change, path: str) -> str:
+    """Return a fragment that makes the page at `path` reload the request, unless it is left within a second."""
+    return _render("approvals/_look.html", change=change, path=path)
 
 
 def model_output_fragment(number: int, text: str) -> str:
@@ -179,6 +186,20 @@ def _render_rows(viewer: User) -> Fragments:
 
 def _render_inbox(view: str, viewer: User) -> Fragments:
     return Fragments({"queue": _render("approvals/_queue.html", inbox=inbox_list(viewer, view))})
+
+
+def _render_home(viewer: User) -> Fragments:
+    steps = first_steps_for(viewer)
+    return Fragments(
+        {
+            "queue": _render("approvals/_queue.html", inbox=inbox_list(viewer, HOME)),
+            "runs": _render("home/_runs.html", running=running_rows(viewer)),
+            "failed": _render("home/_failed.html", failed=failed_plans(viewer)),
+            "first-steps": _render(
+                "home/_first_steps.html" if steps else "_gone.html", first_steps=steps, id="first-steps"
+            ),
+        }
+    )
 
 
 def _render_views(view: str, viewer: User) -> Fragments:

@@ -77,18 +77,20 @@ class PlanRow:
 
 def first_page_rows(viewer: User) -> list[PlanRow]:
     """Return the first page of all plans, for live updates of pages that show it."""
-    return _rows(viewer, list(_list_rows(viewer).order_by("-id")[:PAGE_SIZE]))
+    return plan_rows(viewer, list(listed_plans(viewer).order_by("-id")[:PAGE_SIZE]))
 
 
-def _list_rows(viewer: User) -> QuerySet[Plan]:
+def listed_plans(viewer: User) -> QuerySet[Plan]:
+    """Return the plans that the viewer may see, as `plan_rows` needs them."""
     return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED_FROM_PEOPLE)
 
 
-def _rows(viewer: User, plans: Sequence[Plan]) -> list[PlanRow]:
+def plan_rows(viewer: User, plans: Sequence[Plan]) -> list[PlanRow]:
+    """Return the rows of plans from `listed_plans`, with one further query."""
     counts, roles = step_counts(plans), roles_of(viewer)
     rows = []
     for plan in plans:
-        awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by _list_rows
+        awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by listed_plans
         is_own = viewer.pk in (plan.author_id, plan.token.user_id if plan.token else None)
         may_act = ADMINISTRATOR in roles or (is_own and OPERATOR in roles)
         rows.append(
@@ -134,8 +136,8 @@ PLAN_LIST = register_list(
         count_text=ngettext_lazy("%(shown)s plan", "%(shown)s plans", "count"),
         search_label=gettext_lazy("Search plans"),
         search_hint=gettext_lazy("Goal, plan ID or owner"),
-        rows=lambda viewer, _query: _list_rows(viewer),
-        present=_rows,
+        rows=lambda viewer, _query: listed_plans(viewer),
+        present=plan_rows,
         search=_search,
         tabs=TABS,
         filters=(

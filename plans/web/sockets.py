@@ -24,6 +24,7 @@ from plans.sessions.lists import NEWEST_CALLS, SessionKey, plans_outside_lists
 from plans.sessions.overview import session_overview
 from plans.store.privacy import can_see_private_in_plan
 from plans.web.fragments import (
+    home_source,
     inbox_source,
     model_output_fragment,
     plan_source,
@@ -81,6 +82,8 @@ class InboxSocket(PageSocket):
     entry that it shows, so that it gets every later change, however long it was disconnected.
     """
 
+    path = "/approvals/"
+    """Path of the page."""
     _sees_private = False
 
     def enter(self) -> SocketUser:
@@ -101,7 +104,7 @@ class InboxSocket(PageSocket):
         after = self.drawn_at()
         async with request_changes(self.feed).follow() as queue:
             await self.accept()
-            if after is not None and (missed := await self.feed.run(_missed_changes, user, after)):
+            if after is not None and (missed := await self.feed.run(_missed_changes, user, after, self.path)):
                 await self.say({"fragments": missed})
             await until_one_ends(super().tell(user), self._tell_changes(user, queue))
 
@@ -110,13 +113,24 @@ class InboxSocket(PageSocket):
             found = await change_queue.get()
             seen = found if user.sees_all else await self.feed.run(visible_changes, found, user)
             for change in seen.changes:
-                await self.say({"fragments": [*remove_closed_request(change), request_refresh_trigger(change)]})
+                await self.say(
+                    {"fragments": [*remove_closed_request(change), request_refresh_trigger(change, self.path)]}
+                )
 
 
-def _missed_changes(user: SocketUser, after: int) -> list[str]:
-    """Return refresh triggers for requests that changed after this number of the audit log."""
+class HomeSocket(InboxSocket):
+    """`/ws/pages/home/`: the home page."""
+
+    path = "/"
+
+    def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
+        return [home_source(user), shell_source(user)]
+
+
+def _missed_changes(user: SocketUser, after: int, path: str) -> list[str]:
+    """Return refresh triggers, for the page at `path`, for requests that changed after this number of the audit log."""
     audited = requests_audited_since(user.user, after).values_list("public_id", "status")
-    return [request_refresh_trigger(Change(CHANGED, *each)) for each in audited]
+    return [request_refresh_trigger(Change(CHANGED, *each), path) for each in audited]
 
 
 class PlansSocket(PageSocket):

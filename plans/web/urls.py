@@ -1,15 +1,17 @@
-"""URLs of the pages of plans, drafts, agents, sessions and clients, and of trying a tool."""
+"""URLs of the home page, and of the pages of plans, drafts, agents, sessions and clients, and of trying a tool."""
 
 from django.urls import path
 
 from plans.web import call_list, connect, plan_list, sessions, slices, try_tool
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
+from plans.web.home import views as home_views
 from plans.web.plan import input_views, views
 
 PLAN = "plans/<slug:public_id>"
 STEP = f"{PLAN}/steps/<int:step_id>"
 urlpatterns = [
+    path("", home_views.home, name="home"),
     path("tools/<slug:name>/try/", try_tool.try_tool_page, name="tool-try"),
     path("ask/", ask_views.ask, name="ask"),
     path("ask/<slug:public_id>/", ask_views.draft, name="draft"),

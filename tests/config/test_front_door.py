@@ -1,4 +1,4 @@
-"""Sign-in, sign-out, and the home page's redirects."""
+"""Sign-in, sign-out, and the frame of the pages."""
 
 import json
 import re
@@ -7,7 +7,6 @@ import pytest
 from django.conf import settings
 
 from approvals.models import AuditEntry
-from tests.approvals.factories import ask
 from tests.pages import Pages
 from tests.rest import agent
 
@@ -95,22 +94,6 @@ def test_signing_out_requires_a_post(rosa):
     assert pages.client.get("/sign-out/").status_code == 405
     assert "Sign in" in pages.send("/sign-out/")
     assert pages.client.get("/tools/").status_code == 302
-
-
-@pytest.mark.parametrize(
-    ("name", "waits", "leads"),
-    [
-        ("rosa", True, "/approvals/"),
-        ("rosa", False, "/plans/"),
-        ("ada", True, "/plans/"),
-        ("admin", True, "/approvals/"),
-    ],
-)
-def test_home_redirects_by_role(name, waits, leads, ben, request):
-    if waits:
-        ask(ben)
-    user = request.getfixturevalue(name)
-    assert Pages(user).client.get("/")["Location"] == leads
 
 
 def test_pages_are_not_cached(rosa):

@@ -57,6 +57,9 @@ from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import PLACEHOLDER_KEY, describe_placeholders
 from catalog.text.diff import Hunk, HunkedDiff, TextDiff, diff_texts, unshown_lines
 
+LONG_CHANGE_CHARACTERS = 32_768
+"""Length of arguments and preview, as stored, from which a change is shown on the review desk only."""
+
 
 class RequestDetail:
     """One request as its page shows it to one viewer; each property is computed on access."""
@@ -132,6 +135,12 @@ class RequestDetail:
     def is_cut(self) -> bool:
         """True if the page leaves out lines of the change, which can then only be decided as a whole."""
         return self.unshown_lines > 0
+
+    @property
+    def is_long(self) -> bool:
+        """True if the change is not shown beside other things, but only on the review desk."""
+        judged = current_round(self.request)
+        return len(judged.arguments) + len(judged.preview) > LONG_CHANGE_CHARACTERS or self.is_cut
 
     @property
     def progress(self) -> str:

@@ -17,7 +17,16 @@ from rest_framework.exceptions import ValidationError
 
 from approvals.models import ApprovalRequest, Review, Round
 from approvals.queue.grouping import RequestGroup, group_requests
-from approvals.queue.saved_views import DECIDED, SAVED_VIEWS, WAITING, Queues, ViewCounts, count_duplicates
+from approvals.queue.saved_views import (
+    DECIDED,
+    HOME,
+    NEEDS_ME,
+    SAVED_VIEWS,
+    WAITING,
+    Queues,
+    ViewCounts,
+    count_duplicates,
+)
 from approvals.requests.deadlines import expire_and_load
 from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, is_last_decision, last_review, requests_for
@@ -33,6 +42,7 @@ from catalog.secrets.placeholders import describe_placeholders
 ARGUMENT_VIEWS = ("json", "edit", "respond", *WRITTEN_ANSWERS)
 """Other views of a request: arguments as JSON, edit form, form to answer instead of the tool, bar of one answer."""
 REQUESTS_PER_PAGE = 50
+REQUESTS_ON_HOME = 3
 # A stored preview begins with its summary, so that a list need not read the texts after it.
 SUMMARY_PREFIX = '{"summary": '
 SUMMARY_PREFIX_LENGTH = 8192
@@ -48,6 +58,11 @@ class InboxQuery:
     cursor: PageCursor | None = None
     ignored: str = ""
 
+    @property
+    def path(self) -> str:
+        """The path of the page with this list."""
+        return page_path(self.status)
+
     @classmethod
     def read(cls, params: QueryDict) -> "InboxQuery":
         """Return the query of a URL; invalid values are ignored."""
@@ -57,7 +72,7 @@ class InboxQuery:
 class InboxForm(forms.Form):
     """Query parameters of the inbox. `before` and `after` are cursors of decided and of open requests."""
 
-    status = forms.ChoiceField(required=False, choices=[(name, name) for name in SAVED_VIEWS])
+    status = forms.ChoiceField(required=False, choices=[(name, name) for name in (*SAVED_VIEWS, HOME)])
     item = forms.CharField(required=False, max_length=64)
     view = forms.ChoiceField(required=False, choices=[(name, name) for name in ARGUMENT_VIEWS])
     before = forms.IntegerField(required=False, min_value=0, max_value=10**18)
@@ -128,6 +143,21 @@ class Inbox:
     last_decided: ApprovalRequest | None = None
 
     @property
+    def is_home(self) -> bool:
+        """True for the short list on the home page, which shows a change whole or not at all."""
+        return self.status == HOME
+
+    @property
+    def path(self) -> str:
+        """The path of the page that shows a request beside this list."""
+        return page_path(self.status)
+
+    @property
+    def listed_as(self) -> str:
+        """The value of `status` with which the review desk shows this list; empty for the list that it opens with."""
+        return {WAITING: "", HOME: NEEDS_ME}.get(self.status, self.status)
+
+    @property
     def feed(self) -> str:
         """The path of the socket that keeps the list up to date, below /ws/pages/."""
         if self.status == DECIDED:
@@ -156,6 +186,8 @@ class Inbox:
         """Number of requests on all pages of the view; for decided requests, only the number on this page."""
         if self.status == DECIDED:
             return len(self.requests)
+        if self.is_home:
+            return self.queues.needed
         return self.waiting if self.status == WAITING else int(getattr(self.counts, self.status))
 
     @property
@@ -183,7 +215,7 @@ def inbox_for(viewer: User, query: InboxQuery) -> Inbox:
     if named is None and not query.item and listed.groups:
         shown = _find_request(viewer, listed.requests[0].public_id)
     last_decided = None
-    if shown is None:
+    if shown is None and status != HOME:
         decided = _load_listed_fields(requests_for(viewer).filter(decided_at__isnull=False))
         last_decided = decided.order_by("-decided_at").first()
     return replace(
@@ -206,17 +238,23 @@ def next_request_id(viewer: User, view: str, request: ApprovalRequest) -> str:
     """Return the id of the request to open after this one is decided: the next or first in the list, or ""."""
     queues = Queues(viewer)
     page = _page_keys(queues, view, _start_of_page(queues, view, request))
-    ids = _ids_in_order(viewer, queues.expiring(view), page.rows)
+    ids = _ids_in_order(viewer, queues, view, page.rows)
     following = ids[ids.index(request.public_id) + 1 :] if request.public_id in ids else ids
     if not following:  # continue with the next page or, after the last one, with the first
-        following = _ids_in_order(viewer, queues.expiring(view), _page_keys(queues, view, page.next).rows)
+        following = _ids_in_order(viewer, queues, view, _page_keys(queues, view, page.next).rows)
     return next((each for each in following if each != request.public_id), "")
 
 
-def _ids_in_order(viewer: User, expiring: Sequence[int], requests: Sequence[ApprovalRequest]) -> list[str]:
+def _ids_in_order(viewer: User, queues: Queues, view: str, requests: Sequence[ApprovalRequest]) -> list[str]:
     found = ApprovalRequest.objects.only("public_id", "plan_ref").in_bulk([row.pk for row in requests])
-    groups = group_requests(viewer, [found[row.pk] for row in requests if row.pk in found], expiring)
+    groups = _grouped(viewer, queues, view, [found[row.pk] for row in requests if row.pk in found])
     return [request.public_id for group in groups for request in group.requests]
+
+
+def _grouped(viewer: User, queues: Queues, view: str, requests: list[ApprovalRequest]) -> list[RequestGroup]:
+    if view == HOME:  # too few to be grouped
+        return [RequestGroup("", requests=requests)] if requests else []
+    return group_requests(viewer, requests, queues.expiring(view))
 
 
 def last_undoable(viewer: User) -> UndoableDecision | None:
@@ -267,7 +305,7 @@ def _list_page(
     older = page.next.pk if view == DECIDED and page.next else None
     later = page.next.text() if view != DECIDED and page.next else ""
     before = _count_before(queues, view, rows[0]) if rows and page.previous and view != DECIDED else 0
-    groups = group_requests(viewer, rows, queues.expiring(view))
+    groups = _grouped(viewer, queues, view, rows)
     return Inbox(view, groups, viewer, queues, before=before or 0, older=older, later=later)
 
 
@@ -281,16 +319,20 @@ def _page(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[A
 
 
 def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> Page[ApprovalRequest]:
-    """Return the keys of one page: open requests oldest first, those that expire soon before all others."""
+    """Return the keys of one page: open requests oldest first, those that expire soon before all others.
+
+    The list on the home page has one page only.
+    """
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
     soon = queues.expiring(view)
     others = queues.of(view).exclude(pk__in=soon) if soon else queues.of(view)
-    page = paginate(others.only("pk", "opened_at"), order=order, at=PageParameters(REQUESTS_PER_PAGE, place))
-    if not soon or place is not None:
-        return page
-    found = ApprovalRequest.objects.only("pk", "opened_at").in_bulk(soon)
-    return replace(page, rows=[*(found[pk] for pk in soon if pk in found), *page.rows])
+    size = REQUESTS_ON_HOME if view == HOME else REQUESTS_PER_PAGE
+    page = paginate(others.only("pk", "opened_at"), order=order, at=PageParameters(size, place))
+    if soon and place is None:
+        found = ApprovalRequest.objects.only("pk", "opened_at").in_bulk(soon)
+        page = replace(page, rows=[*(found[pk] for pk in soon if pk in found), *page.rows])
+    return replace(page, rows=page.rows[:size], next=None) if view == HOME else page
 
 
 def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | None:
@@ -306,7 +348,7 @@ def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | 
 
 def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageCursor | None:
     """Return the cursor of the page that contains a request; None for the first page, or if it is not in the view."""
-    if view == DECIDED or request.status != RequestStatus.PENDING:
+    if view in (DECIDED, HOME) or request.status != RequestStatus.PENDING:
         return None
     soon = queues.expiring(view)
     older = max(0, (_count_before(queues, view, request) or 0) - len(soon))
@@ -318,9 +360,16 @@ def _start_of_page(queues: Queues, view: str, request: ApprovalRequest) -> PageC
     return PageCursor(back=False, value=str(last.opened_at), pk=last.pk)
 
 
-def inbox_url(public_id: str = "", **more: str) -> str:
-    parts = {name: value for name, value in {"item": public_id, **more}.items() if value}
-    return f"/approvals/?{urlencode(parts)}" if parts else "/approvals/"
+def page_path(status: str) -> str:
+    """Return the path of the page with this list."""
+    return "/" if status == HOME else "/approvals/"
+
+
+def inbox_url(public_id: str = "", status: str = "") -> str:
+    """Return the address of a request beside the list `status`."""
+    parts = {"item": public_id, "status": "" if status in (HOME, WAITING) else status}
+    query = urlencode({name: value for name, value in parts.items() if value})
+    return f"{page_path(status)}?{query}" if query else page_path(status)
 
 
 LISTED_FIELDS = (

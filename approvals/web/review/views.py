@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_htmx.http import replace_url
 
 from approvals.models import ApprovalRequest
-from approvals.queue.saved_views import DECIDED, OPEN_VIEWS, WAITING
+from approvals.queue.saved_views import DECIDED, HOME, OPEN_VIEWS, WAITING
 from approvals.requests.privacy import reveal_field
 from approvals.requests.queries import request_for
 from approvals.reviews import decisions
@@ -40,11 +40,12 @@ UNDO, FINAL = "undo", "final"
 @require_safe
 @sign_in_required
 def inbox(request: PageRequest) -> HttpResponse:
-    shown = inbox_for(request.user, InboxQuery.read(request.GET))
+    query = InboxQuery.read(request.GET)
+    shown = inbox_for(request.user, replace(query, status=_desk_view(query.status)))
     if shown.status != DECIDED:
         request.queues = shown.queues  # type: ignore[attr-defined] # the frame shows one of this page's counts
     template = "approvals/_pane.html" if is_fragment_request(request, "pane") else "approvals/inbox.html"
-    return render(request, template, _inbox_context(shown), status=404 if shown.missing else 200)
+    return render(request, template, inbox_context(shown), status=404 if shown.missing else 200)
 
 
 @require_safe
@@ -160,7 +161,7 @@ def request_or_404(request: PageRequest, public_id: str) -> ApprovalRequest:
 
 
 def page_context(request: PageRequest, public_id: str) -> dict[str, object]:
-    return _inbox_context(inbox_for(request.user, InboxQuery(_list_view(request), public_id, "")))
+    return inbox_context(inbox_for(request.user, InboxQuery(_desk_view(_list_view(request)), public_id, "")))
 
 
 def decision_response(
@@ -168,15 +169,16 @@ def decision_response(
 ) -> HttpResponse:
     """Return the inbox after a submission: fragments for htmx, a page after failures, otherwise a redirect."""
     status, by_htmx = _list_view(request), bool(request.htmx)
-    address = inbox_url(public_id, status=status.replace(WAITING, ""))
+    address = inbox_url(public_id, status)
     if result is None and not by_htmx:
         return redirect(address)
+    status = status if by_htmx else _desk_view(status)
     if not view and result is not None and result.setback is not None:  # show the submitted form again
         sent = result.setback.answer
         view = "respond" if sent is not None and sent.sent_from == "respond" else ""
         view = "edit" if result.editing is not None else view
     asked = InboxQuery(status, public_id, view)
-    shown = _inbox_context(inbox_for(request.user, asked), result) | {
+    shown = inbox_context(inbox_for(request.user, asked), result) | {
         "pane_swap": not is_fragment_request(request, "pane")
     }
     template = "approvals/_answer.html" if by_htmx else "approvals/inbox.html"
@@ -186,10 +188,16 @@ def decision_response(
 
 def _list_view(request: PageRequest) -> str:
     status = request.POST.get("status", "")
-    return status if status in OPEN_VIEWS else WAITING
+    return status if status in (*OPEN_VIEWS, HOME) else WAITING
 
 
-def _inbox_context(inbox: Inbox, result: DecisionResult | None = None) -> dict[str, object]:
+def _desk_view(status: str) -> str:
+    """Return the list to show on the review desk, where a refused form of the home page is shown without htmx."""
+    return WAITING if status == HOME else status
+
+
+def inbox_context(inbox: Inbox, result: DecisionResult | None = None) -> dict[str, object]:
+    """Return the context of the templates that show a list with a request, after a submission with its result."""
     about = inbox.shown
     if about is not None and result is not None:
         about = detail_after_decision(about, result)
@@ -217,7 +225,7 @@ def batch_review(request: PageRequest) -> HttpResponse:
         if not is_fragment_request(request, "pane"):
             return redirect(inbox_url(public_id))
         only = inbox_for(request.user, InboxQuery("", public_id, ""))
-        return replace_url(render(request, "approvals/_pane.html", _inbox_context(only)), inbox_url(public_id))
+        return replace_url(render(request, "approvals/_pane.html", inbox_context(only)), inbox_url(public_id))
     return _render_batch(request, shown, 200)
 
 

@@ -1,0 +1,43 @@
+"""Plans on the home page: those that run now, and those that failed lately."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role
+from catalog.core import clock
+from plans.models import Plan, Step
+from plans.states import PlanStatus, StepStatus
+from plans.store.selectors import may_control, plans_for
+from plans.web.plan_list import PlanRow, listed_plans, plan_rows
+
+MOST_SHOWN = 5
+RECENT = timedelta(days=7)
+"""Age of the plans that are shown, by the time of their creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPlan:
+    """A failed plan and its first failed step (None if a deadline passed); `may_retry` for the viewer."""
+
+    plan: Plan
+    step: Step | None
+    may_retry: bool
+
+
+def running_rows(viewer: User) -> Sequence[PlanRow]:
+    """Return the newest running plans that the viewer may see."""
+    recent = listed_plans(viewer).filter(status=PlanStatus.IN_PROGRESS, created_at__gt=clock.now() - RECENT)
+    return plan_rows(recent[:MOST_SHOWN])
+
+
+def failed_plans(viewer: User) -> Sequence[FailedPlan]:
+    """Return the newest failed plans that the viewer may see."""
+    failed = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.FAILED)
+    plans = list(failed.filter(created_at__gt=clock.now() - RECENT)[:MOST_SHOWN])
+    steps = Step.objects.filter(plan__in=plans, status=StepStatus.FAILED, parent=None).order_by("-step_id")
+    first = {step.plan_id: step for step in steps.defer("parameters", "given_arguments")}
+    may_write = has_role(viewer, OPERATOR, ADMINISTRATOR)
+    return [FailedPlan(plan, first.get(plan.pk), may_write and may_control(viewer, None, plan)) for plan in plans]
