@@ -83,6 +83,8 @@ FIGURES = (
     Figure("catalog_page_ms", "catalog_page", value="p95"),
     Figure("plan_page_ms", "plan_page", value="p95"),
     Figure("queue_page_ms", "queue_page", value="p95"),
+    Figure("home_page_ms", "home_page", value="p95"),
+    Figure("home_page_kb", "home_page", unit="kB", value="max", function="measure_size"),
     Figure("request_page_ms", "request_page", value="p95", settings=WORKSPACE_TOOLS),
     Figure(
         "request_page_kb",

@@ -33,7 +33,7 @@ def measure(runs: int) -> list[float]:
     """Return the milliseconds of each response."""
     asker, reviewer = prepare(), person("reviewer")
     with transaction.atomic():
-        _fill(asker, reviewer)
+        fill_queue(asker, reviewer)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")  # as autovacuum does within a minute, and as a queue that grew slowly has long had
     settings.ALLOWED_HOSTS = ["testserver"]
@@ -56,13 +56,13 @@ def _open(client: Client, address: str) -> float:
     return milliseconds
 
 
-def _fill(asker: User, reviewer: User) -> None:
+def fill_queue(asker: User, reviewer: User, *, waiting: int = WAITING, decided: int = DECIDED) -> None:
     """Store requests in bulk, as the engine would; a third are claimed by others, snoozed or partly approved."""
     now, revision = clock.now(), PolicyRevision.objects.get(safety_level="dangerous")
     PolicyRevision.objects.filter(pk=revision.pk).update(stages=[{"group": "reviewer", "count": 2}])
-    total = WAITING + DECIDED
+    total = waiting + decided
     plans = Plan.objects.bulk_create(_plans(asker, now, total // PER_PLAN), AT_ONCE)
-    calls = Call.objects.bulk_create(_calls(asker, now, plans), AT_ONCE)
+    calls = Call.objects.bulk_create(_calls(asker, now, plans, decided), AT_ONCE)
     steps = (
         Step(
             plan=plans[number // PER_PLAN],
@@ -78,9 +78,9 @@ def _fill(asker: User, reviewer: User) -> None:
     )
     Step.objects.bulk_create(steps, AT_ONCE)
     CallRequester.objects.bulk_create((CallRequester(call=call, user=asker) for call in calls), AT_ONCE)
-    requests = ApprovalRequest.objects.bulk_create(_requests(calls, revision, now), AT_ONCE)
+    requests = ApprovalRequest.objects.bulk_create(_requests(calls, revision, now, decided), AT_ONCE)
     rounds = Round.objects.bulk_create(_rounds(requests), AT_ONCE)
-    _lay_over(requests, rounds, asker, reviewer)
+    _lay_over(requests[decided:], rounds[decided:], asker, reviewer)
 
 
 def _plans(asker: User, now: datetime, count: int) -> Iterator[Plan]:
@@ -88,7 +88,7 @@ def _plans(asker: User, now: datetime, count: int) -> Iterator[Plan]:
         yield Plan(goal=f"Plan {number}", author=asker, created_at=now, status=PlanStatus.IN_PROGRESS)
 
 
-def _calls(asker: User, now: datetime, plans: list[Plan]) -> Iterator[Call]:
+def _calls(asker: User, now: datetime, plans: list[Plan], decided: int) -> Iterator[Call]:
     tool = Tool.objects.select_related("current_version").get(name=TOOL)
     if tool.current_version is None:
         raise RuntimeError(f"{TOOL} has no version.")
@@ -97,7 +97,7 @@ def _calls(asker: User, now: datetime, plans: list[Plan]) -> Iterator[Call]:
             tool_name=TOOL,
             version=tool.current_version,
             arguments=canonical_text({"path": f"reports/{number % 3000}.txt", "content": "x" * 300}),
-            status=CallStatus.FAILED if number < DECIDED else CallStatus.HELD,
+            status=CallStatus.FAILED if number < decided else CallStatus.HELD,
             requested_by=asker,
             plan_ref=plans[number // PER_PLAN].public_id,
             step_ref=str(number % PER_PLAN + 1),
@@ -105,12 +105,12 @@ def _calls(asker: User, now: datetime, plans: list[Plan]) -> Iterator[Call]:
         )
 
 
-def _requests(calls: list[Call], revision: PolicyRevision, now: datetime) -> Iterator[ApprovalRequest]:
+def _requests(calls: list[Call], revision: PolicyRevision, now: datetime, decided: int) -> Iterator[ApprovalRequest]:
     for number, call in enumerate(calls):
         opened = now - timedelta(seconds=len(calls) - number)
         yield ApprovalRequest(
             call=call,
-            status="rejected" if number < DECIDED else "pending",
+            status="rejected" if number < decided else "pending",
             digest=f"{number:064x}",
             intent_digest=f"{number:064x}",
             likeness=f"{number % 3000:064x}",
@@ -119,7 +119,7 @@ def _requests(calls: list[Call], revision: PolicyRevision, now: datetime) -> Ite
             plan_ref=call.plan_ref,
             opened_at=opened,
             expires_at=now + timedelta(days=1),
-            decided_at=opened if number < DECIDED else None,
+            decided_at=opened if number < decided else None,
         )
 
 
@@ -138,20 +138,20 @@ def _rounds(requests: list[ApprovalRequest]) -> Iterator[Round]:
 
 
 def _lay_over(requests: list[ApprovalRequest], rounds: list[Round], asker: User, reviewer: User) -> None:
-    waiting, until = requests[DECIDED:], clock.now() + timedelta(hours=1)
-    Snooze.objects.bulk_create(Snooze(request=each, person=reviewer, until=until) for each in waiting[::10])
-    claimed = [each.pk for each in waiting[1::10]]
+    until = clock.now() + timedelta(hours=1)
+    Snooze.objects.bulk_create(Snooze(request=each, person=reviewer, until=until) for each in requests[::10])
+    claimed = [each.pk for each in requests[1::10]]
     ApprovalRequest.objects.filter(pk__in=claimed).update(claimed_by=asker, claimed_until=until)
     reviews = (
         Review(
-            round=rounds[DECIDED + place],
-            request=waiting[place],
+            round=rounds[place],
+            request=requests[place],
             person=reviewer,
             verdict="approve",
-            seen_digest=waiting[place].digest,
+            seen_digest=requests[place].digest,
             channel="rest",
             at=clock.now(),
         )
-        for place in range(2, WAITING, 10)
+        for place in range(2, len(requests), 10)
     )
     Review.objects.bulk_create(reviews, AT_ONCE)

@@ -47,7 +47,6 @@ CONTRAST = {"contrast": rules.CONTRAST}
 DARK = [((width, 800), CONTRAST) for width in CONTRAST_AT]
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
 NOT_WALKED = {
-    "/",
     "/approvals/undo/",
     "/audit/export/",
     "/healthz",
@@ -164,6 +163,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [
+        View("/", tabs=True),
         View("/approvals/", tabs=True),
         *(View(f"/approvals/?{query}") for query in ("status=decided", "status=snoozed", "item=none")),
         View("/approvals/grants/", tabs=True),

@@ -151,7 +151,6 @@ REST: dict[str, str] = {
 }
 PAGES: dict[str, str] = {
     "GET /": "1++++++",
-    "POST /": "3++++++",
     "GET /agents/": "1++++++",
     "GET /agents/<slug:public_id>/": "1++++++",
     "POST /agents/<slug:public_id>/": "333333+",
