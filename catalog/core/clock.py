@@ -40,6 +40,11 @@ def now() -> datetime:
     return measured.moment + timedelta(seconds=_monotonic_seconds() - measured.counted)
 
 
+def current_minute() -> int:
+    """Return the number of whole minutes since 1970, for values that are kept for up to a minute."""
+    return int(now().timestamp() // 60)
+
+
 def offset_seconds() -> float:
     """Return how far the database's clock is ahead of this process's, in seconds; 0 if they are the same."""
     return (now() - timezone.now()).total_seconds() if _last_measurement is not None else 0.0

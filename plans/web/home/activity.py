@@ -30,7 +30,7 @@ class FailedPlan:
 def running_rows(viewer: User) -> Sequence[PlanRow]:
     """Return the newest running plans that the viewer may see."""
     recent = listed_plans(viewer).filter(status=PlanStatus.IN_PROGRESS, created_at__gt=clock.now() - RECENT)
-    return plan_rows(recent[:MOST_SHOWN])
+    return plan_rows(viewer, list(recent[:MOST_SHOWN]))
 
 
 def failed_plans(viewer: User) -> Sequence[FailedPlan]:

@@ -1,10 +1,11 @@
 """Agents at work today: calls, waiting requests, tokens and cost, for each token of a client and each agent."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 
 from django.contrib.auth.models import User
 from django.db.models import Count
@@ -12,6 +13,7 @@ from django.db.models import Count
 from approvals.requests.queries import pending_for
 from catalog.access.roles import ADMINISTRATOR, can_see_all, has_role, user_display_name
 from catalog.core import clock
+from catalog.core.clock import current_minute
 from catalog.models import ApiToken, Call, Tool
 from plans.models import AgentRun, Step
 from plans.states import WaitingFor
@@ -48,13 +50,11 @@ def agents_today(viewer: User) -> Sequence[AgentDay]:
 
 
 def _tokens(viewer: User, midnight: datetime) -> list[AgentDay]:
-    # Calls are indexed by the names of their tools and time.
-    calls = Call.objects.filter(tool_name__in=Tool.objects.order_by().values("name"), created_at__gte=midnight)
-    calls = calls if can_see_all(viewer) else calls.filter(token__user=viewer)
-    made = dict(calls.exclude(token=None).order_by().values_list("token").annotate(count=Count("*")))
+    made = _calls_by_token(current_minute(), midnight)
     held = pending_for(viewer).exclude(call__token=None).order_by().values_list("call__token")
     waiting = dict(held.annotate(count=Count("*")))
     tokens = ApiToken.objects.filter(pk__in=made.keys() | waiting.keys()).select_related("user")
+    tokens = tokens if can_see_all(viewer) else tokens.filter(user=viewer)
     return [
         AgentDay(
             token.name,
@@ -65,6 +65,14 @@ def _tokens(viewer: User, midnight: datetime) -> list[AgentDay]:
         )
         for token in tokens
     ]
+
+
+@lru_cache(maxsize=1)
+def _calls_by_token(_minute: int, midnight: datetime) -> Mapping[int, int]:
+    """Return the number of calls since midnight of each token, counted once a minute."""
+    # Calls are indexed by the names of their tools and time.
+    calls = Call.objects.filter(tool_name__in=Tool.objects.order_by().values("name"), created_at__gte=midnight)
+    return dict(calls.exclude(token=None).order_by().values_list("token").annotate(count=Count("*")))
 
 
 def _agents(viewer: User, midnight: datetime) -> list[AgentDay]:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 
 from approvals.queue.insights import seconds_to_decision
 from catalog.calls.statistics import DailyLevels, calls_by_level, usage_window_start
+from catalog.core.clock import current_minute
 
 WIDTH, HEIGHT, FLOOR = 420, 84, 2
 """Size of each of the two charts in SVG units, and the height that is kept free above the highest bar."""
@@ -52,7 +54,12 @@ class LastDays:
 
 
 def last_days() -> LastDays:
-    """Return the picture of all calls and decisions; only people with a role may see it."""
+    """Return the picture of all calls and decisions, at most a minute old; only people with a role may see it."""
+    return _last_days(current_minute())
+
+
+@lru_cache(maxsize=1)
+def _last_days(_minute: int) -> LastDays:
     days, seconds = calls_by_level(), seconds_to_decision(usage_window_start())
     most, longest = max(day.calls for day in days), max(seconds.values(), default=0.0)
     pitch = WIDTH / len(days)
