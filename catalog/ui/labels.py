@@ -34,12 +34,12 @@ SAFETY_BADGES = {
     "cautious": Badge(_("Cautious"), "cautious", "cautious"),
     "dangerous": Badge(_("Dangerous"), "dangerous", "dangerous"),
 }
-SAFETY_CHOICES = {
-    "safe": _("Safe: only reads, runs at once"),
-    "cautious": _("Cautious: runs without asking"),
-    "dangerous": _("Dangerous: waits for a reviewer"),
+SAFETY_EFFECTS = {
+    "safe": _("It only reads. Calls run at once."),
+    "cautious": _("It changes something. Calls run without asking anyone."),
+    "dangerous": _("Each call waits for a person."),
 }
-"""Levels, each with its effect on a call unless a policy decides otherwise, for people who choose a level."""
+"""The meaning of each level and its effect on a call unless a policy decides otherwise."""
 REVERSIBILITY_BADGES = {
     "reversible": Badge(_("Reversible"), "undoable", ""),
     "restorable": Badge(_("Restorable"), "undoable", "medium"),

@@ -13,6 +13,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from catalog.errors import Conflict, ParameterError, ToolError, ToolgateError
+from catalog.ui.labels import SAFETY_BADGES, SAFETY_EFFECTS
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -51,9 +52,10 @@ class FormError:
 
 @dataclass(frozen=True, slots=True)
 class CardText:
-    """The text on the card of a choice. With `refusal`, the choice is disabled and the refusal is shown instead."""
+    """The text and icon on the card of a choice. With `refusal`, the choice is disabled and shows that instead."""
 
     text: "StrOrPromise" = ""
+    icon: str = ""
     refusal: "StrOrPromise" = ""
 
 
@@ -74,6 +76,17 @@ class CardSelect(forms.RadioSelect):
         return {**option, "card": card}
 
 
+class SafetySelect(CardSelect):
+    """Safety levels as cards with their effects. The choices are those of `SAFETY_LEVELS`."""
+
+    def __init__(self) -> None:
+        cards = {level: CardText(text, SAFETY_BADGES[level].icon) for level, text in SAFETY_EFFECTS.items()}
+        super().__init__(cards)
+
+
+SAFETY_LEVELS = [(level, badge.text) for level, badge in SAFETY_BADGES.items()]
+
+
 class CardSelectMultiple(CardSelect, forms.CheckboxSelectMultiple):
     """Checkboxes as cards."""
 
@@ -85,6 +98,7 @@ WIDGET_CLASSES: dict[type[forms.Widget], str] = {
     forms.CheckboxSelectMultiple: "",
     forms.RadioSelect: "",
     CardSelect: "cards",
+    SafetySelect: "cards",
     CardSelectMultiple: "",
     forms.HiddenInput: "",
     forms.FileInput: "",

@@ -16,13 +16,11 @@ from catalog.definitions.levels import (
     DEFAULT_GRANT_USES,
     MAX_GRANT_HOURS,
     MAX_GRANT_USES,
-    SafetyLevel,
 )
 from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.overrides import MAX_REASON, MAX_WEIGHT, OverrideChange, apply_overrides
 from catalog.models import Tool
-from catalog.ui.labels import SAFETY_CHOICES
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import SAFETY_LEVELS, PageForm, SafetySelect
 
 CHANGE_LABELS = {
     "tool.accepted": gettext_lazy("Change accepted"),
@@ -84,7 +82,7 @@ class AcceptForm(ChangeForm):
 
 class LevelForm(ChangeForm):
     what = "level"
-    safety_level = forms.ChoiceField(label=gettext_lazy("Safety level"))
+    safety_level = forms.ChoiceField(label=gettext_lazy("Safety level"), widget=SafetySelect)
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
         required=False,
@@ -94,11 +92,11 @@ class LevelForm(ChangeForm):
 
     def __init__(self, tool: Tool, data: QueryDict | None = None) -> None:
         super().__init__(tool, data)
-        choices = {str(level): str(SAFETY_CHOICES[level]) for level in SafetyLevel}
-        if tool.declared_level:
-            by_author = _("%(level)s (set by the author)") % {"level": choices[tool.declared_level]}
-            choices[tool.declared_level] = by_author
-        self.fields["safety_level"].choices = list(choices.items())  # type: ignore[attr-defined]
+        by_author = _("%(level)s (set by the author)")
+        self.fields["safety_level"].choices = [  # type: ignore[attr-defined]
+            (level, by_author % {"level": label} if level == tool.declared_level else label)
+            for level, label in SAFETY_LEVELS
+        ]
 
     def initial_values(self) -> dict[str, Any]:
         return {"safety_level": self.tool.current_version and self.tool.current_version.safety_level}

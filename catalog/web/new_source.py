@@ -21,7 +21,7 @@ from catalog.inventory.source_preview import OfferedTool, SourcePreview, preview
 from catalog.ui.labels import SAFETY_BADGES
 from catalog.ui.page_forms import CardSelect, CardText, FormSection, PageForm
 from catalog.ui.requests import PageRequest, administrator_required
-from catalog.web.sources import TYPES_OF_FIELDS, SourceFields, SourceType, installation_limits, synchronise
+from catalog.web.sources import TYPES_OF_FIELDS, SourceFields, SourceType, address_limit, program_limit, synchronise
 
 
 class NewSourceForm(SourceFields):
@@ -235,7 +235,7 @@ def _render_page(
         "preview": preview,
         "choices": choices,
         "enabled": sum(each.enabled for each in choices.choices) if choices else 0,
-        "limits": installation_limits(),
+        "limits": [address_limit(), program_limit()],
         "kept_choices": [] if choices and choices.choices else earlier_choices,
         "levels": [(level, badge.label) for level, badge in SAFETY_BADGES.items()],
     }

@@ -253,19 +253,22 @@ class SourceFields(PageForm):
         super().add_problems(error)
 
 
-def installation_limits() -> list[str]:
-    """Return sentences about the addresses that sources may have here, and the programs that may be started."""
-    addresses, programs = ", ".join(settings.TOOLGATE_EGRESS_ALLOW), ", ".join(settings.TOOLGATE_STDIO_COMMANDS)
-    return [
-        _("Public addresses can be reached, and %(addresses)s (TOOLGATE_EGRESS_ALLOW).") % {"addresses": addresses}
-        if addresses
-        else _("Only public addresses can be reached: TOOLGATE_EGRESS_ALLOW lists no others."),
-        _("Programs that can be started: %(programs)s (TOOLGATE_STDIO_COMMANDS).") % {"programs": programs}
-        if programs
-        else _(
+def address_limit() -> str:
+    """Return a sentence about the addresses that can be reached from this installation."""
+    addresses = ", ".join(settings.TOOLGATE_EGRESS_ALLOW)
+    if not addresses:
+        return _("Only public addresses can be reached: TOOLGATE_EGRESS_ALLOW lists no others.")
+    return _("Public addresses can be reached, and %(addresses)s (TOOLGATE_EGRESS_ALLOW).") % {"addresses": addresses}
+
+
+def program_limit() -> str:
+    """Return a sentence about the programs that the pages and the REST API can start."""
+    programs = ", ".join(settings.TOOLGATE_STDIO_COMMANDS)
+    if not programs:
+        return _(
             "No programs can be started here: TOOLGATE_STDIO_COMMANDS lists none. In a shell, import_mcp can start any."
-        ),
-    ]
+        )
+    return _("Programs that can be started: %(programs)s (TOOLGATE_STDIO_COMMANDS).") % {"programs": programs}
 
 
 class SourceSettingsForm(SourceFields):

@@ -89,7 +89,7 @@ document.addEventListener("input", (event) => {
   if (form?.dataset.draft && event.isTrusted) keep(form);
 });
 
-document.addEventListener("htmx:afterSwap", (event) => {
+document.addEventListener("htmx:load", (event) => {
   const form = event.target.closest("form[data-draft]");
   if (form && Object.keys(missing.get(form) ?? {}).length) put(form, missing.get(form));
 });

@@ -304,6 +304,39 @@ def test_tool_is_created_on_its_page(db, admin, client):
         assert (refused.status_code, list(refused.context["form"].errors)) == (422, fields)
 
 
+def test_parameters_of_a_tool_are_described_on_its_page_one_by_one(db, admin, client):
+    """Their fields express the stored schema exactly, or it is shown as JSON; sending it again changes nothing."""
+    client.force_login(admin)
+    url = "https://shop.example/o/{id}?fields={fields}"
+    form = {"name": "order", "description": "Read it.", "method": "GET", "url": url, "more": "limit", "timeout": "30"}
+    rows = {"type:id": "integer", "example:id": "17", "about:id": "Its number", "type:fields": "string"}
+    summary = {"HX-Request": "true", "HX-Target": "http-summary"}
+    drawn = client.post("/sources/http/new/", {**form, "do": "rows"}, headers=summary).content.decode()
+    assert [f'name="required:{name}"' in drawn for name in ("id", "fields", "limit")] == [False, True, True]
+    form |= {"safety_level": "safe", **rows, "type:limit": "boolean", "example:limit": "5"}
+    assert list(client.post("/sources/http/new/", form).context["form"].errors) == ["example:limit"]
+    assert client.post("/sources/http/new/", {**form, "type:limit": "integer"}).status_code == 302
+    tool = Tool.objects.get(name="order")
+    assert tool.definition is not None and tool.definition["input_schema"] == {
+        "additionalProperties": False,
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer", "description": "Its number", "examples": [17]},
+            "fields": {"type": "string"},
+            "limit": {"type": "integer", "examples": [5]},
+        },
+        "required": ["id"],
+    }
+    page = "/sources/http/order/change/"
+    shown = {field.name: field.value() for field in client.get(page).context["form"]}
+    assert (shown["more"], shown["parameters"]) == ("limit", "")
+    assert client.post(page, shown).status_code == 302
+    assert Tool.objects.get(name="order").current_version_id == tool.current_version_id
+    listed = SCHEMA | {"properties": {"id": {"type": "array"}, "fields": {"type": "string"}}}
+    assert client.post(page, {**shown, "parameters": json.dumps(listed)}).status_code == 302
+    assert json.loads(client.get(page).context["form"]["parameters"].value())["properties"] == listed["properties"]
+
+
 def test_page_does_not_undo_a_change_made_since_it_was_opened(changed, shop, admin, client):
     client.force_login(admin)
     page = "/sources/http/order/change/"

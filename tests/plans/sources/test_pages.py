@@ -20,7 +20,7 @@ from catalog.sources.definitions import MAX_TOOLS
 from catalog.sources.settings import read_secrets
 from catalog.tools.registry import get_tool, set_imported_tools
 from catalog.web.new_source import ChoicesForm, NewSourceForm
-from catalog.web.sources import installation_limits
+from catalog.web.sources import address_limit, program_limit
 from tests.catalogs import imported_tool
 from tests.plans.sources.conftest import SHOP, VALUES
 
@@ -222,8 +222,7 @@ def test_form_says_first_what_the_installation_allows(programs, settings):
     settings.TOOLGATE_STDIO_COMMANDS, settings.TOOLGATE_EGRESS_ALLOW = programs, ["wiki.internal"]
     disabled = [each.data["value"] for each in NewSourceForm()["kind"].subwidgets if "disabled" in each.data["attrs"]]
     assert disabled == ([] if programs else ["program"])
-    limits = " ".join(installation_limits())
-    assert "wiki.internal" in limits and ("uvx" in limits) == bool(programs)
+    assert "wiki.internal" in address_limit() and ("uvx" in program_limit()) == bool(programs)
 
 
 def test_settings_page_has_the_fields_of_the_type(shop, client):
