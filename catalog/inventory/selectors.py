@@ -82,7 +82,7 @@ def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":
             ranks = [When(current_version__safety_level=level, then=Value(rank)) for rank, level in enumerate(LEVELS)]
             return rows.annotate(level_rank=Case(*ranks, default=Value(0), output_field=IntegerField()))
         case "calls":
-            return rows.annotate(call_count=_recent_call_count())
+            return rows.annotate(call_count=recent_call_count())
     return rows
 
 
@@ -96,7 +96,7 @@ def with_list_details(tool_rows: Sequence[Tool], *, counted: bool = False) -> li
     )
     full = full.annotate(last_call_at=Subquery(_calls_of_outer_tool().order_by("-created_at").values("created_at")[:1]))
     if counted:
-        full = full.annotate(call_count=_recent_call_count(), failed_count=_recent_call_count(status=CallStatus.FAILED))
+        full = full.annotate(call_count=recent_call_count(), failed_count=recent_call_count(status=CallStatus.FAILED))
     by_pk = full.in_bulk([row.pk for row in tool_rows])
     return [by_pk[row.pk] for row in tool_rows if row.pk in by_pk]
 
@@ -105,7 +105,7 @@ def _calls_of_outer_tool(**terms: object) -> "QuerySet[Call]":
     return Call.objects.filter(tool_name=OuterRef("name"), **terms).order_by()
 
 
-def _recent_call_count(**terms: object) -> Coalesce:
+def recent_call_count(**terms: object) -> Coalesce:
     """Count the calls of those days that pages display; counting a long history would be slow."""
     calls = _calls_of_outer_tool(created_at__gte=usage_window_start(), **terms).values("tool_name")
     return Coalesce(Subquery(calls.annotate(n=Count("*")).values("n")), 0)

@@ -154,10 +154,13 @@ def _first(rows: "QuerySet[Any]", condition: str, chosen: Sequence[str]) -> "Que
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """A sort order by a column (`-` before it sorts descending), then by key; or by an expression, ascending."""
+    """A sort order by a column (`-` before it sorts descending), then by key; or by an expression, ascending.
+
+    A function returns the expression for the search text.
+    """
 
     label: "StrOrPromise"
-    by: str | Combinable
+    by: str | Combinable | Callable[[str], Combinable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,8 @@ class ListDefinition(Generic[RowT]):
     row_template: str
     empty_template: str
     no_match_template: str = ""
+    no_match_hint: Callable[["ListPage[RowT]"], Any] | None = None
+    """Returns what `no_match_template` needs; called only if nothing matches."""
     tab_name: str = "status"
     tabs: Mapping[str, tuple["StrOrPromise", Q]] = field(default_factory=dict)
     filters: Sequence[ListFilter] = ()
@@ -313,7 +318,7 @@ class ListDefinition(Generic[RowT]):
         order = self.orders[query.sort or self.default_order(query.q)].by
         if isinstance(order, str):
             return rows, order
-        annotated: Any = rows.annotate(sort_key=order)
+        annotated: Any = rows.annotate(sort_key=order if isinstance(order, Combinable) else order(query.q))
         return annotated, "sort_key"
 
 
@@ -479,6 +484,11 @@ class ListPage(Generic[RowT]):
         """The URL of the matching rows as CSV; empty if the list has none."""
         text = "&".join(part for part in (self.query.text, "format=csv") if part)
         return f"{self.query.path}?{text}" if self.definition.csv_columns else ""
+
+    @property
+    def hint(self) -> Any:
+        hint_for = self.definition.no_match_hint
+        return hint_for(self) if hint_for else None
 
     @cached_property
     def saved(self) -> list["SavedLink"]:

@@ -1,30 +1,28 @@
 """Views of the tool pages: the list, one tool, its versions."""
 
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from catalog.errors import ToolgateError
 from catalog.inventory.overrides import can_override
-from catalog.inventory.selectors import tool_or_404
-from catalog.ui.requests import PageRequest, is_fragment_request, push_list_url, sign_in_required
+from catalog.inventory.selectors import offering_sources, tool_or_404
+from catalog.ui.list_views import render_list
+from catalog.ui.requests import PageRequest, sign_in_required
 from catalog.ui.toasts import ToastButton, announce
 from catalog.web.change_forms import FORMS, EnabledForm, describe_changes
-from catalog.web.tool_list import tool_list
+from catalog.web.tool_list import TOOL_LIST
 from catalog.web.tool_page import tool_page_context, versions_page_context
 
 
+@require_safe
 @sign_in_required
-def tools(request: PageRequest) -> HttpResponse:
-    listed = tool_list(request.GET)
-    shown = {"section": "tools", "listed": listed, "query": listed.query}
-    if not is_fragment_request(request, "results"):
-        return render(request, "catalog/tools.html", shown)
-    response = render(request, "catalog/_answer.html", shown)
-    return push_list_url(request, response, listed.query.url)
+def tools(request: PageRequest) -> HttpResponseBase:
+    broken = [source for source in offering_sources() if source.error]
+    return render_list(request, TOOL_LIST, "catalog/tools.html", {"section": "tools", "broken": broken})
 
 
 @sign_in_required
