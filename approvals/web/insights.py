@@ -104,4 +104,4 @@ def insights(request: PageRequest) -> HttpResponse:
         "ages": age_bars(found.ages),
         "choices": CHOICES,
     }
-    return render(request, "approvals/insights.html", {"section": "approvals", **shown})
+    return render(request, "approvals/insights.html", {"section": "insights", **shown})

@@ -121,7 +121,9 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-open]");
-  if (opener) open(opener.dataset.open);
+  if (!opener) return;
+  opener.closest("[popover]")?.hidePopover(); // so that the focus returns to its button when the dialog closes
+  open(opener.dataset.open);
 });
 
 document.addEventListener("change", (event) => {
