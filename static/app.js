@@ -6,6 +6,7 @@ import "./js/components/disclosure.js";
 import "./js/components/form_draft.js";
 import "./js/components/form_summary.js";
 import "./js/components/list_filters.js";
+import "./js/components/jump.js";
 import "./js/components/list_navigation.js";
 import "./js/components/menu.js";
 import "./js/components/relative_time.js";

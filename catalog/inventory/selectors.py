@@ -1,5 +1,6 @@
 """Queries for tools: lists and single tools, each with a fixed number of queries."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,6 +73,31 @@ def offered_tools() -> "QuerySet[Tool]":
     """Return the tools that a source offers now, including disabled ones; their alias `in_use` is true if enabled."""
     offered = Tool.objects.filter(registered=True, current_version__isnull=False)
     return offered.alias(in_use=Q(enabled=True, source__enabled=True))
+
+
+MAX_COMPARED_NAMES = 10_000
+"""Maximum names compared with a text without matches, which takes at most a tenth of a second."""
+MAX_RANKED_NAMES = 50
+
+
+def name_parts(name: str) -> list[str]:
+    return name.casefold().replace("-", "_").split("_")
+
+
+def similar_tool_names(text: str, *, most: int) -> list[str]:
+    """Return the names of offered tools that are most similar to a text, best first.
+
+    Words are compared first, and whole names only of tools that share a similar word: comparing the text with thousands
+    of long names would take seconds.
+    """
+    typed = [word for word in name_parts(text)[: search.MAX_QUERY_WORDS] if 0 < len(word) <= search.MAX_WORD_LENGTH]
+    names = offered_tools().order_by("name").values_list("name", flat=True)[:MAX_COMPARED_NAMES] if typed else ()
+    parts = {name: set(name_parts(name)) for name in names}
+    known = sorted({part for own in parts.values() for part in own if len(part) > 2})
+    near = {part for word in typed for part in difflib.get_close_matches(word, known)}
+    shared = [name for name, own in parts.items() if own & near]
+    shared.sort(key=lambda name: -len(parts[name] & near))
+    return difflib.get_close_matches("_".join(typed), shared[:MAX_RANKED_NAMES], n=most)
 
 
 def filtered_tools(condition: Q, sort: str) -> "QuerySet[Tool]":

@@ -16,7 +16,9 @@ from catalog.inventory.search import MAX_WORD_LENGTH, matching_words, name_match
 from catalog.inventory.selectors import (
     FACET_COLUMNS,
     LEVELS,
+    MAX_COMPARED_NAMES,
     category_names,
+    name_parts,
     offered_tools,
     offering_sources,
     recent_call_count,
@@ -36,8 +38,6 @@ from catalog.ui.lists import (
     register_list,
 )
 
-MAX_COMPARED_NAMES = 10_000
-"""Maximum names compared with a text without matches, which takes at most a tenth of a second."""
 MOST_CALLS = 10**9
 
 
@@ -66,14 +66,10 @@ def _suggested_name(typed: str) -> str:
         return ""
     names = offered_tools().order_by("name").values_list("name", flat=True)[:MAX_COMPARED_NAMES]
     known = set(names)
-    if len(_name_parts(meant)) == 1:
-        known = {part for name in names for part in _name_parts(name) if len(part) > 2}
+    if len(name_parts(meant)) == 1:
+        known = {part for name in names for part in name_parts(name) if len(part) > 2}
     close = difflib.get_close_matches(meant, sorted(known), n=1)
     return close[0] if close else ""
-
-
-def _name_parts(name: str) -> list[str]:
-    return name.casefold().replace("-", "_").split("_")
 
 
 @dataclass(frozen=True, slots=True)

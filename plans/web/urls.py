@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from plans.web import call_list, connect, plan_list, sessions, slices, try_tool
+from plans.web import call_list, connect, jump, plan_list, sessions, slices, try_tool
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
 from plans.web.home import views as home_views
@@ -12,6 +12,7 @@ PLAN = "plans/<slug:public_id>"
 STEP = f"{PLAN}/steps/<int:step_id>"
 urlpatterns = [
     path("", home_views.home, name="home"),
+    path("jump/", jump.jump, name="jump"),
     path("tools/<slug:name>/try/", try_tool.try_tool_page, name="tool-try"),
     path("ask/", ask_views.ask, name="ask"),
     path("ask/<slug:public_id>/", ask_views.draft, name="draft"),
