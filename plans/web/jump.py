@@ -82,6 +82,7 @@ PAGES = (
     Place(gettext_lazy("Grants"), "grants", "ok", words="remembered approvals"),
     Place(gettext_lazy("Insights"), "insights", "insights", words="statistics reviews"),
     Place(gettext_lazy("Plans"), "plans", "plan"),
+    Place(gettext_lazy("Calls"), "calls", "run", words="direct tried"),
     Place(gettext_lazy("Sessions"), "sessions", "todo", words="lists to-do"),
     Place(gettext_lazy("Agents"), "agents", "bot", ANY_ROLE, "models"),
     Place(gettext_lazy("Tools"), "tools", "tools", words="catalog"),
