@@ -2,13 +2,14 @@
 
 from django.urls import path
 
-from approvals.web import audit, grants, insights, notifications
+from approvals.web import audit, grants, insights, notifications, request_list
 from approvals.web.policies import views as policies_views
 from approvals.web.review import views
 from approvals.web.review import views as review_views
 
 urlpatterns = [
     path("approvals/", views.inbox, name="approvals"),
+    path("approvals/decided/", request_list.decided_requests, name="decided"),
     path("approvals/insights/", insights.insights, name="insights"),
     path("approvals/undo/", review_views.undo_several, name="undo-several"),
     path("approvals/several/", review_views.batch_review, name="several"),

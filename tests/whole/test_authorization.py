@@ -170,6 +170,7 @@ PAGES: dict[str, str] = {
     "POST /approvals/<slug:public_id>/undo/": "34+++++",
     "GET /approvals/grants/": "1++++++",
     "POST /approvals/grants/<slug:public_id>/revoke/": "34333++",
+    "GET /approvals/decided/": "1++++++",
     "GET /approvals/insights/": "13+++++",
     "GET /approvals/several/": "1++++++",
     "POST /approvals/several/": "3++++++",

@@ -394,6 +394,13 @@ LISTED_FIELDS = (
 REVIEWS_PREFETCH = Prefetch("reviews", Review.objects.select_related("person").order_by("id"))
 
 
+def listed_requests(viewer: User, keys: Sequence[int]) -> list[ApprovalRequest]:
+    """Return requests by their keys, in this order, with reviewers, requesters and summaries."""
+    found = _load_listed_fields(ApprovalRequest.objects.filter(pk__in=keys))
+    by_key = found.prefetch_related(REVIEWS_PREFETCH, "call__requested_by").in_bulk()
+    return _with_summaries(viewer, [by_key[key] for key in keys if key in by_key])
+
+
 def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     """Load the columns for lists; reviewers are prefetched separately with `REVIEWS_PREFETCH`."""
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
