@@ -28,12 +28,20 @@ PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 PROBE_THREADS = 2
 """Threads reserved for probes: an unavailable database blocks the others, but the process must not look dead."""
 
+RUNNING_THREADS = 3
+"""Threads that may run at once: the interpreter lets one of them run Python while others wait for the database. With
+more, each request takes more processor time, because the interpreter switches between them."""
+TURN_SECONDS = 0.025
+"""Time after which a thread that still works on its request lets another one run: it probably waits, for a tool, a
+preview or a lock."""
+
 
 class ThreadedHandler(ASGIHandler):
     def __init__(self) -> None:
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="toolgate-web")
+        self._turns = asyncio.Semaphore(RUNNING_THREADS)
         self._probed = ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="toolgate-probe")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -43,8 +51,10 @@ class ThreadedHandler(ASGIHandler):
             return
         except BodyRefused as refusal:
             body, scope = BytesIO(), {**scope, REFUSED_BODY_KEY: refusal.status}
-        threads = self._probed if scope["path"] in PROBES else self._threads
-        response = await self._in_thread(self._answer, scope, body, threads=threads)
+        if scope["path"] in PROBES:
+            response = await self._in_thread(self._answer, scope, body, threads=self._probed)
+        else:
+            response = await self._in_turn(self._answer, scope, body)
         if not response.streaming:
             await self.send_response(response, send)
             return
@@ -56,6 +66,13 @@ class ThreadedHandler(ASGIHandler):
             await self.send_response(response, send)
         finally:
             await self._in_thread(response.close)
+
+    async def _in_turn(self, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+        """Run a function in a thread once fewer than RUNNING_THREADS others have begun within TURN_SECONDS."""
+        async with self._turns:
+            future = asyncio.ensure_future(self._in_thread(function, *arguments))
+            await asyncio.wait([future], timeout=TURN_SECONDS)
+        return await future
 
     async def _in_thread(
         self, function: Callable[..., ResultT], *arguments: Any, threads: ThreadPoolExecutor | None = None
