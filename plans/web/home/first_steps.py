@@ -14,6 +14,7 @@ from approvals.models import ApprovalRequest, Review
 from approvals.states import ReviewVerdict
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, has_role
 from catalog.models import ApiToken, Call, Tool
+from plans.llm.tools import EXCLUDED_CATEGORIES
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -100,9 +101,10 @@ class FirstSteps:
 
 def first_steps_for(viewer: User) -> FirstSteps | None:
     """Return the steps for a viewer; None once all are done. One query."""
+    tools = Tool.objects.filter(enabled=True, registered=True, source__enabled=True)
     # Asked beside the viewer's row, so that one statement answers all.
     [done] = User.objects.filter(pk=viewer.pk).values_list(
-        Exists(Tool.objects.filter(enabled=True, registered=True, source__enabled=True)),
+        Exists(tools.exclude(categories__name__in=EXCLUDED_CATEGORIES)),  # those are there from the beginning
         Exists(ApiToken.objects.filter(kind=ApiToken.Kind.AGENT)),
         Exists(Call.objects.all()),
         Exists(ApprovalRequest.objects.all()),
