@@ -140,6 +140,19 @@ async def test_inbox_sends_changes_since_page_was_rendered(transactional_db, ada
         assert f'id="look-{left_alone.public_id}"' not in str(messages)
 
 
+async def test_home_sends_the_first_requests_and_reloads_them_there(transactional_db, ada: User, rosa: User) -> None:
+    """A change names the home page, so that the desk's list does not come with it."""
+    requests = [await apart(ask, ada) for _ in range(4)]
+    drawn_at = (await apart(request_for, rosa, requests[0].public_id)).audit_seq  # type: ignore[attr-defined]
+    await apart(partial(comment, requests[0], by=rosa, text="Is this right?"))
+    async with opened(f"/ws/pages/home/?after={drawn_at}", await apart(by_session, rosa)) as caller:
+        messages = await heard(caller, 'id="queue"')
+    sent = "".join(fragment for message in messages for fragment in message["fragments"])
+    assert [f'id="q-{each.public_id}"' in sent for each in requests] == [True, True, True, False]
+    assert f'hx-get="/?item={requests[0].public_id}"' in sent
+    assert 'id="failed"' in sent and "csrfmiddlewaretoken" not in sent
+
+
 async def test_inbox_omits_requests_of_others(transactional_db, ada: User, rosa: User) -> None:
     stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
     request = await apart(ask, ada)
