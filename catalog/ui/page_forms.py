@@ -52,10 +52,14 @@ class FormError:
 
 @dataclass(frozen=True, slots=True)
 class CardText:
-    """The text and icon on the card of a choice. With `refusal`, the choice is disabled and shows that instead."""
+    """The text and icon on the card of a choice. With `refusal`, the choice is disabled and shows that instead.
+
+    `kinds` are the kinds of the form that have this choice, separated by spaces; empty if all have it.
+    """
 
     text: "StrOrPromise" = ""
     icon: str = ""
+    kinds: str = ""
     refusal: "StrOrPromise" = ""
 
 
@@ -124,6 +128,14 @@ class PageBoundField(BoundField):
         if self.use_fieldset:
             del built["aria-invalid"]  # not an attribute of single radio buttons and checkboxes
         return built | {"autofocus": True}
+
+    @property
+    def chosen(self) -> list[str]:
+        """The names of the chosen options, or the typed text; empty if there is none."""
+        values = self.value()
+        sent = {str(each) for each in (values if isinstance(values, list) else [values]) if each not in (None, "")}
+        choices = getattr(self.field, "choices", None)
+        return sorted(sent) if choices is None else [str(label) for value, label in choices if str(value) in sent]
 
     @property
     def kinds(self) -> str:

@@ -34,7 +34,7 @@ from catalog.models import ApiToken, LearntWait
 from catalog.rest.idempotency import record_done, run_once
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
-from catalog.ui.page_forms import PageForm, render_form
+from catalog.ui.page_forms import CardSelect, CardSelectMultiple, CardText, FormSection, PageForm, render_form
 from catalog.ui.requests import PageRequest, parse_number, server_address, sign_in_required
 
 if TYPE_CHECKING:
@@ -87,28 +87,57 @@ class TokenSettingsForm(PageForm):
 class NewTokenForm(TokenSettingsForm):
     """A new token, limited to the scopes that its owner's roles allow."""
 
-    kind = forms.ChoiceField(label=_("Kind"), choices=ApiToken.Kind.choices, initial=ApiToken.Kind.AGENT)
-    scopes = forms.MultipleChoiceField(error_messages={"required": _("Choose at least one scope.")})
+    kind = forms.ChoiceField(
+        label=_("Kind"),
+        choices=[(kind, badge.text) for kind, badge in KIND_LABELS.items()],
+        initial=ApiToken.Kind.AGENT,
+        widget=CardSelect(
+            {
+                ApiToken.Kind.AGENT.value: CardText(
+                    _("For a program driven by a model. It sees only its own plans and calls, and cannot approve."),
+                    "bot",
+                ),
+                ApiToken.Kind.PERSONAL.value: CardText(
+                    _("For your own scripts. It acts as you, within its permissions."), "human"
+                ),
+            }
+        ),
+    )
+    scopes = forms.MultipleChoiceField(
+        label=_("It may"),
+        error_messages={"required": _("Choose at least one permission.")},
+        widget=CardSelectMultiple,
+    )
     days = forms.TypedChoiceField(label=_("Expires after"), coerce=int)
     key = forms.CharField(max_length=MAX_KEY, widget=forms.HiddenInput)
+    layout = (
+        FormSection("client", _("Client"), _("Say which program uses the token."), ("kind", "name")),
+        FormSection("permissions", _("Permissions"), _("Only those that your roles allow are offered."), ("scopes",)),
+        FormSection("lifetime", _("Lifetime"), _("You can revoke the token earlier at any time."), ("days",)),
+        FormSection(
+            "advanced",
+            _("Advanced"),
+            _("For MCP clients that give up waiting early."),
+            ("hold_seconds",),
+            is_advanced=True,
+        ),
+    )
 
     def __init__(self, owner: User, data: Any = None) -> None:
         allowed = [scope for scope in SCOPES if may_hold_scope(owner, scope)]
         usual = [scope for scope in USUAL_AGENT_SCOPES if scope in allowed]
         initial = {"scopes": usual, "days": DEFAULT_TOKEN_DAYS, "key": secrets.token_urlsafe(18)}
         super().__init__(data, initial=initial)
-        self.fields["scopes"].choices = [(scope, SCOPE_SENTENCES[scope]) for scope in allowed]  # type: ignore[attr-defined]
+        scopes = self.fields["scopes"]
+        scopes.choices = [(scope, SCOPE_SENTENCES[scope]) for scope in allowed]  # type: ignore[attr-defined]
+        scopes.widget.cards = {
+            scope: CardText(scope, kinds=ApiToken.Kind.PERSONAL if scope in SCOPES_DENIED_TO_AGENTS else "")
+            for scope in allowed
+        }
         lifetimes = [
             (days, ngettext("%(count)d day", "%(count)d days", days) % {"count": days}) for days in EXPIRY_DAYS
         ]
         self.fields["days"].choices = lifetimes  # type: ignore[attr-defined]
-
-    @property
-    def scope_lines(self) -> list[tuple[str, "StrOrPromise", bool, bool]]:
-        """Each scope with its description, whether agents cannot have it, and whether it is selected."""
-        ticked = self["scopes"].value() or []
-        choices = self.fields["scopes"].choices  # type: ignore[attr-defined]
-        return [(scope, text, scope in SCOPES_DENIED_TO_AGENTS, scope in ticked) for scope, text in choices]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from catalog.errors import Conflict, ToolgateError
 from catalog.models import ApiToken, Call, Tool
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import CardSelect, PageForm
 from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
 from plans.models import Plan
 from plans.web.access import error_status
@@ -50,6 +50,8 @@ class TokenForm(PageForm):
         help_text=_("Reviewers see this name with each request of the client."),
     )
     access = forms.ChoiceField(
+        label=_("Permissions"),
+        widget=CardSelect,
         choices=[
             ("calls", _("Call tools and read the results")),
             ("plans", _("Also submit and control plans of its own")),
@@ -60,7 +62,7 @@ class TokenForm(PageForm):
         coerce=int,
         choices=[(7, _("7 days")), (30, _("30 days")), (DEFAULT_TOKEN_DAYS, _("90 days")), (365, _("One year"))],
     )
-    key = forms.RegexField(KEY.pattern)
+    key = forms.RegexField(KEY.pattern, widget=forms.HiddenInput)
 
 
 def new_form(client: McpClient, viewer: User) -> TokenForm:
@@ -126,7 +128,6 @@ class ConnectPage:
     address: str
     form: TokenForm | None = None
     why_not: str = ""
-    problem: str = ""
     arrival: Arrival | None = None
     text: str = ""
 
@@ -169,7 +170,7 @@ def connect(request: PageRequest) -> HttpResponse:
 
 
 def _render_form(
-    request: PageRequest, client: McpClient, form: TokenForm | None = None, *, problem: str = "", status: int = 200
+    request: PageRequest, client: McpClient, form: TokenForm | None = None, *, status: int = 200
 ) -> HttpResponse:
     refusal = why_not(request.user)
     page = ConnectPage(
@@ -177,7 +178,6 @@ def _render_form(
         address=server_address(request),
         form=None if refusal else form or new_form(client, request.user),
         why_not=refusal,
-        problem=problem,
     )
     return _render_page(request, page, status)
 
@@ -198,7 +198,8 @@ def _make_token(request: PageRequest, client: McpClient) -> HttpResponse:
             if isinstance(error, Conflict)
             else error.message
         )
-        return _render_form(request, client, form, problem=problem, status=error_status(error))
+        form.add_error(None, problem)
+        return _render_form(request, client, form, status=error_status(error))
     if not texts:
         return redirect(f"{reverse('connected', args=[int(pk)])}?{urlencode({'client': client.slug})}")
     arrival = Arrival(ApiToken.objects.get(pk=pk))

@@ -18,7 +18,7 @@ def test_token_is_created_shown_once_changed_and_revoked(ada):
     pages = Pages(ada)
     assert "/profile/tokens/new/" in pages.client.get("/profile/tokens/").content.decode()
     pages.open("/profile/tokens/new/")
-    assert [scope for scope, *_ in pages.context["form"].scope_lines] == [
+    assert [scope for scope, _ in pages.context["form"].fields["scopes"].choices] == [
         "tools:read",
         "calls:create",
         "plans:read",
