@@ -3,9 +3,13 @@
 On PostgreSQL a process measures the database's clock regularly and extrapolates with a monotonic clock, so that a wrong
 clock of its own expires nothing early and keeps no lease too long. This time is slightly behind the database's, never
 ahead.
+
+The demo and the tests may set the clock: see `settable` and `at`.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,11 +34,14 @@ class _Measurement:
 
 
 _last_measurement: _Measurement | None = None
+_set_to: _Measurement | None = None
+"""The time that `at` has set; the clock runs on from it."""
+_is_settable = False
 
 
 def now() -> datetime:
     """Return the current time of the database's clock (UTC)."""
-    measured = _last_measurement
+    measured = _set_to or _last_measurement
     if measured is None:
         return datetime.now(UTC)
     return measured.moment + timedelta(seconds=_monotonic_seconds() - measured.counted)
@@ -43,6 +50,41 @@ def now() -> datetime:
 def current_minute() -> int:
     """Return the number of whole minutes since 1970, for values that are kept for up to a minute."""
     return int(now().timestamp() // 60)
+
+
+@contextmanager
+def settable() -> Iterator[None]:
+    """Allow `at` inside the block. Only for the demo and tests: with a wrong time, leases and approvals would expire.
+
+    No executor and no ticker may run meanwhile, in this process or another.
+    """
+    global _is_settable
+    before, _is_settable = _is_settable, True
+    try:
+        yield
+    finally:
+        _is_settable = before
+
+
+@contextmanager
+def at(moment: datetime) -> Iterator[None]:
+    """Set the clock of all threads to `moment` for the block, in which it runs on. Raises RuntimeError unless settable.
+
+    `plans.store.transactions` then takes the time of a lock from here too, instead of PostgreSQL's clock.
+    """
+    global _set_to
+    if not _is_settable:
+        raise RuntimeError("Only the demo and tests may set the clock, inside `settable()`.")
+    before, _set_to = _set_to, _Measurement(moment, _monotonic_seconds())
+    try:
+        yield
+    finally:
+        _set_to = before
+
+
+def is_set() -> bool:
+    """Return whether `at` has set the clock."""
+    return _set_to is not None
 
 
 def offset_seconds() -> float:

@@ -256,7 +256,10 @@ def lock_plan(plan_pk: int) -> LockedPlan:
     with connection.cursor() as cursor:
         cursor.execute(LOCK_PLAN, [plan_pk])
         row = cursor.fetchone()
-    return LockedPlan(*row) if row else LockedPlan(clock.now(), exists=False)
+    if row is None:
+        return LockedPlan(clock.now(), exists=False)
+    moment, *counted = row
+    return LockedPlan(clock.now() if clock.is_set() else moment, *counted)
 
 
 def _announce(tx: PlanTransaction, last: int) -> None:

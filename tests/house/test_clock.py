@@ -34,3 +34,19 @@ def test_a_clock_is_found(tmp_path: Path, code: str) -> None:
     write(tmp_path, "plans/a.py", code)
     write(tmp_path, "catalog/core/clock.py", code)
     assert list(own_clocks(tmp_path)) == ["plans/a.py:1"]
+
+
+def settings_of_the_clock(root: Path) -> Iterator[str]:
+    """Yield where the product sets its clock, outside of the demo."""
+    for path in modules(root, *PRODUCT):
+        if not path.relative_to(root).as_posix().startswith("plans/demo/"):
+            for node in ast.walk(parse(path)):
+                if isinstance(node, ast.Attribute) and ast.unparse(node) in ("clock.at", "clock.settable"):
+                    yield where(root, path, node.lineno)
+
+
+def test_only_the_demo_sets_the_clock(tmp_path: Path) -> None:
+    assert list(settings_of_the_clock(ROOT)) == []
+    for name in ("plans/a.py", "plans/demo/a.py"):
+        write(tmp_path, name, "with clock.settable(), clock.at(moment): pass")
+    assert list(settings_of_the_clock(tmp_path)) == ["plans/a.py:1"] * 2

@@ -1,6 +1,6 @@
 """The database's time in a process with a wrong clock."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from django.utils import timezone
 from catalog.core import clock
 
 HOUR = timedelta(hours=1)
+LONG_AGO = datetime(2020, 2, 3, 4, 5, tzinfo=UTC)
 pytestmark = [pytest.mark.db, pytest.mark.django_db]
 
 
@@ -61,3 +62,15 @@ def test_on_sqlite_there_is_one_clock(set_clock):
     assert (clock.offset_seconds(), clock.is_stale()) == (0.0, False)
     set_clock(HOUR)
     assert clock.now() - timezone.now() < timedelta(seconds=60)
+
+
+def test_clock_is_set_only_where_that_is_allowed():
+    with pytest.raises(RuntimeError, match="demo and tests"), clock.at(LONG_AGO):
+        pass
+    with clock.settable():
+        with clock.at(LONG_AGO), clock.at(LONG_AGO + HOUR):
+            assert LONG_AGO + HOUR <= clock.now() < LONG_AGO + 2 * HOUR
+        assert not clock.is_set()
+    assert clock.now() > LONG_AGO + 2 * HOUR
+    with pytest.raises(RuntimeError), clock.at(LONG_AGO):
+        pass

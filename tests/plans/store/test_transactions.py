@@ -1,8 +1,11 @@
 """Events and audit entries of plans: numbered without gaps, in order, and atomic with their change."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from approvals.models import AuditEntry
+from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.signals import record_fact
 from plans.actions.control import cancel_plan
@@ -131,3 +134,9 @@ def test_events_of_a_step_name_its_call(stage, ada, rosa):
     assert data["waiting"]["approval"] == request_of(plan, 3).public_id
     cancel_plan(plan, by=Requester(ada))
     assert plan.events.get(type="step.cancelled").data_json == {"call": call_of(plan, 3).public_id}
+
+
+def test_lock_has_the_time_that_was_set(stage, ada):
+    plan, long_ago = make_plan(ada, act(1)), datetime(2020, 2, 3, tzinfo=UTC)
+    with clock.settable(), clock.at(long_ago), plan_transaction(plan.pk, plan.public_id) as tx:
+        assert long_ago <= tx.now < long_ago + timedelta(hours=1)
