@@ -34,14 +34,16 @@ class _Measurement:
 
 
 _last_measurement: _Measurement | None = None
-_set_to: _Measurement | None = None
-"""The time that `at` has set; the clock runs on from it."""
+_set_to: datetime | None = None
+"""The time that `at` has set."""
 _is_settable = False
 
 
 def now() -> datetime:
     """Return the current time of the database's clock (UTC)."""
-    measured = _set_to or _last_measurement
+    if _set_to is not None:
+        return _set_to
+    measured = _last_measurement
     if measured is None:
         return datetime.now(UTC)
     return measured.moment + timedelta(seconds=_monotonic_seconds() - measured.counted)
@@ -68,14 +70,14 @@ def settable() -> Iterator[None]:
 
 @contextmanager
 def at(moment: datetime) -> Iterator[None]:
-    """Set the clock of all threads to `moment` for the block, in which it runs on. Raises RuntimeError unless settable.
+    """Stop the clock of all threads at `moment` for the block. Raises RuntimeError unless settable.
 
     `plans.store.transactions` then takes the time of a lock from here too, instead of PostgreSQL's clock.
     """
     global _set_to
     if not _is_settable:
         raise RuntimeError("Only the demo and tests may set the clock, inside `settable()`.")
-    before, _set_to = _set_to, _Measurement(moment, _monotonic_seconds())
+    before, _set_to = _set_to, moment
     try:
         yield
     finally:

@@ -112,7 +112,7 @@ def describe_import_error(error: BaseException, module: str) -> str:
     return f"{type(error).__name__}{reason}{f' (line {line} of {module})' if line else ''}"
 
 
-SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations")
+SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations", "office")
 SHIPPED_PACKAGE = "catalog.toolsets"
 ENTRY_POINT_GROUP = "toolgate.tools"
 RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
