@@ -15,6 +15,7 @@ from approvals.queue.saved_views import Queues, needed_count
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
 from catalog.core import clock
 from catalog.ui.labels import name_initials
+from plans.demo.bar import bar_for
 from plans.store.selectors import running_plans
 
 
@@ -44,7 +45,10 @@ class PageFrame:
 def frame_context(request: HttpRequest) -> dict[str, Any]:
     """Provide the frame's data to every template, lazily."""
     user, queues = getattr(request, "user", AnonymousUser()), getattr(request, "queues", None)
-    return {"shell": SimpleLazyObject(partial(frame_for_user, user, queues))}
+    return {
+        "shell": SimpleLazyObject(partial(frame_for_user, user, queues)),
+        "demo_bar": SimpleLazyObject(partial(bar_for, request)),
+    }
 
 
 def frame_for_user(user: User | AnonymousUser, queues: Queues | None = None) -> PageFrame:

@@ -278,6 +278,7 @@ ACTION_LABELS = {
     "agent.ended": Badge(gettext_noop("Deleted an agent"), "stop", "warn"),
     "notifications.retried": Badge(gettext_noop("Retried a notification"), "retry", "idle"),
     "notifications.changed": Badge(gettext_noop("Changed notification settings"), "edit", "idle"),
+    "demo.created": Badge(gettext_noop("Created the demo: entries before this one are invented"), "info", "human"),
     "epoch.began": Badge(gettext_noop("Started a new epoch after a restore"), "retry", "danger"),
     "audit.exported": Badge(gettext_noop("Exported the audit log"), "out", "warn"),
     "sign_in.succeeded": Badge(gettext_noop("Signed in"), "human", "idle"),

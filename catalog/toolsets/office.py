@@ -105,7 +105,7 @@ def _(category: str, percent: float, *, context: ToolContext) -> Preview:
     return Preview(summary, "rows", rows=tuple(rows), state_token=seen.token)
 
 
-@tool(safety_level="dangerous", categories=["integration"], secret=["signing_secret"])
+@tool(safety_level="dangerous", categories=["integration"], reversibility="reversible", secret=["signing_secret"])
 def connect_webhook(
     service: Service, url: WebAddress, signing_secret: SigningSecret, *, context: ToolContext
 ) -> ToolResult[dict[str, Any]]:

@@ -16,6 +16,7 @@ from django.db import connection
 from approvals.audit.restore_guard import detect_restore, refresh_status, require_restart
 from catalog.inventory.sync import sync_tools
 from catalog.tools.registry import initialize_tools
+from plans.demo.bar import recognise_demo
 from plans.executor.lifecycle import executor_lifespan, tune_garbage_collector
 from plans.executor.pool import ExecutorPool
 
@@ -79,6 +80,7 @@ def _prepare(*, executes: bool) -> bool:
                 require_restart()
             return False
         sync_tools()
+        recognise_demo()
         return executes
     finally:
         connection.close()

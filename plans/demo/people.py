@@ -1,6 +1,7 @@
 """The demo's users with their tokens. Users are created once; passwords and tokens are new in each run."""
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth.models import Group, User
@@ -56,6 +57,12 @@ DEMO_TOKENS = (
     DemoToken("operator", "Ada's scripts", "ada", ApiToken.Kind.PERSONAL, (*READS, *ASKS)),
     DemoToken("reviewer", "Rosa's scripts", "rosa", ApiToken.Kind.PERSONAL, (*READS, "approvals:decide")),
 )
+STORY_TOKENS = (
+    DemoToken("support", "Support agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
+    DemoToken("finance", "Finance agent", "ada", ApiToken.Kind.AGENT, (*READS, *ASKS)),
+    DemoToken("shop", "Shop agent", "ben", ApiToken.Kind.AGENT, (*READS, *ASKS)),
+)
+"""Agents that only appear in the stories; nobody gets their tokens."""
 
 
 def reset_people() -> list[DemoSignIn]:
@@ -88,10 +95,13 @@ def reset_tokens() -> dict[str, tuple[ApiToken, str]]:
         earlier = ApiToken.objects.filter(name__endswith=TOKEN_MARK, user__email__endswith=f"@{MAIL_DOMAIN}")
         for token in earlier.filter(revoked_at=None).select_related("user"):
             revoke_token(token, by=token.user)
-        made = {}
-        for each in DEMO_TOKENS:
-            user = User.objects.get(username=each.username)
-            made[each.name] = create_token(
-                user=user, kind=each.kind, scopes=each.scopes, name=f"{each.title}{TOKEN_MARK}"
-            )
-        return made
+        return create_tokens(DEMO_TOKENS)
+
+
+def create_tokens(tokens: Iterable[DemoToken]) -> dict[str, tuple[ApiToken, str]]:
+    """Create these tokens; return each with its secret, by name."""
+    made = {}
+    for each in tokens:
+        user = User.objects.get(username=each.username)
+        made[each.name] = create_token(user=user, kind=each.kind, scopes=each.scopes, name=f"{each.title}{TOKEN_MARK}")
+    return made

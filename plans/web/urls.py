@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from plans.web import call_list, connect, jump, plan_list, sessions, slices, try_tool
+from plans.web import call_list, connect, demo, jump, plan_list, sessions, slices, try_tool
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
 from plans.web.home import views as home_views
@@ -45,6 +45,8 @@ urlpatterns = [
     path("agents/<slug:public_id>/end/", agent_views.end, name="agent-end"),
     path("agents/<slug:public_id>/task/", agent_views.task, name="agent-task"),
     path("connect/", connect.connect, name="connect"),
+    path("demo/steps/", demo.demo_steps, name="demo-steps"),
+    path("demo/hide/", demo.demo_hide, name="demo-hide"),
     path("connect/<int:pk>/", connect.connected, name="connected"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<slug:public_id>/", sessions.session, name="session"),

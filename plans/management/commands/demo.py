@@ -3,7 +3,6 @@
 import json
 import socket
 from argparse import ArgumentParser
-from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -13,20 +12,13 @@ from django.core.management.base import BaseCommand, CommandError
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
 from catalog.errors import Conflict
-from catalog.inventory.sync import sync_tools
-from catalog.models import ApiToken
-from plans.demo.agents import make_agents
-from plans.demo.people import DemoSignIn, reset_people, reset_tokens
-from plans.demo.policies import make_policies
-from plans.demo.scenes import make_plans
-from plans.demo.sources import enable_shipped_sets, make_sources
+from plans.demo.installation import Tokens, set_up_demo
+from plans.demo.people import DemoSignIn
 from plans.management.commands.serve import link_to
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
 
 HOST, PORT = "127.0.0.1", 8000
 HIGHEST_PORT = 65535
-
-Tokens = Mapping[str, tuple[ApiToken, str]]
 
 
 class Command(BaseCommand):
@@ -46,18 +38,13 @@ class Command(BaseCommand):
         if serves:
             refuse_a_taken_port(port)
         link_to(HOST, port)
-        sync_tools()
         try:
-            people, tokens = reset_people(), reset_tokens()
-            enable_shipped_sets()
-            make_policies()
-            make_agents()
-            source_problem = make_sources()
-            make_plans(tokens["agent"][0])
-        except (Conflict, TimeoutError) as problem:
-            raise CommandError(str(problem)) from None
-        if source_problem:
-            self.stderr.write(f"The demo's source has no tools: {source_problem}")
+            made = set_up_demo()
+        except Conflict as conflict:
+            raise CommandError(str(conflict)) from None
+        for problem in made.problems:
+            self.stderr.write(problem)
+        people, tokens = made.sign_ins, made.tokens
         command = "" if serves else f"python manage.py serve --port {port}"
         self.stdout.write(demo_as_json(people, tokens) if options["json"] else demo_summary(people, tokens, command))
         self.stdout.flush()

@@ -1,0 +1,34 @@
+"""The bar of the demo: its steps while they are being done, and hiding it."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+
+from catalog.ui.requests import sign_in_required
+from plans.demo.bar import HIDDEN, bar_for, is_demo
+
+
+@require_safe
+@sign_in_required
+def demo_steps(request: HttpRequest) -> HttpResponseBase:
+    """Return the steps, or status 204 if no more than the number `done` are done. Answers 404 without a bar."""
+    bar = bar_for(request)
+    if bar is None:
+        raise Http404
+    if request.GET.get("done") == str(bar.done):
+        return HttpResponse(status=204)
+    return render(request, "plans/_demo_steps.html", {"demo_bar": bar})
+
+
+@require_POST
+@sign_in_required
+def demo_hide(request: HttpRequest) -> HttpResponseBase:
+    """Hide the bar for this sign-in and return to the page `next`. Answers 404 if this is no demo."""
+    if not is_demo():
+        raise Http404
+    request.session[HIDDEN] = True
+    address = request.POST.get("next", "")
+    is_own = url_has_allowed_host_and_scheme(address, allowed_hosts=None)
+    return redirect(address if is_own else "home")
