@@ -51,7 +51,7 @@ def _(to: list[str], subject: str, body: str, *, context: ToolContext) -> Previe
     return Preview(f"Mail {_count(len(to), 'recipient')}: {subject}", "text", after=_mail_text(to, subject, body))
 
 
-class Transfer(BaseModel):
+class TransferParams(BaseModel):
     """The fields of a transfer form."""
 
     payee: str = Field(description="Name of the account's owner", min_length=1, max_length=100)
@@ -62,7 +62,7 @@ class Transfer(BaseModel):
 
 
 @tool(safety_level="dangerous", categories=["payment"], reversibility="irreversible")
-def send_payment(params: Transfer, *, context: ToolContext) -> ToolResult[dict[str, Any]]:
+def send_payment(params: TransferParams, *, context: ToolContext) -> ToolResult[dict[str, Any]]:
     """Transfer money to an account."""
     path = f"outbox/payment-{context.call_id}.json"
     _workspace(context).write_text(path, params.model_dump_json(indent=2) + "\n")
@@ -70,7 +70,7 @@ def send_payment(params: Transfer, *, context: ToolContext) -> ToolResult[dict[s
 
 
 @send_payment.preview
-def _(params: Transfer, *, context: ToolContext) -> Preview:
+def _(params: TransferParams, *, context: ToolContext) -> Preview:
     row = {"payee": params.payee, "IBAN": params.iban, "amount": _money(params), "reference": params.reference}
     return Preview(f"Transfer {_money(params)} to {params.payee}", "rows", rows=(row,))
 
@@ -145,8 +145,8 @@ def _mail_text(to: list[str], subject: str, body: str) -> str:
     return f"To: {', '.join(to)}\nSubject: {subject}\n\n{body.rstrip()}\n"
 
 
-def _money(transfer: Transfer) -> str:
-    return f"{transfer.amount:,.2f} {transfer.currency}"
+def _money(params: TransferParams) -> str:
+    return f"{params.amount:,.2f} {params.currency}"
 
 
 def _count(number: int, noun: str) -> str:

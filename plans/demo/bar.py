@@ -52,11 +52,6 @@ def recognise_demo() -> None:
     _created_at = demo_created_at()
 
 
-def is_demo() -> bool:
-    """Return whether this process has recognised a demo."""
-    return _created_at is not None
-
-
 def bar_for(request: HttpRequest) -> DemoBar | None:
     """Return the bar for the request's user; None if this is no demo, nobody has signed in, or the bar was hidden.
 

@@ -263,8 +263,8 @@ SUPPORT_MAILS = (
     ("s.meyer", "Your cancellation", "your subscription ends on the last day of this month. You keep access until "
      "then, and there is nothing else to do."),
     ("n.petrov", "Yearbook 2024", "the Yearbook 2024 is still in stock. Your copy leaves us tomorrow."),
-    ("t.nguyen", "A figure in issue 211", "you are right: the table gave Nvidia's calendar year instead of its fiscal "
-     "year. The next issue has the correction, with thanks to you."),
+    ("t.nguyen", "A figure in letter 211", "you are right: the table gave Nvidia's calendar year instead of its fiscal "
+     "year. The next letter has the correction, with thanks to you."),
     ("v.costa", "Gift subscriptions", "yes, a subscription can be a gift. Tell us the name and the first issue."),
 )  # fmt: skip
 """Mailbox, subject and text of the answers to readers."""

@@ -188,6 +188,8 @@ PAGES: dict[str, str] = {
     "GET /connect/": "1++++++",
     "POST /connect/": "333++3+",
     "GET /connect/<int:pk>/": "1444+44",
+    "POST /demo/hide/": "3++++++",
+    "GET /demo/steps/": "1++++++",
     "GET /healthz": "+++++++",
     "GET /metrics": "+++++++",
     "GET /plans/": "1++++++",
