@@ -55,7 +55,7 @@ def final():
 
 
 def test_empty_inbox(ada, rosa, tomas):
-    link, pages = 'class="button" href="/approvals/?status=decided"', Pages(rosa)
+    link, pages = 'class="button" href="/approvals/decided/"', Pages(rosa)
     pages.open("/approvals/")
     assert "data-item" not in pages.html and link not in pages.html
     request = ask(ada)
