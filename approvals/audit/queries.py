@@ -71,12 +71,18 @@ def filter_entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
         "seq__gt": filters.after,
     }
     entries = AuditEntry.objects.filter(**{name: value for name, value in exact.items() if value not in ("", None)})
-    for word in filters.q.split():
+    return entries.filter(words_condition(filters.q)).select_related("actor").order_by("-seq")
+
+
+def words_condition(text: str) -> Q:
+    """Return the condition for entries that contain each word of a text, in any of `SEARCHED_COLUMNS`."""
+    condition = Q()
+    for word in text.split():
         anywhere = Q()
         for field in SEARCHED_COLUMNS:
             anywhere |= Q(**{f"{field}__icontains": word})
-        entries = entries.filter(anywhere)
-    return entries.select_related("actor").order_by("-seq")
+        condition &= anywhere
+    return condition
 
 
 FORMATS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}

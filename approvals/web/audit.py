@@ -1,154 +1,43 @@
-"""Page of the audit log: search, verification and export. Only an export adds an entry."""
+"""Page of the audit log: filters, verification and export. Only an export adds an entry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, ClassVar
-from urllib.parse import urlencode
+from datetime import date, timedelta
+from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
-from django.db.models import Subquery
-from django.forms.boundfield import BoundField
-from django.http import HttpResponse, QueryDict, StreamingHttpResponse
+from django.db.models import Q, QuerySet, Subquery
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
-from django.urls import reverse_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from approvals.audit.log import SYSTEM_ACTOR
-from approvals.audit.queries import (
-    FORMATS,
-    TEXT_FILTER_NAMES,
-    AuditFilters,
-    AuditTextFilters,
-    entries_for,
-    export_entries,
-)
+from approvals.audit.queries import FORMATS, AuditFilters, entries_for, export_entries, words_condition
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Instance
-from catalog.templatetags.toolgate import revealed
+from catalog.rest.pagination import PageCursor
 from catalog.ui.labels import Badge
-from catalog.ui.page_forms import PageForm
-from catalog.ui.requests import PageRequest, is_fragment_request, push_list_url, sign_in_required
+from catalog.ui.list_views import render_list
+from catalog.ui.lists import (
+    MAX_CHOICES,
+    Choice,
+    Column,
+    ListDefinition,
+    ListFilter,
+    ListQuery,
+    Offer,
+    SortOrder,
+    list_page,
+    register_list,
+    start_of_day,
+)
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 
-PAGE_SIZE = 100
-MAX_TEXT = 200
 RECENT_ENTRIES = 5000
 """Number of newest entries that supply the choices of the filters."""
-MAX_CHOICES_SHOWN = 500
-MAX_COUNTED = 1000
-MAX_SEQ = 10**18
-DAY_FORMAT = "%Y-%m-%d"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPageQuery(AuditTextFilters):
-    """Query parameters of the page: `since` and `until` are days, `before` and `after` sequence numbers of entries."""
-
-    since: date | None = None
-    until: date | None = None
-    before: int | None = None
-    after: int | None = None
-    open: int | None = None
-
-    @property
-    def filters(self) -> AuditFilters:
-        """Filters without the position in the log; `until` is inclusive."""
-        day_after = self.until + timedelta(days=1) if self.until and self.until < date.max else None
-        texts = {name: getattr(self, name) for name in TEXT_FILTER_NAMES}
-        return AuditFilters(**texts, since=_midnight(self.since), until=_midnight(day_after))
-
-    @property
-    def export_address(self) -> str:
-        return self.address().replace("/audit/", "/audit/export/", 1)
-
-    def address(self, **more: int | None) -> str:
-        """Return the URL of this list with other parameters, such as another position or an opened entry."""
-        named = (
-            {name: getattr(self, name) for name in TEXT_FILTER_NAMES} | {"from": self.since, "to": self.until} | more
-        )
-        parts = {name: value for name, value in named.items() if value}
-        return f"/audit/?{urlencode(parts)}" if parts else "/audit/"
-
-
-class AuditFilterForm(PageForm):
-    """Filters and position of the audit log, from the URL. Invalid values are reported and not applied."""
-
-    q = forms.CharField(label=gettext_lazy("Search the log"), required=False, max_length=MAX_TEXT)
-    who = forms.CharField(label=gettext_lazy("Actor"), required=False, max_length=MAX_TEXT, widget=forms.Select)
-    action = forms.CharField(label=gettext_lazy("Action"), required=False, max_length=MAX_TEXT, widget=forms.Select)
-    tool = forms.CharField(label=gettext_lazy("Tool"), required=False, max_length=MAX_TEXT, widget=forms.Select)
-    plan = forms.CharField(label=gettext_lazy("Plan id"), required=False, max_length=MAX_TEXT)
-    object = forms.CharField(label=gettext_lazy("Object id"), required=False, max_length=MAX_TEXT)
-    since = forms.DateField(label=gettext_lazy("From"), required=False, input_formats=[DAY_FORMAT])
-    until = forms.DateField(label=gettext_lazy("To"), required=False, input_formats=[DAY_FORMAT])
-    before = forms.IntegerField(required=False, min_value=0, max_value=MAX_SEQ, widget=forms.HiddenInput)
-    after = forms.IntegerField(required=False, min_value=0, max_value=MAX_SEQ, widget=forms.HiddenInput)
-    open = forms.IntegerField(required=False, min_value=0, max_value=MAX_SEQ, widget=forms.HiddenInput)
-
-    COMPACT_FIELDS = ("who", "action", "tool", "plan", "object")
-    DATE_FIELDS = ("since", "until")
-    PARAMETERS: ClassVar = {"since": "from", "until": "to"}
-    """URL parameters whose names differ from the fields'."""
-
-    def __init__(self, params: QueryDict) -> None:
-        super().__init__(params, auto_id="f-%s")
-        search = self.fields["q"].widget
-        search.input_type = "search"
-        search.attrs |= {
-            "id": "q",
-            "form": "filters",
-            "autocomplete": "off",
-            "placeholder": _("Id, tool, person or reason"),
-        }
-        search.attrs |= {
-            "hx-get": reverse_lazy("audit"),
-            "hx-include": "#filters",
-            "hx-trigger": "input changed delay:250ms",
-        }
-        search.attrs |= {"hx-target": "#log", "hx-sync": "#filters:replace"}
-        for name in ("plan", "object", *self.DATE_FIELDS):
-            self.fields[name].widget.attrs["class"] = "input day"
-        for name in ("plan", "object"):
-            self.fields[name].widget.attrs |= {"placeholder": self.fields[name].label, "autocomplete": "off"}
-        for name in self.DATE_FIELDS:
-            self.fields[name].widget.input_type = "date"
-
-    def add_prefix(self, field_name: str) -> str:
-        return self.PARAMETERS.get(field_name, field_name)
-
-    @property
-    def query(self) -> AuditPageQuery:
-        self.is_valid()
-        return AuditPageQuery(**{name: value for name, value in self.cleaned_data.items() if value not in ("", None)})
-
-    @property
-    def compact_fields(self) -> list[BoundField]:
-        """Fields without a visible label; their first choice or their placeholder names them."""
-        return [self[name] for name in self.COMPACT_FIELDS]
-
-    @property
-    def date_fields(self) -> list[BoundField]:
-        return [self[name] for name in self.DATE_FIELDS]
-
-    @property
-    def fields_with_errors(self) -> list[BoundField]:
-        return [field for field in self.visible_fields() if field.errors]
-
-    def offer_choices(self, viewer: User) -> None:
-        """Offer the actors, actions and tools of the newest entries, and the current selection."""
-        head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
-        newest = entries_for(viewer).filter(seq__gt=head - RECENT_ENTRIES).order_by()
-        recent = list(newest.values_list("actor_name", "action", "tool_name").distinct()[:MAX_CHOICES_SHOWN])
-        every = {"who": _("Anyone"), "action": _("All actions"), "tool": _("All tools")}
-        columns = zip(*recent, strict=True) if recent else ((), (), ())
-        for (name, everything), column in zip(every.items(), columns, strict=True):
-            values = sorted({*column, self.cleaned_data.get(name, "")} - {""})
-            labels = [action_label(value).label if name == "action" else value for value in values]
-            choices = [(value, revealed(label)) for value, label in zip(values, labels, strict=True)]
-            self.fields[name].widget.choices = [("", everything), *choices]
 
 
 class AuditExportForm(forms.Form):
@@ -157,50 +46,24 @@ class AuditExportForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
+    """An entry in the list; `begins_day` is true if the entry before it is of another day."""
+
     entry: AuditEntry
     word: Badge
     who: str
     is_program: bool
+    begins_day: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AuditPage:
-    """One page of the log; `older` and `newer` are URLs of adjacent pages. With `has_more`, `count` is a minimum."""
-
-    query: AuditPageQuery
-    lines: Sequence[AuditLine]
-    count: int
-    has_more: bool
-    older: str | None
-    newer: str | None
-
-
-def audit_page(viewer: User, query: AuditPageQuery) -> AuditPage:
-    """Return the requested page, in a fixed number of queries. Raises NotAllowed if the viewer may not read the log."""
-    fitting = entries_for(viewer, query.filters)
-    if query.after is not None:
-        rows = list(fitting.filter(seq__gt=query.after).order_by("seq")[: PAGE_SIZE + 1])
-        shown, has_older, has_newer = rows[:PAGE_SIZE][::-1], True, len(rows) > PAGE_SIZE
-    else:
-        below = fitting.filter(seq__lt=query.before) if query.before is not None else fitting
-        rows = list(below[: PAGE_SIZE + 1])
-        shown, has_older, has_newer = rows[:PAGE_SIZE], len(rows) > PAGE_SIZE, query.before is not None
-    older = query.address(before=shown[-1].seq) if has_older and shown else None
-    newer = query.address(after=shown[0].seq) if has_newer and shown else None
-    # A text search reads every entry, so a result that fits on one page is not counted by a second search.
-    found = fitting[: MAX_COUNTED + 1].count() if has_older or has_newer else len(shown)
-    count, has_more = min(found, MAX_COUNTED), found > MAX_COUNTED
-    lines = []
-    for entry in shown:
+def _lines(_viewer: User, entries: Sequence[AuditEntry]) -> list[AuditLine]:
+    lines: list[AuditLine] = []
+    for entry in entries:
         badge = action_label(entry.action, str(entry.details_json.get("verdict", "")))
         # Show the name that the chain covers: the account may have been renamed since.
         is_system = entry.actor_id is None and entry.actor_name == SYSTEM_ACTOR
-        lines.append(AuditLine(entry, badge, entry.actor_name, is_system))
-    return AuditPage(query, lines, count, has_more, older, newer)
-
-
-def _midnight(day: date | None) -> datetime | None:
-    return datetime.combine(day, time.min, tzinfo=UTC) if day else None
+        begins_day = not lines or lines[-1].entry.at.date() != entry.at.date()
+        lines.append(AuditLine(entry, badge, entry.actor_name, is_system, begins_day))
+    return lines
 
 
 ACTION_LABELS = {
@@ -310,43 +173,141 @@ def action_label(action: str, verdict: str = "") -> Badge:
     return replace(badge, text=_(badge.label))
 
 
-PARTS = {"log": "approvals/_log_answer.html", "chain": "approvals/_chain.html"}
+def _values_of(column: str) -> Offer:
+    """Return the choices of a filter: the values of a column in the newest entries, and those that are set."""
+
+    def offer(viewer: User, chosen: Sequence[str]) -> list[Choice]:
+        head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
+        newest = entries_for(viewer).filter(seq__gt=head - RECENT_ENTRIES).order_by()
+        recent = newest.exclude(**{column: ""}).values_list(column, flat=True).distinct()[:MAX_CHOICES]
+        values = sorted({*recent, *(each.replace("\x00", "") for each in chosen)} - {""})
+        return [Choice(each, action_label(each).label if column == "action" else each) for each in values]
+
+    return offer
+
+
+def _rows(viewer: User, _query: ListQuery) -> QuerySet[AuditEntry]:
+    return entries_for(viewer)
+
+
+def _day_after(day: str) -> str:
+    last = date.fromisoformat(day)
+    return str(last + timedelta(days=1) if last < date.max else last)
+
+
+AUDIT_LIST = register_list(
+    ListDefinition[AuditEntry](
+        name="audit",
+        path="/audit/",
+        count_text=ngettext_lazy("%(shown)s entry, times in UTC", "%(shown)s entries, times in UTC", "count"),
+        search_label=gettext_lazy("Search the log"),
+        search_hint=gettext_lazy("ID, tool, person or reason"),
+        rows=_rows,
+        present=_lines,
+        search=words_condition,
+        filters=(
+            ListFilter(
+                name="who",
+                label=gettext_lazy("Actor"),
+                offer=_values_of("actor_name"),
+                several=False,
+                condition=lambda values: Q(actor_name=values[0]),
+            ),
+            ListFilter(
+                name="action",
+                label=gettext_lazy("Action"),
+                offer=_values_of("action"),
+                several=False,
+                condition=lambda values: Q(action=values[0]),
+            ),
+            ListFilter(
+                name="tool",
+                label=gettext_lazy("Tool"),
+                offer=_values_of("tool_name"),
+                several=False,
+                condition=lambda values: Q(tool_name=values[0]),
+            ),
+            ListFilter(name="plan", label=gettext_lazy("Plan ID"), condition=lambda values: Q(plan_ref=values[0])),
+            ListFilter(
+                name="object", label=gettext_lazy("Object ID"), condition=lambda values: Q(object_ref=values[0])
+            ),
+            ListFilter(
+                name="from",
+                label=gettext_lazy("From"),
+                kind="day",
+                condition=lambda values: Q(at__gte=start_of_day(values[0])),
+            ),
+            ListFilter(
+                name="to",
+                label=gettext_lazy("To"),
+                kind="day",
+                condition=lambda values: Q(at__lt=start_of_day(_day_after(values[0]))),
+            ),
+        ),
+        orders={
+            "-seq": SortOrder(gettext_lazy("Newest first"), "-seq"),
+            "seq": SortOrder(gettext_lazy("Oldest first"), "seq"),
+        },
+        columns=(
+            Column(gettext_lazy("Action")),
+            Column(gettext_lazy("Target")),
+            Column(gettext_lazy("Plan")),
+            Column(gettext_lazy("Object ID")),
+            Column(gettext_lazy("Actor")),
+            Column(gettext_lazy("Time"), "seq", "-seq"),
+        ),
+        row_template="approvals/_audit_entry.html",
+        empty_template="approvals/_no_entries.html",
+        footer_template="approvals/_audit_export.html",
+    )
+)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
-def audit_log(request: PageRequest) -> HttpResponse:
+def audit_log(request: PageRequest) -> HttpResponseBase:
     """Show the matching entries; a POST verifies the chain first."""
-    context = _log_context(request, AuditFilterForm(request.GET))
+    context: dict[str, Any] = {"section": "audit", "export_form": AuditExportForm()}
     if request.method == "POST":
-        context["verification"] = verify()
-    if not is_fragment_request(request, *PARTS):
-        return render(request, "approvals/audit.html", context)
-    response = render(request, PARTS[request.htmx.target or ""], context)
-    if request.method == "POST":
-        return response
-    query = context["query"]
-    return push_list_url(request, response, query.address(before=query.before, after=query.after))
-
-
-def _log_context(request: PageRequest, form: AuditFilterForm) -> dict[str, Any]:
-    query = form.query
-    page = audit_page(request.user, query)
-    form.offer_choices(request.user)
-    return {"section": "audit", "log": page, "query": query, "form": form, "export_form": AuditExportForm()}
+        entries_for(request.user)  # only for those who may read the log
+        verification = verify()
+        context["verification"] = verification
+        if verification.first_bad:
+            cursor = PageCursor(back=False, value=verification.first_bad + 1, pk=0)
+            context["broken_url"] = f"/audit/?cursor={cursor.text()}&open={verification.first_bad}"
+        if is_fragment_request(request, "chain"):
+            return render(request, "approvals/_chain.html", context)
+    return render_list(request, AUDIT_LIST, "approvals/audit.html", context)
 
 
 @require_POST
 @sign_in_required
 def export_audit_log(request: PageRequest) -> StreamingHttpResponse | HttpResponse:
     """Send the matching entries as a file and record that. Invalid filters export nothing rather than everything."""
-    filters, form = AuditFilterForm(request.GET), AuditExportForm(request.POST)
-    if not (filters.is_valid() and form.is_valid()):
-        problem = _("Nothing was exported. Correct the filters and choose one of the formats.")
-        context = _log_context(request, filters) | {"export_problem": problem}
+    query, form = (
+        AUDIT_LIST.read(request.GET, AUDIT_LIST.offered(request.user, request.GET)),
+        AuditExportForm(request.POST),
+    )
+    if query.ignored or not form.is_valid():
+        context = {
+            "section": "audit",
+            "listed": list_page(AUDIT_LIST, request.user, request.GET),
+            "export_form": AuditExportForm(),
+            "export_problem": _("Nothing was exported. Correct the filters and choose one of the formats."),
+        }
         return render(request, "approvals/audit.html", context, status=400)
+    since, until = query.values("from"), query.values("to")
+    filters = AuditFilters(
+        q=query.q,
+        who="".join(query.values("who")),
+        action="".join(query.values("action")),
+        tool="".join(query.values("tool")),
+        plan="".join(query.values("plan")),
+        object="".join(query.values("object")),
+        since=start_of_day(since[0]) if since else None,
+        until=start_of_day(_day_after(until[0])) if until else None,
+    )
     name = form.cleaned_data["format"]
-    lines = export_entries(request.user, filters.query.filters, name)
-    response = StreamingHttpResponse(lines, content_type=FORMATS[name])
+    response = StreamingHttpResponse(export_entries(request.user, filters, name), content_type=FORMATS[name])
     response["Content-Disposition"] = f'attachment; filename="audit.{name}"'
     return response

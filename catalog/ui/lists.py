@@ -245,6 +245,7 @@ class ListDefinition(Generic[RowT]):
     columns: Sequence[Column]
     row_template: str
     empty_template: str
+    footer_template: str = ""
     no_match_template: str = ""
     no_match_hint: Callable[["ListPage[RowT]"], Any] | None = None
     """Returns what `no_match_template` needs; called only if nothing matches."""
@@ -438,6 +439,11 @@ class ListPage(Generic[RowT]):
         return self.query.first_page(q="", chosen={}).url
 
     @property
+    def item_url(self) -> str:
+        """The URL of this page up to a further parameter, such as `open=1`."""
+        return self.query.url + ("&" if "?" in self.query.url else "?")
+
+    @property
     def without_search_url(self) -> str:
         return self.query.first_page(q="").url
 
@@ -505,18 +511,20 @@ class SavedLink:
 
 
 def list_page(definition: ListDefinition[RowT], viewer: User, params: QueryDict) -> ListPage[RowT]:
-    """Return the page that a URL names, in a fixed number of queries."""
+    """Return the page that a URL names, in a fixed number of queries; in one fewer if nothing needs to be counted."""
     offered = definition.offered(viewer, params)
     query = definition.read(params, offered)
     rows = definition.rows(viewer, query)
     found = rows.filter(definition.condition(query))
-    counts = _count_tabs(definition, found)
     ordered, order = definition.sorted_rows(found.filter(definition.tab_condition(query)), query)
     try:
         page = paginate(ordered, order=order, at=PageParameters(PAGE_SIZE, query.cursor))
     except ValidationError:  # a cursor of another order
         query = replace(query, cursor=None, ignored=(*query.ignored, params.get("cursor", "")[:MAX_REPEATED]))
         page = paginate(ordered, order=order, at=PageParameters(PAGE_SIZE))
+    is_whole = page.next is None and page.previous is None and not definition.tabs
+    # A search may read every row, so a result without tabs that fits on one page is not counted by a second one.
+    counts = {"tab_": len(page.rows), "counted": 0} if is_whole else _count_tabs(definition, found)
     return ListPage(
         definition=definition,
         viewer=viewer,
