@@ -74,6 +74,7 @@ class CardSelect(forms.RadioSelect):
 
     def create_option(self, name: str, value: Any, *args: Any, **options: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **options)
+        option["attrs"].pop("class", None)  # it is that of the group
         card = self.cards.get(str(value), CardText())
         if card.refusal:
             option["attrs"]["disabled"] = True

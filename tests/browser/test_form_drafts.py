@@ -1,0 +1,44 @@
+"""Drafts of forms in the browser: kept through a reload but for secrets, and gone when sent or discarded."""
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PageAs
+
+STORED = "Object.entries(localStorage).filter(([key]) => key.includes('draft')).map(([, value]) => value).join()"
+
+
+def fill(page: Page) -> None:
+    """Fill in the form of a new HTTP tool, whose parameters come from the server, with a name that it refuses."""
+    page.goto("/sources/http/new/")
+    page.locator("#id_name").fill("readOrder")
+    page.locator("#id_description").fill("Read it.")
+    page.locator("#id_headers").fill("Authorization: Bearer s3cret-value")
+    page.locator("#id_url").fill("https://shop.example/{id}")
+    page.locator("[name='example:id']").fill("17")
+
+
+def test_a_form_keeps_a_draft_without_secrets(admin, catalog, page_as: PageAs):
+    page = page_as(admin)
+    fill(page)
+    page.reload()
+    note, name, create = (
+        page.locator("[data-draft-note]"),
+        page.locator("#id_name"),
+        page.locator(".form-actions .primary"),
+    )
+    expect(note).to_contain_text("without secrets")
+    expect(name).to_have_value("readOrder")
+    expect(page.locator("[name='example:id']")).to_have_value("17")  # it came after the address was restored
+    expect(page.locator("#id_headers")).to_have_value("")
+    assert "s3cret" not in page.evaluate(STORED)
+    note.get_by_role("button", name="Discard").click()
+    expect(name).to_have_value("")
+    assert page.evaluate(STORED) == ""
+    fill(page)
+    create.click()
+    expect(page.locator("#problem a")).to_have_attribute("href", "#id_name")
+    assert "readOrder" in page.evaluate(STORED)
+    name.fill("read_order")
+    create.click()
+    page.wait_for_url("**/tools/read_order/")
+    assert page.evaluate(STORED) == ""
