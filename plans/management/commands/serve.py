@@ -59,6 +59,7 @@ class Command(BaseCommand):
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         if workers > 1:
             listener = config.bind_socket()
+            listener.listen(config.backlog)  # requests that arrive before the first worker is ready wait for it
             self._say(f"Toolgate serves on {address(*listener.getsockname()[:2])} with {config.workers} workers")
             with share_with_children():
                 Multiprocess(config, sockets=[listener]).run()

@@ -92,7 +92,7 @@ def test_workers_end_with_their_supervisor(environment: dict[str, str], migrated
             except httpx.TransportError:
                 return False
 
-        eventually(is_served, what="the start of a worker")
+        assert is_served()
         process.kill()
         eventually(lambda: not is_served(), what="the end of the workers")
 
