@@ -77,7 +77,12 @@ def _open(client: Client, address: str) -> float:
 
 
 def _fill(user: User, chance: Random) -> None:
-    """Store the tools with their versions, search words and calls; a few tools have most of the calls."""
+    """Store the tools and their calls; a few tools have most of the calls."""
+    Call.objects.bulk_create(_calls(fill_tools(chance), user, chance), AT_ONCE)
+
+
+def fill_tools(chance: Random) -> list[ToolVersion]:
+    """Store the tools with their versions and search words, and return the versions."""
     sources = [Source.objects.create(name=f"bench.{owner}", kind=Source.Kind.MCP) for owner in OWNERS]
     names = ["_".join(parts) for parts in product(VERBS, THINGS, OWNERS, PLACES)]
     tools = Tool.objects.bulk_create(
@@ -89,7 +94,7 @@ def _fill(user: User, chance: Random) -> None:
     Tool.objects.bulk_update(tools, ["current_version"], AT_ONCE)
     _categorise(tools, chance)
     index_changed_tools()
-    Call.objects.bulk_create(_calls(versions, user, chance), AT_ONCE)
+    return versions
 
 
 def _version(tool: Tool, chance: Random) -> ToolVersion:

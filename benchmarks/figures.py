@@ -81,6 +81,7 @@ FIGURES = (
     Figure("decide_to_start_ms", "decide_to_start", value="p95", settings=AT_ONCE),
     Figure("decide_to_screen_ms", "decide_to_screen", value="p95"),
     Figure("catalog_page_ms", "catalog_page", value="p95"),
+    Figure("jump_ms", "jump", value="p95"),
     Figure("plan_page_ms", "plan_page", value="p95"),
     Figure("queue_page_ms", "queue_page", value="p95"),
     Figure("home_page_ms", "home_page", value="p95"),

@@ -8,7 +8,9 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.views.defaults import page_not_found, server_error
 
@@ -17,6 +19,7 @@ from catalog.core.transactions import is_unavailable
 from catalog.errors import SignInThrottled
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.ui.requests import render_rejected_form
+from plans.web.jump import nearest_to_path
 
 
 class SignInForm(AuthenticationForm):
@@ -93,8 +96,14 @@ NO_OAUTH = (
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404: as JSON in OAuth's form where an MCP client looks for an OAuth server after a 401, else as a page.
 
-    Given a page, such a client would report its HTML as the error, and hide that the token was refused.
+    Given a page, such a client would report its HTML as the error, and hide that the token was refused. People who are
+    signed in are shown what has a similar name, as far as they may see it.
     """
     if request.path == "/register" or request.path.startswith("/.well-known/"):
         return JsonResponse({"error": "not_found", "error_description": NO_OAUTH}, status=404)
-    return page_not_found(request, exception)
+    if not request.user.is_authenticated or request.path.startswith("/api/") or "HX-Request" in request.headers:
+        return page_not_found(request, exception)
+    similar = nearest_to_path(request.user, request.path)
+    response = render(request, "errors/not_found.html", {"similar": similar}, status=404)
+    add_never_cache_headers(response)
+    return response

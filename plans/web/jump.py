@@ -36,6 +36,7 @@ TOOLS_SHOWN = 8
 OTHERS_SHOWN = 5
 """Most results of every other kind."""
 MOST_SIMILAR = 5
+MOST_COMPARED_PARTS = 2
 ID_PATTERN = re.compile(r"(apr|plan|call)_[A-Za-z0-9_-]{4,40}")
 LAST_CHARACTER = "\x7f"
 """Sorts after every character of an id, so that ids with a common beginning are a range of the index."""
@@ -82,7 +83,7 @@ PAGES = (
     Place(gettext_lazy("Grants"), "grants", "ok", words="remembered approvals"),
     Place(gettext_lazy("Insights"), "insights", "insights", words="statistics reviews"),
     Place(gettext_lazy("Plans"), "plans", "plan"),
-    Place(gettext_lazy("Calls"), "calls", "run", words="direct tried"),
+    Place(gettext_lazy("Calls"), "calls", "play", words="direct tried"),
     Place(gettext_lazy("Sessions"), "sessions", "todo", words="lists to-do"),
     Place(gettext_lazy("Agents"), "agents", "bot", ANY_ROLE, "models"),
     Place(gettext_lazy("Tools"), "tools", "tools", words="catalog"),
@@ -153,17 +154,18 @@ def similar_hits(viewer: User, text: str) -> list[Hit]:
     tools = [_tool_hit(name) for name in similar_tool_names(text, most=MOST_SIMILAR)]
     places = {str(place.label).casefold(): place for place in PAGES if _may_open(viewer, place) and place.address}
     near = get_close_matches(text.casefold(), places, n=MOST_SIMILAR)
-    return [*(_place_hit(places[label]) for label in near), *tools, *_plans(viewer, text)][:MOST_SIMILAR]
+    plans = _plans(viewer, re.sub(r"[-_]+", " ", text)) if text else ()
+    return [*(_place_hit(places[label]) for label in near), *tools, *plans][:MOST_SIMILAR]
 
 
 def nearest_to_path(viewer: User, path: str) -> list[Hit]:
     """Return what has a name similar to the parts of the path of a page that does not exist."""
     parts = [part for part in unquote(path)[:MAX_QUERY_LENGTH].replace("\x00", "").split("/") if part]
-    found = {hit.address: hit for part in reversed(parts[:3]) for hit in similar_hits(viewer, part)}
-    if parts:
-        addresses = {place.address: place for place in PAGES if _may_open(viewer, place) and place.address}
-        for address in get_close_matches(f"/{parts[0]}/", addresses, n=1):
-            found.setdefault(address, _place_hit(addresses[address]))
+    addresses = {place.address: place for place in PAGES if _may_open(viewer, place) and place.address}
+    unknown = [part for part in parts if f"/{part}/" not in addresses][:MOST_COMPARED_PARTS]
+    found = {hit.address: hit for part in unknown for hit in similar_hits(viewer, part)}
+    for address in get_close_matches(f"/{parts[0]}/" if parts else "", addresses, n=1):
+        found.setdefault(address, _place_hit(addresses[address]))
     return list(found.values())[:MOST_SIMILAR]
 
 

@@ -193,6 +193,10 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         *(View(f"/tools/{path}", also=(1280,)) for path in ("plan_trip/try/?example=0", "book_trip/versions/")),
         *(View(path) for path in ("/sessions/", f"/sessions/{session.public_id}/")),
         View("/connect/", also=(1280,), tabs=True),
+        View("/jump/?q=file"),
+        View("", "the dialog of Jump", act=lambda page: page.keyboard.press("Control+k")),
+        View("/jump/"),
+        View("", "the account's menu", act=lambda page: page.locator(".account-button").click()),
         View("/nothing/here/"),
     ]
     assert {*pages_without_parameters()} - {view.path for view in views} == NOT_WALKED | WALKED_BY_OTHERS

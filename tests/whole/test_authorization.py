@@ -191,6 +191,7 @@ PAGES: dict[str, str] = {
     "POST /demo/hide/": "3++++++",
     "GET /demo/steps/": "1++++++",
     "GET /healthz": "+++++++",
+    "GET /jump/": "1++++++",
     "GET /metrics": "+++++++",
     "GET /plans/": "1++++++",
     "GET /plans/<slug:public_id>/": "14+++++",
