@@ -53,6 +53,7 @@ NOT_WALKED = {
     "/metrics",
     "/policies/sentence/",
     "/readyz",
+    "/saved-filters/",
     "/sign-out/",
 }
 """Redirects, downloads, probes and fragments."""
@@ -193,6 +194,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         *(View(f"/tools/{path}", also=(1280,)) for path in ("plan_trip/try/?example=0", "book_trip/versions/")),
         *(View(path) for path in ("/sessions/", f"/sessions/{session.public_id}/")),
         View("/connect/", also=(1280,), tabs=True),
+        *(View(path) for path in ("/calls/", "/approvals/decided/")),
         View("/jump/?q=file"),
         View("", "the dialog of Jump", act=lambda page: page.keyboard.press("Control+k")),
         View("/jump/"),

@@ -246,7 +246,6 @@ PAGES: dict[str, str] = {
     "GET /sources/new/": "133333+",
     "POST /sources/new/": "333333+",
     "GET /tools/": "1++++++",
-    "POST /tools/": "3++++++",
     "GET /tools/<slug:name>/": "1++++++",
     "POST /tools/<slug:name>/": "3++++++",
     "POST /tools/<slug:name>/change/": "333333+",
