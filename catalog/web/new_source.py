@@ -44,31 +44,7 @@ class NewSourceForm(SourceFields):
             gettext_lazy("Choose how Toolgate reaches the tools, and name the source."),
             ("kind", "name"),
         ),
-        FormSection(
-            "connection",
-            gettext_lazy("Connection"),
-            gettext_lazy("Say where the tools are."),
-            ("url", "command", "document_url", "document", "only"),
-        ),
-        FormSection(
-            "access",
-            gettext_lazy("Credentials"),
-            gettext_lazy("Leave this empty if the source needs none. Values are stored encrypted and shown as ••••."),
-            ("headers", "query", "env"),
-        ),
-        FormSection(
-            "trust",
-            gettext_lazy("Trust"),
-            gettext_lazy("You can set the level of each tool in the preview, whether you trust the source or not."),
-            ("trusted",),
-        ),
-        FormSection(
-            "advanced",
-            gettext_lazy("Advanced"),
-            gettext_lazy("Most sources need no change here."),
-            ("base_url", "timeout"),
-            is_advanced=True,
-        ),
+        *SourceFields.layout,
     )
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -157,11 +133,10 @@ class ChoicesForm(PageForm):
             self.add_error("reason", _("Say why you lower a level."))
 
     @property
-    def enabled_by_level(self) -> list[tuple[SafetyLevel, list[ToolChoice]]]:
-        """The enabled tools of each level, safe ones first."""
-        return [
-            (level, [each for each in self.choices if each.enabled and each.level == level]) for level in SafetyLevel
-        ]
+    def enabled_by_level(self) -> list[tuple[SafetyLevel, list[str]]]:
+        """The names of the enabled tools of each level, safe ones first."""
+        enabled = [each for each in self.choices if each.enabled]
+        return [(level, [each.tool.name for each in enabled if each.level == level]) for level in SafetyLevel]
 
     def settings(self) -> dict[str, dict[str, Any]]:
         reason = {"reason": self.cleaned_data["reason"]}

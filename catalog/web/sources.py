@@ -1,8 +1,8 @@
 """The pages of sources, for administrators: the list and one source."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
@@ -26,7 +26,7 @@ from catalog.sources.selection import parse_only, write_only
 from catalog.sources.settings import allowed_variables, masked, read_secrets
 from catalog.tools.registry import shipped_modules
 from catalog.ui.labels import Badge
-from catalog.ui.page_forms import PageForm, PairsField, stripped_lines
+from catalog.ui.page_forms import FormSection, PageForm, PairsField, stripped_lines
 from catalog.ui.requests import PageRequest, administrator_required
 from catalog.ui.toasts import ToastButton, announce
 from catalog.ui.version_changes import held_change
@@ -186,6 +186,34 @@ class SourceFields(PageForm):
         required=False,
         help_text=gettext_lazy(
             "Its own hints about safety set the levels, and changed descriptions are taken up without review."
+        ),
+    )
+
+    layout: ClassVar[Sequence[FormSection]] = (
+        FormSection(
+            "connection",
+            gettext_lazy("Connection"),
+            gettext_lazy("Say where the tools are."),
+            ("url", "command", "document_url", "document", "only"),
+        ),
+        FormSection(
+            "access",
+            gettext_lazy("Credentials"),
+            gettext_lazy("Leave this empty if the source needs none. Values are stored encrypted and shown as ••••."),
+            ("headers", "query", "env"),
+        ),
+        FormSection(
+            "trust",
+            gettext_lazy("Trust"),
+            gettext_lazy("You can set the level of each tool yourself, whether you trust the source or not."),
+            ("trusted",),
+        ),
+        FormSection(
+            "advanced",
+            gettext_lazy("Advanced"),
+            gettext_lazy("Most sources need no change here."),
+            ("base_url", "timeout"),
+            is_advanced=True,
         ),
     )
 
@@ -434,12 +462,15 @@ def _render_detail(
     )
     tools = offered.select_related("current_version", "held_version").order_by("name")
     held = [tool for tool in tools if tool.held_version]
+    ready = [(tool.name, tool.current_version) for tool in tools if tool.status == "ready" and tool.current_version]
     shown = {
         "section": "sources",
         "source": source,
+        "ready": ready,
         "title": title_of(source),
         "description": shipped_modules().get(source.name, ""),
         "badge": badge_of(source),
+        "by_level": [(level, [name for name, version in ready if version.safety_level == level]) for level in LEVELS],
         "tools": [(tool, TOOL_BADGES[tool.status]) for tool in tools],
         "held": [(tool, _held_choice(tool), held_change(tool)) for tool in held],
         "acceptance": acceptance or AcceptanceForm(held),

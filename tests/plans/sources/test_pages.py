@@ -11,6 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import QueryDict
 
 from catalog.calls.argument_notes import notes_on_missing
+from catalog.definitions.levels import SafetyLevel
 from catalog.inventory.snapshot import drop_snapshot, loaded_tool
 from catalog.inventory.source_preview import OfferedTool
 from catalog.inventory.source_sync import sync_source
@@ -236,8 +237,7 @@ def test_preview_counts_tools_that_run_unasked(add):
     document = deepcopy(SHOP)
     document["paths"]["/orders"]["post"] = document["paths"]["/orders"]["get"] | {"operationId": "add_order"}
     shown = add("preview", kept_document=json.dumps(document)).context["choices"]
-    by_level = {level: [each.tool.name for each in tools] for level, tools in shown.enabled_by_level}
-    assert by_level["cautious"] == ["add_order"]
+    assert dict(shown.enabled_by_level)[SafetyLevel.CAUTIOUS] == ["add_order"]
 
 
 def test_new_document_replaces_the_stored_one(shop, client):
