@@ -6,7 +6,7 @@ import pytest
 from django.http import QueryDict
 
 from approvals.models import ApprovalRequest, Review
-from approvals.queue.insights import REFLEX_LEAST, insights_for
+from approvals.queue.insights import REFLEX_LEAST, insights_for, seconds_to_decision
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide, undo_decision
 from approvals.templatetags.approvals import NO_VALUE, rounded_percent, seconds
@@ -55,6 +55,18 @@ def test_decisions_and_times_to_decision(ada, rosa, tomas, settings):
         ("write_note", 3, 1.0),
         ("delete_note", 1, 0.0),
     ]
+
+
+def test_median_time_to_decision_of_each_day(ada, rosa, tomas):
+    """An undecided request and a decision before the period do not count."""
+    for minutes in (1, 2, 9):
+        answered(ada, rosa, after=minutes * MINUTE)
+    early = answered(ada, rosa, after=MINUTE)
+    Review.objects.filter(request=early).update(at=clock.now() - timedelta(days=3))
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    answered(ada, tomas, after=60 * MINUTE)
+    found = seconds_to_decision(clock.now() - timedelta(days=1))
+    assert list(found.values()) == [pytest.approx(120, abs=5)]
 
 
 def test_quorum_counts_as_one_decision(ada, rosa, tomas):

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from catalog.calls import statistics
-from catalog.calls.statistics import implementation_stats, percentile
+from catalog.calls.statistics import DAYS, calls_by_level, implementation_stats, percentile
 from catalog.core import clock
 from catalog.models import Call, Implementation
 from tests.approvals.factories import make_tool
@@ -97,3 +97,17 @@ def test_the_api_compares_them(greet, vera):
     assert Rest(vera).get("tools/greet/").json()["implementations"] == answer.json()
     assert Rest(vera).get("tools/nothing/outcomes/").status_code == 404
     assert Rest(None).get("tools/greet/outcomes/").status_code == 401
+
+
+def test_calls_are_counted_by_day_and_level(greet, django_assert_num_queries):
+    calls(greet, "tests:greet", 1, 2)
+    calls(make_tool("write_note"), "tests:write_note", 3)
+    Call.objects.filter(tool_name="greet").update(created_at=clock.now() - timedelta(days=DAYS - 1))
+    calls(greet, "tests:greet", 4)
+    old = Call.objects.latest("pk")
+    Call.objects.filter(pk=old.pk).update(created_at=clock.now() - timedelta(days=DAYS + 1))
+    with django_assert_num_queries(2):
+        days = calls_by_level()
+    assert len(days) == DAYS
+    assert [(day.safe, day.cautious, day.dangerous) for day in days if day.calls] == [(2, 0, 0), (0, 0, 1)]
+    assert days[-1].day == clock.now().date()
