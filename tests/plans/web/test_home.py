@@ -45,6 +45,7 @@ def test_the_oldest_three_are_answered_in_place(ada, rosa, settings):
     pages = home_of(rosa)
     assert listed(pages) == [each.public_id for each in (first, second, third)]
     assert f'id="decide-{first.public_id}"' in pages.html
+    assert f'href="/approvals/?status=needs_me&amp;item={second.public_id}"' in pages.html  # where phones open it
     form = {name: pages.field(name) for name in ("status", "seen_digest")} | {"verdict": "approve"}
     pages.send(page_of_request(first, "decision"), form)
     first.refresh_from_db()
@@ -115,9 +116,10 @@ def test_someone_without_a_role_sees_only_their_own(failed, ada, rosa):
 def test_failed_plan_is_retried(failed, ada):
     pages = home_of(ada)
     assert '<form method="post" id="retrying">' in pages.html
-    pages.send(f"/plans/{failed.public_id}/retry/")
+    pages.send(f"/plans/{failed.public_id}/retry/", {"next": pages.field("next")})
     failed.refresh_from_db()
     assert failed.status == "in_progress"
+    assert f'id="runs-{failed.public_id}"' in pages.html
 
 
 def test_first_steps_tick_themselves_and_go(ada, rosa, admin, vera):
