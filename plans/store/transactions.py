@@ -376,20 +376,16 @@ def _was_committed(tx: PlanTransaction) -> bool:
         return Event.objects.filter(plan=tx.plan_pk, seq=tx.last_seq, at=tx.now, type=kind).exists()
 
 
+@recover_lost_commit
+@retry_on_lock
 def transact(plan_pk: int, plan_ref: str, act: Callable[[PlanTransaction], ResultT]) -> ResultT:
     """Run `act` in a transaction of the plan and return its result, also if the commit's answer was lost.
 
     Repeats the transaction after a deadlock, and waits for locks longer than a frozen process can hold them.
     """
-
-    @recover_lost_commit
-    @retry_on_lock
-    def run() -> ResultT:
-        with plan_transaction(plan_pk, plan_ref) as tx:
-            tx.result = result = act(tx)
-        return result
-
-    return run()
+    with plan_transaction(plan_pk, plan_ref) as tx:
+        tx.result = result = act(tx)
+    return result
 
 
 def record_fact_event(sender: object, *, fact: Fact, **kwargs: Any) -> None:
