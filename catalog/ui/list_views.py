@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from catalog.rest.pagination import PageParameters, paginate
@@ -29,6 +30,11 @@ def render_list(
         response = StreamingHttpResponse(_csv_chunks(definition, request.user, found, query), content_type="text/csv")
         response["Content-Disposition"] = f'attachment; filename="{definition.name}.csv"'
         return response
+    if (
+        request.method == "GET" and "" in request.GET.values() and not request.htmx
+    ):  # a form without JavaScript sends every field
+        filled = [(name, value) for name, values in request.GET.lists() for value in values if value]
+        return redirect(f"{definition.path}?{urlencode(filled)}" if filled else definition.path)
     listed = list_page(definition, request.user, request.GET)
     context = {**shown, "listed": listed}
     if not is_fragment_request(request, "results"):
