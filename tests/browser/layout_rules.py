@@ -121,8 +121,8 @@ MET_BY_TIME = """async () => [...document.querySelectorAll(".audit tr")]
     .map(([act, time]) => [act, act.getBoundingClientRect(), time.getBoundingClientRect()])
     .filter(([, act, time]) => act.left < time.left && act.right > time.left && act.top < time.bottom)
     .map(([act]) => act.textContent)"""
-UNDER_SENTENCE = """async () => {
-    const found = [], bar = document.querySelector(".said-bar");
+UNDER_ACTIONS = """async () => {
+    const found = [], bar = document.querySelector(".form-actions");
     const stops = document.querySelectorAll("main a[href], main button, main input, main select, main textarea");
     if (!stops.length) return ["no tab stops"];
     scrollTo(0, 0);

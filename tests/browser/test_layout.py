@@ -161,7 +161,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     sync_source(shop)  # holds all of its tools
     Source.objects.create(name="gone", kind=Source.Kind.MCP, url="https://gone.invalid/mcp", error="Gone. " * 30)
     by_hand = make_http_tool(admin, "https://shop.invalid/" + "orders/" * 20 + "{id}")
-    under_sentence = {(1280, height): {"under the sentence": rules.UNDER_SENTENCE} for height in (600, 800)}
+    under_actions = {(1280, height): {"under the buttons": rules.UNDER_ACTIONS} for height in (600, 800)}
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [
         View("/", tabs=True),
@@ -176,7 +176,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("", "/sources/new/ with a preview", act=preview_a_source),
         *(View(path) for path in (f"/sources/http/{by_hand.name}/change/", f"/tools/{by_hand.name}/")),
         *(View(path, tabs=True) for path in ("/policies/", "/policies/new/")),
-        View("", "/policies/new/ with mistakes", at=under_sentence, act=make_mistakes),
+        View("", "/policies/new/ with mistakes", at=under_actions, act=make_mistakes),
         View("/policies/simulator/"),
         *(View(f"/policies/{policy}/") for policy in policies[:2]),
         *(View(path) for path in ("/profile/notifications/", "/agents/", "/agents/new/", "/agents/ann/")),
@@ -243,7 +243,8 @@ def write_a_plan_with_mistakes(page: Page) -> None:
 
 
 def make_mistakes(page: Page) -> None:
-    """Fill in a policy so that the bar at the bottom says all it has to say."""
+    """Fill in a policy so that its summary says all it has to say."""
+    page.locator("#more-calls > summary").click()
     for label, wrong in (
         ("Tool", "a b"),
         ("Source", "x"),
@@ -523,7 +524,7 @@ def test_a_rule_that_finds_nothing_to_look_at_fails(admin, page_as: PageAs):
     """So does a window that does not take its size."""
     page = page_as(admin, viewport={"width": 390, "height": 844})
     page.goto("/policies/")
-    page.evaluate("""document.body.innerHTML = '<main><i class="said-bar"></i></main>'""")
+    page.evaluate("""document.body.innerHTML = '<main><i class="form-actions"></i></main>'""")
     asked = {
         "focus": rules.FOCUS,
         "foot": rules.FOOT_UNDER_TABS,
@@ -531,7 +532,7 @@ def test_a_rule_that_finds_nothing_to_look_at_fails(admin, page_as: PageAs):
         "goals": rules.NARROW_GOALS,
         "tabs": rules.OVERLAPPING_TABS,
         "effect": rules.SCROLLING_EFFECT,
-        "sentence": rules.UNDER_SENTENCE,
+        "buttons": rules.UNDER_ACTIONS,
     }
     found = page.evaluate(rules.asking(asked), [390, 844])
     assert {fault.split(": ")[0] for fault in found} == asked.keys()

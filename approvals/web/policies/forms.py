@@ -12,13 +12,13 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.forms.formsets import BaseFormSet, formset_factory
 from django.http import QueryDict
+from django.urls import reverse_lazy
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.backtest import MAX_DAYS
-from approvals.policies.simulator import RefusedArguments
 from approvals.policies.term_checks import term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_PATH, MAX_VALUE, OPERATORS
 from approvals.policy_language.stages import MAX_STAGES
@@ -27,7 +27,7 @@ from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError, ToolgateError
 from catalog.models import Tool
 from catalog.ui.labels import SAFETY_BADGES
-from catalog.ui.page_forms import PageBoundField, PageForm
+from catalog.ui.page_forms import CardSelect, CardText, FormError, PageBoundField, PageForm
 
 MATCH_FIELDS = tuple(term.name for term in MATCH if term.kind is not Kind.CONDITIONS)
 TEXT_FIELDS = tuple(term.name for term in OPTIONS if term.kind in (Kind.TEXT, Kind.CHOICE))
@@ -54,6 +54,15 @@ OPERATOR_LABELS = {
     "exists": gettext_lazy("exists"),
     "missing": gettext_lazy("is missing"),
 }
+EFFECT_CARDS = {
+    "hold": CardText(gettext_lazy("People decide each call before it runs.")),
+    "deny": CardText(gettext_lazy("The agent gets your message as the answer.")),
+    "allow": CardText(gettext_lazy("The next policy that matches decides those.")),
+}
+REVIEWER_FIELDS = (
+    *("reason_required", "min_review_seconds", "fresh_sign_in_minutes", "min_role_age_days", "notify"),
+    *("typed_target", "editor_may_approve", "allow_self_review", "batchable", "remind"),
+)
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
@@ -177,6 +186,8 @@ class StageForm(RowForm):
 class RowFormSet(BaseFormSet):  # type: ignore[type-arg]
     """Rows of a list, labelled from 1; rows that are not filled in are ignored."""
 
+    list_label: ClassVar[Any] = ""
+
     def add_fields(self, form: RowForm, index: int | None) -> None:
         super().add_fields(form, index)
         form.empty_permitted = True
@@ -198,20 +209,29 @@ class RowFormSet(BaseFormSet):  # type: ignore[type-arg]
         form.add_error(name, message)
 
     @property
-    def problems(self) -> Iterator[str]:
-        """Problems of the rows, each with the label of its row."""
+    def error_list(self) -> Iterator[FormError]:
+        """Errors of the rows, each with the label of its row, then those of the list."""
         for form in self.forms:
-            yield from (f"{form.row_label}: {message}" for errors in form.errors.values() for message in errors)
-        yield from map(str, self.non_form_errors())
+            for field in form:
+                yield from (FormError(field.id_for_label, form.row_label, str(message)) for message in field.errors)
+        yield from (FormError(f"{self.prefix}-list", self.list_label, str(each)) for each in self.non_form_errors())
+
+
+class ConditionRows(RowFormSet):
+    list_label = gettext_lazy("Arguments")
+
+
+class StageRows(RowFormSet):
+    list_label = gettext_lazy("Approvals")
 
 
 ConditionFormSet = cast(
     "type[RowFormSet]",
-    formset_factory(ConditionForm, RowFormSet, extra=1, max_num=MAX_CONDITIONS, absolute_max=MAX_CONDITIONS),
+    formset_factory(ConditionForm, ConditionRows, extra=1, max_num=MAX_CONDITIONS, absolute_max=MAX_CONDITIONS),
 )
 StageFormSet = cast(
     "type[RowFormSet]",
-    formset_factory(StageForm, RowFormSet, extra=1, max_num=MAX_STAGES, absolute_max=MAX_STAGES),
+    formset_factory(StageForm, StageRows, extra=1, max_num=MAX_STAGES, absolute_max=MAX_STAGES),
 )
 
 
@@ -223,7 +243,7 @@ def _term_field(term: Term) -> forms.Field:
     if term.kind is Kind.SECONDS:
         return DurationField(unit_seconds=term.unit[1], empty_seconds=None if term.is_nullable else 0, **options)
     if term.kind is Kind.CHOICE and term in OPTIONS:
-        widget = forms.RadioSelect if term.name == "effect" else forms.Select
+        widget = CardSelect(EFFECT_CARDS) if term.name == "effect" else forms.Select()
         return forms.ChoiceField(choices=choices, widget=widget, **options)
     options["required"] = False
     if term.name == "safety_level":
@@ -273,6 +293,7 @@ class PolicyForm(WarningForm):
         required=False,
         coerce=int,
         initial=DEFAULT_BACKTEST_DAYS,
+        widget=forms.Select(attrs={"form": "policy-form"}),  # it stands beside the form
     )
 
     def __init__(self, data: QueryDict | None = None, *, policy: Policy | None = None) -> None:
@@ -354,10 +375,27 @@ class PolicyForm(WarningForm):
         return [*(self[name] for name in self.warned_fields), *rows]
 
     @property
+    def error_list(self) -> list[FormError]:
+        return [*super().error_list, *self.conditions.error_list, *self.stages.error_list]
+
+    @property
     def problems(self) -> list[str]:
-        """All problems, each with the label of its field."""
-        found = [f"{field.label}: {message}" for field in self for message in field.errors]
-        return [*found, *self.conditions.problems, *self.stages.problems, *self.non_field_errors()]
+        """All errors, each with the label of its field."""
+        return [f"{each.label}: {each.message}" if each.label else each.message for each in self.error_list]
+
+    @property
+    def narrows_further(self) -> bool:
+        """True if one of the fields that the editor folds under the arguments is used, or has an error."""
+        return self._is_used("category", "source", "requester", "plan", "hours")
+
+    @property
+    def has_reviewer_rules(self) -> bool:
+        """True if a rule for reviewers differs from the default, or has an error."""
+        return self._is_used(*REVIEWER_FIELDS)
+
+    def _is_used(self, *names: str) -> bool:
+        usual = _initial(None, _blank_revision())
+        return any(self[name].errors or str(self[name].value() or "") != str(usual[name] or "") for name in names)
 
 
 class DateTimeLocalInput(forms.DateTimeInput):
@@ -365,11 +403,18 @@ class DateTimeLocalInput(forms.DateTimeInput):
 
 
 class SimulatorForm(PageForm):
-    tool = forms.ChoiceField(label=gettext_lazy("Tool"))
-    arguments = forms.CharField(
-        label=gettext_lazy("Arguments, as JSON"),
-        required=False,
-        widget=forms.Textarea(attrs={"class": "mono", "rows": 5, "spellcheck": "false", "placeholder": "{}"}),
+    """The tool, the requester and the time of a hypothetical call; an ArgumentsEditor has its arguments."""
+
+    tool = forms.ChoiceField(
+        label=gettext_lazy("Tool"),
+        widget=forms.Select(
+            {
+                "hx-post": reverse_lazy("policy-simulator"),
+                "hx-trigger": "change",
+                "hx-target": "#simulator",
+                "hx-swap": "outerHTML",
+            }
+        ),
     )
     requester = forms.CharField(
         label=gettext_lazy("Requester"),
@@ -384,23 +429,10 @@ class SimulatorForm(PageForm):
         help_text=gettext_lazy("Leave empty for now."),
     )
 
-    def __init__(self, data: QueryDict | None = None) -> None:
-        super().__init__(data, auto_id="s-%s")
-        self.refused: Sequence[Mapping[str, Any]] = ()
+    def __init__(self, data: QueryDict | None = None, *, initial: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, initial=dict(initial or {}), auto_id="s-%s")
         names = Tool.objects.filter(registered=True).values_list("name", flat=True)[:MAX_MENU_CHOICES]
         _set_choices(self, "tool", [("", _("Choose a tool")), *((name, name) for name in names)])
-
-    def clean_arguments(self) -> dict[str, Any]:
-        """Return the arguments. Raises ValidationError unless they are a JSON object."""
-        try:
-            arguments = parse_json(self.cleaned_data["arguments"] or "{}")
-        except MalformedJSON as problem:
-            message = _("The arguments are not valid JSON: %(problem)s") % {"problem": problem.message}
-            raise ValidationError(message) from None
-        if not isinstance(arguments, dict):
-            example = json.dumps({"path": "a.txt"})
-            raise ValidationError(_("The arguments must be a JSON object, such as %(example)s.") % {"example": example})
-        return arguments
 
     def clean_at(self) -> datetime | None:
         """Return the time, in UTC unless it has an offset; None if empty. Raises ValidationError."""
@@ -412,14 +444,6 @@ class SimulatorForm(PageForm):
         if text and moment is None:
             raise ValidationError(_("Enter a date and a time, such as 2030-01-31 18:30."))
         return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
-
-    def add_problems(self, error: ToolgateError) -> None:
-        """Show the problems that a service found; problems of refused arguments are listed with their paths."""
-        if isinstance(error, RefusedArguments):
-            self.refused = error.details["errors"]
-            self.add_error("arguments", _("The tool does not accept these arguments."))
-        else:
-            super().add_problems(error)
 
 
 def _set_choices(form: forms.Form, name: str, choices: Sequence[tuple[Any, str]]) -> None:

@@ -12,8 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from approvals.models import Policy
 from approvals.policies import services
-from approvals.policies.simulator import simulate
-from approvals.web.policies.forms import PolicyForm, SimulatorForm
+from approvals.web.policies.forms import PolicyForm
 from approvals.web.policies.pages import (
     policy_list_page,
     policy_or_404,
@@ -22,9 +21,10 @@ from approvals.web.policies.pages import (
     run_backtest,
     summarise_policy_form,
 )
+from approvals.web.policies.simulator import simulator_page
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from catalog.ui.toasts import ToastButton, announce
 
 ROW_PREFIXES = {"rows": "row", "stages": "stage"}
@@ -78,6 +78,9 @@ def _submit(request: PageRequest, policy: Policy | None) -> HttpResponse:
         if saved is not None:
             messages.success(request, _("Policy “%(name)s” saved.") % {"name": saved.name})
             return redirect("policy", saved.public_id)
+    if do == "test" and is_fragment_request(request, "figures"):
+        tested = run_backtest(form)
+        return render(request, "policies/_figures.html", {"form": form, "tested": tested})
     shown: dict[str, Any] = policy_page(request.user, form)
     if do == "test":
         before = before[:64]
@@ -133,21 +136,17 @@ def sentence(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def simulator(request: PageRequest) -> HttpResponse:
-    """Show the verdict on a hypothetical call, sent by POST to keep its arguments out of histories and logs."""
+    """Show the verdict on a hypothetical call, sent by POST to keep its arguments out of histories and logs.
+
+    With `?tool=` the form of a new call begins with this tool.
+    """
     require_role(request.user)
-    form = SimulatorForm(request.POST if request.method == "POST" else None)
-    shown: dict[str, Any] = {
-        "section": "policies",
-        "may_change": services.may_change_policy(request.user),
-        "form": form,
-    }
-    if form.is_valid():
-        call = form.cleaned_data
-        try:
-            shown["found"] = simulate(call["tool"], call["arguments"], call["requester"], call["at"])
-        except ParameterError as error:
-            form.add_problems(error)
-    return render(request, "policies/simulator.html", shown, status=422 if form.errors else 200)
+    page = simulator_page(request.POST if request.method == "POST" else None, request.GET.get("tool", ""))
+    shown = {"section": "policies", "may_change": services.may_change_policy(request.user), "page": page}
+    if is_fragment_request(request, "found"):  # while the form is filled in: errors are shown when it is sent
+        return render(request, "policies/_found.html", shown)
+    template = "policies/_simulator.html" if is_fragment_request(request, "simulator") else "policies/simulator.html"
+    return render(request, template, shown, status=422 if page.error_list else 200)
 
 
 def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:

@@ -232,45 +232,55 @@ def test_sentence_is_shown_while_editing(pages):
     assert Policy.objects.count() == 3
 
 
+CALL = {"tool": "write_file", "drawn": "write_file", "value:path": "a", "value:content": "x", "do": "simulate"}
+AS_JSON = {"tool": "write_file", "drawn": "write_file", "mode": "json", "do": "simulate"}
+
+
 @pytest.mark.usefixtures("catalog")
 def test_simulator_shows_the_deciding_policy_and_skipped_ones(pages, vera):
     passed = make(pages)
     vera_pages = Pages(vera)
     address = "/policies/simulator/"
     vera_pages.open(address)
-    assert 'id="simulate" method="post"' in vera_pages.html
-    text = vera_pages.send(address, {"tool": "write_file", "arguments": WRITTEN})
-    found = vera_pages.context["found"]
-    assert (found.effect, found.decided.policy) == ("hold", Policy.objects.get(order=10))
-    [asked] = found.passed
-    assert asked.policy == passed and len(asked.reasons) == 2 and all(reason.text in text for reason in asked.reasons)
+    assert 'id="simulate"' in vera_pages.html and 'name="value:path"' not in vera_pages.html
+    vera_pages.send(address, {"tool": "write_file", "do": "choose"})
+    assert 'name="value:path"' in vera_pages.html and vera_pages.context["page"].error_list == []
+    for sent in (CALL, AS_JSON | {"json": WRITTEN}):
+        text = vera_pages.send(address, sent)
+        found = vera_pages.context["page"].found
+        assert (found.effect, found.decided.policy) == ("hold", Policy.objects.get(order=10))
+        [asked] = found.passed
+        assert asked.policy == passed and len(asked.reasons) == 2
+        assert all(reason.text in text for reason in asked.reasons)
 
 
 @pytest.mark.usefixtures("catalog")
 def test_problems_of_a_simulation_are_shown_at_their_fields(pages):
-    asked: dict[str, list[dict[str, str]]] = {
-        "arguments": [{"arguments": "x"}, {"arguments": "[]"}, {"arguments": '{"path": 5}'}],
-        "requester": [{"requester": "nobody"}],
-        "tool": [{"tool": "gone"}],
-        "at": [{"at": "Friday"}, {"at": "2030-02-31T12:00"}, {"at": "9999-12-31T23:59"}],
-    }
+    problems: list[tuple[str, dict[str, str]]] = [
+        ("f-path", {"value:path": ""}),
+        ("", AS_JSON | {"json": "x"}),
+        ("", AS_JSON | {"json": "[]"}),
+        ("", AS_JSON | {"json": '{"path": 5}'}),
+        ("s-requester", {"requester": "nobody"}),
+        ("s-tool", {"tool": "gone"}),
+        *(("s-at", {"at": at}) for at in ("Friday", "2030-02-31T12:00", "9999-12-31T23:59")),
+    ]
     pages.open("/policies/simulator/")
-    for field, bodies in asked.items():
-        for body in bodies:
-            pages.send("/policies/simulator/", {"tool": "write_file", "arguments": WRITTEN} | body, status=422)
-            described = re.findall(r'aria-describedby="(?:s-\w+_helptext )?s-(\w+)_error"', pages.html)
-            assert (described, marked(pages.html), "found" in pages.context) == ([field], {field}, False), body
+    for target, sent in problems:
+        pages.send("/policies/simulator/", CALL | sent, status=422)
+        page = pages.context["page"]
+        assert ({each.target for each in page.error_list}, page.found) == ({target}, None), sent
+        assert not target or (f'href="#{target}"' in pages.html and f'id="{target}"' in pages.html)
 
 
 @pytest.mark.usefixtures("catalog")
 def test_simulator_accepts_another_time(pages):
     make(pages, **{"hours": "Fri 18:00-24:00", "effect": "deny", "tool": "", "row-0-path": "", "row-0-value": ""})
     pages.open("/policies/simulator/")
-    asked = {"tool": "write_file", "arguments": WRITTEN}
     effects = {}
     for at in ("2030-02-01T18:00", "2030-02-01T17:59", "2030-02-01T18:00+02:00", "2030-02-01T16:00-02:00"):
-        pages.send("/policies/simulator/", asked | {"at": at})
-        effects[at] = pages.context["found"].effect
+        pages.send("/policies/simulator/", CALL | {"at": at})
+        effects[at] = pages.context["page"].found.effect
         assert Fields(pages.html).sent["at"] == at
     assert list(effects.values()) == ["deny", "hold", "hold", "deny"]
 
