@@ -17,7 +17,7 @@ from catalog.errors import ToolError, ToolgateError
 from catalog.inventory import snapshot
 from catalog.inventory.selectors import LEVELS
 from catalog.models import Category
-from catalog.ui.page_forms import MultilineField, PageForm
+from catalog.ui.page_forms import CardSelect, CardText, MultilineField, PageForm
 from plans.agents.definitions import ToolFilter, agent_document
 from plans.engine.questions import ASK_USER
 from plans.llm import provider
@@ -76,7 +76,7 @@ class AgentForm(PageForm):
         label=gettext_lazy("Strategy"),
         required=False,
         choices=[(each.name, each.label) for each in STRATEGIES],
-        widget=forms.RadioSelect,
+        widget=CardSelect({each.name: CardText(each.says) for each in STRATEGIES}),
         initial=STRATEGIES[0].name,
     )
     max_level = forms.ChoiceField(

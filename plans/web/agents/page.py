@@ -1,11 +1,13 @@
 """Data of the pages of agents: the list, one agent with its editor and runs, and its tasks."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import Http404
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -13,7 +15,7 @@ from catalog.access.roles import NotAllowed, has_role
 from catalog.calls.vault import keyring
 from catalog.core.canonical_json import digest
 from catalog.errors import Conflict
-from catalog.inventory.snapshot import CallableTool
+from catalog.inventory.selectors import LEVELS
 from catalog.rest.idempotency import run_once
 from catalog.ui.labels import Badge
 from plans.actions.create import create_plan
@@ -124,7 +126,7 @@ def new_agent_page(viewer: User, form: AgentForm | None = None) -> dict[str, Any
     """Return the context of the form for a new agent. Raises NotAllowed if the viewer may not create one."""
     if not administration.may_change_agent(viewer):
         raise NotAllowed(administration.NOT_ALLOWED)
-    return _frame(viewer) | _editor(viewer, form or AgentForm())
+    return _frame(viewer) | _editor(viewer, form or AgentForm()) | {"form_url": reverse("agent-new")}
 
 
 def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: TaskForm | None = None) -> dict[str, Any]:
@@ -136,8 +138,8 @@ def agent_page(viewer: User, name: str, form: AgentForm | None = None, task: Tas
     shown = {
         "row": AgentRow(agent),
         "document": document,
-        "offers": _callable_tools(viewer, document.tools),
-        "most_offered": tool_calls.MOST_TOOLS,
+        "form_url": reverse("agent", args=[agent.name]),
+        **_offers(viewer, document.tools),
         "runs": [RunRow(run) for run in found.order_by("-pk")[:MOST_RUNS]],
         "task": task or TaskForm(),
         "has_model": bool(agent.model) or provider.is_configured(),
@@ -179,17 +181,20 @@ def task_document(agent: Agent, task: str) -> PlanDocument:
     return PlanDocument.model_validate({"goal": task, "steps": steps})
 
 
-def _callable_tools(viewer: User, tool_filter: ToolFilter) -> Mapping[str, CallableTool]:
-    return tool_calls.tools_allowed(tool_filter, Plan(author=viewer))
+def _offers(viewer: User, tool_filter: ToolFilter) -> dict[str, Any]:
+    """Return the tools of a filter in the viewer's plans, by name, and the number of them at each safety level."""
+    offers = tool_calls.tools_allowed(tool_filter, Plan(author=viewer))
+    counts = Counter(str(each.tool.safety_level) for each in offers.values())
+    return {
+        "offers": offers,
+        "levels": [(level, counts[level]) for level in LEVELS if counts[level]],
+        "tools_in_words": describe_filter(tool_filter),
+        "most_offered": tool_calls.MOST_TOOLS,
+    }
 
 
 def _editor(viewer: User, form: AgentForm) -> dict[str, Any]:
-    return {
-        "form": form,
-        "strategies": STRATEGIES,
-        "offers": _callable_tools(viewer, form.tools),
-        "most_offered": tool_calls.MOST_TOOLS,
-    }
+    return {"form": form} | _offers(viewer, form.tools)
 
 
 def _frame(viewer: User) -> dict[str, Any]:

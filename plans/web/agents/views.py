@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.actions.create import PlanProblems
 from plans.agents import administration
 from plans.llm.provider import NotConfigured
@@ -34,7 +34,7 @@ def new(request: PageRequest) -> HttpResponse:
     form = AgentForm(request.POST)
     shown = new_agent_page(request.user, form)
     if request.POST.get("do") != "save":
-        return render(request, "agents/agent.html", shown)
+        return render(request, _template(request), shown)
     made = _save_agent(request, form)
     if made is None:
         return render(request, "agents/agent.html", shown, status=422)
@@ -50,12 +50,17 @@ def agent(request: PageRequest, public_id: str) -> HttpResponse:
     row = agent_or_404(request.user, public_id)
     form = AgentForm(request.POST, agent=row)
     if request.POST.get("do") != "save":
-        return render(request, "agents/agent.html", agent_page(request.user, public_id, form))
+        return render(request, _template(request), agent_page(request.user, public_id, form))
     saved = _save_agent(request, form, row)
     if saved is None:
         return render(request, "agents/agent.html", agent_page(request.user, public_id, form), status=422)
     messages.success(request, _("Saved %(agent)s. Runs that have begun keep the old settings.") % {"agent": saved.name})
     return redirect("agent", public_id)
+
+
+def _template(request: PageRequest) -> str:
+    """Return the template of a form that is not saved: its summary alone while it is filled in."""
+    return "agents/_offers.html" if is_fragment_request(request, "offers") else "agents/agent.html"
 
 
 def _save_agent(request: PageRequest, form: AgentForm, known_agent: Agent | None = None) -> Agent | None:
