@@ -9,7 +9,7 @@ from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext
 
 from approvals.grants.conditions import check_grant_conditions, conditions_sentence
 from approvals.grants.proposals import (
@@ -26,7 +26,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import Conflict, ParameterError, ToolgateError
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import CardSelect, CardText, FormError, PageForm
 
 OPERATOR_LABELS = {
     "equals": gettext_lazy("equals"),
@@ -46,6 +46,16 @@ SCOPE_LABELS = {
     "plan": gettext_lazy("This plan only"),
     "session": gettext_lazy("Session %(name)s"),
     "requester": gettext_lazy("All calls of %(name)s"),
+}
+SCOPE_CARDS = {
+    "plan": CardText(gettext_lazy("Further steps of the plan of this request.")),
+    "session": CardText(gettext_lazy("Calls that the agent makes in the same session.")),
+    "requester": CardText(gettext_lazy("In every plan and session.")),
+}
+SCOPE_PHRASES = {
+    "plan": gettext_noop("in plan %(name)s"),
+    "session": gettext_noop("in session %(name)s"),
+    "requester": gettext_noop("requested by %(name)s"),
 }
 FIELD_BY_PATH = {"expires_at": "hours", "max_uses": "uses", "scope_ref": "scope"}
 CHOOSE_A_CONDITION = gettext_lazy("Choose a condition.")
@@ -122,6 +132,11 @@ def _initial(proposal: ArgumentProposal) -> dict[str, str]:
     return {"operator": proposal.row["operator"], "value": value_as_text(proposal.row.get("value", ""))}
 
 
+def scope_phrase(scope: str, name: str) -> str:
+    """Return the phrase that says whose calls a grant covers."""
+    return _(SCOPE_PHRASES[scope]) % {"name": name}
+
+
 def value_as_text(value: Any) -> str:
     """Return a value as text for a form field: strings unchanged, anything else as JSON."""
     return value if isinstance(value, str) else canonical_text(value)
@@ -130,7 +145,7 @@ def value_as_text(value: Any) -> str:
 class GrantForm(PageForm):
     """Terms of a grant from a request, with an ArgumentForm per row. Raises NotAllowed if `by` may not create it."""
 
-    scope = forms.ChoiceField(label=gettext_lazy("For"))
+    scope = forms.ChoiceField(label=gettext_lazy("For"), widget=CardSelect(SCOPE_CARDS))
 
     def __init__(self, request: ApprovalRequest, by: User, data: Mapping[str, Any] | None = None) -> None:
         why_not = may_create_from(request, by)
@@ -166,6 +181,35 @@ class GrantForm(PageForm):
     def in_words(self) -> str:
         """Sentence that describes the covered calls; empty while the form is incomplete."""
         return conditions_sentence(self.conditions) if len(self.conditions) == len(self.rows) else ""
+
+    @property
+    def scope_in_words(self) -> str:
+        """Phrase that says whose calls are covered; empty while the form has no scope."""
+        scope = self["scope"].value()
+        return scope_phrase(scope, self.proposal.scopes[scope]) if scope in self.proposal.scopes else ""
+
+    @property
+    def limits_in_words(self) -> str:
+        """Sentence on the end of the grant if it is made now; empty while the form has errors."""
+        if self.is_bound and not self.is_valid():
+            return ""
+        limits = self.cleaned_data if self.is_bound else self.initial
+        hours, uses = limits["hours"], limits["uses"]
+        until = clock.now() + timedelta(hours=hours)
+        return ngettext(
+            "Until %(time)s UTC, at most once.", "Until %(time)s UTC, at most %(uses)s times.", uses
+        ) % {"time": f"{until:%-d %b %H:%M}", "uses": uses}
+
+    @property
+    def error_list(self) -> list[FormError]:
+        """The errors of the form, then those of the rows with the paths of their arguments."""
+        rows = [
+            FormError(field.id_for_label, row.part.path, str(message))
+            for row in self.rows
+            for field in row
+            for message in field.errors
+        ]
+        return [*super().error_list, *rows]
 
     @cached_property
     def tested(self) -> CoverageHistory | None:

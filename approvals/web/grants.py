@@ -11,31 +11,24 @@ from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.grants.conditions import conditions_for, conditions_sentence
 from approvals.grants.services import GrantStatus, grant_status, grants_for, may_revoke_grant, revoke_grant
 from approvals.models import Grant, GrantUse
-from approvals.web.grant_form import GrantForm
+from approvals.web.grant_form import GrantForm, scope_phrase
 from approvals.web.review.views import request_or_404
 from catalog.access.roles import user_display_name
 from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.ui.labels import Badge
-from catalog.ui.requests import PageRequest, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 
 MAX_ACTIVE_GRANTS = 200
 MAX_ENDED_GRANTS = 50
 MAX_USES_SHOWN = 10
 """Number of calls listed under a grant."""
-SCOPE_PHRASES = {
-    "plan": gettext_noop("in plan %(name)s"),
-    "session": gettext_noop("in session %(name)s"),
-    "requester": gettext_noop("requested by %(name)s"),
-}
-
-
 EXPIRES_SOON = timedelta(hours=1)
 BADGES: Mapping[str, Badge] = {
     "active": Badge(gettext_lazy("Active"), "ok", "ok"),
@@ -62,7 +55,7 @@ class GrantLine:
 
     @property
     def scope(self) -> str:
-        return _(SCOPE_PHRASES[self.grant.scope]) % {"name": self.grant.scope_ref}
+        return scope_phrase(self.grant.scope, self.grant.scope_ref)
 
     @property
     def used(self) -> list[GrantUse]:
@@ -135,6 +128,8 @@ def propose_grant_page(request: PageRequest, public_id: str) -> HttpResponse:
         messages.success(request, _("Grant created. Matching calls run without approval until it ends."))
         return redirect("grants")
     tested = form.tested  # must precede the status, since it adds errors to the form
-    status = 200 if not form.is_bound or form.is_valid() else 422
     shown = {"section": "approvals", "form": form, "tested": tested}
+    if is_fragment_request(request, "summary"):  # while the form is filled in: errors are shown when it is sent
+        return render(request, "approvals/_grant_summary.html", shown)
+    status = 200 if not form.is_bound or form.is_valid() else 422
     return render(request, "approvals/grant.html", shown, status=status)

@@ -90,7 +90,7 @@ FOCUS = """async () => {
         const x = box.left + Math.min(box.width / 2, 20);
         const y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
         const top = document.elementFromPoint(x, y);
-        const own = [at, at.closest("label"), at.closest("[data-item]")].filter(Boolean);
+        const own = [at, at.closest("label"), at.closest("[data-item], .entry")].filter(Boolean);
         const rings = [at, at.querySelector("rect"), at.nextElementSibling, at.parentElement, ...own].filter(Boolean);
         const hasRing = rings.some((each) => parseFloat(getComputedStyle(each).outlineWidth) >= 2
             && getComputedStyle(each).outlineStyle !== "none");

@@ -97,7 +97,7 @@ def test_history_shows_covered_calls(ada, rosa):
     pages.send(at(request), FORM | {"do": "check"})
     tested = pages.context["tested"]
     assert (tested.covered, tested.calls, tested.rejected) == (3, 3, 1)
-    assert 'class="note danger" role="status"' in pages.html
+    assert "text-danger" in pages.html
     assert not Grant.objects.exists()
 
 
