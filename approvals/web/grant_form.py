@@ -183,6 +183,11 @@ class GrantForm(PageForm):
         return conditions_sentence(self.conditions) if len(self.conditions) == len(self.rows) else ""
 
     @property
+    def covers_any_arguments(self) -> bool:
+        """True if no condition limits the values of the arguments."""
+        return bool(self.in_words and self.rows) and all(row["operator"] == "exists" for row in self.conditions)
+
+    @property
     def scope_in_words(self) -> str:
         """Phrase that says whose calls are covered; empty while the form has no scope."""
         scope = self["scope"].value()
