@@ -25,10 +25,28 @@ def test_summary_follows_input(admin, catalog, page_as: PageAs):
     expect(page.locator("#sentence .saying")).to_have_text(
         "Calls of send_* where amount is greater than 1000 need approval by 2 reviewers within 24 h."
     )
+    expect(page.locator("#figures")).to_contain_text("It matches 0 of 0 past calls.")
     page.get_by_role("button", name="Create policy").click()
     expect(page.locator("#rules > li").first).to_contain_text("Large payments")
     page.get_by_role("button", name="Move down: Large payments").press("Enter")
     expect(page.locator("#rules > li").nth(1)).to_contain_text("Large payments")
+
+
+def test_outcome_follows_the_form_of_the_tool(admin, catalog, page_as: PageAs):
+    """Errors wait until the form is sent; the summary of them leads to the field."""
+    page = page_as(admin)
+    page.goto("/policies/simulator/")
+    page.get_by_label("Tool", exact=True).select_option("write_file")
+    page.locator("#f-path").fill("a")
+    expect(page.locator("#found")).to_contain_text("Complete the call")
+    expect(page.locator("#problem")).to_have_count(0)
+    page.locator("#f-content").fill("x")
+    expect(page.locator("#found")).to_contain_text("The call needs approval")
+    page.locator("#s-requester").fill("nobody")
+    page.get_by_role("button", name="Show outcome").click()
+    expect(page.locator("#s-requester")).to_be_focused()
+    page.get_by_role("link", name="Requester").click()
+    expect(page.locator("#s-requester")).to_be_focused()
 
 
 @pytest.mark.layout
