@@ -38,7 +38,7 @@ def test_outcome_follows_the_form_of_the_tool(admin, catalog, page_as: PageAs):
     page.goto("/policies/simulator/")
     page.get_by_label("Tool", exact=True).select_option("write_file")
     page.locator("#f-path").fill("a")
-    expect(page.locator("#found")).to_contain_text("Complete the call")
+    expect(page.locator("#found")).to_contain_text("refused before any policy")
     expect(page.locator("#problem")).to_have_count(0)
     page.locator("#f-content").fill("x")
     expect(page.locator("#found")).to_contain_text("The call needs approval")
