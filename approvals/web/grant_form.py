@@ -201,9 +201,10 @@ class GrantForm(PageForm):
         limits = self.cleaned_data if self.is_bound else self.initial
         hours, uses = limits["hours"], limits["uses"]
         until = clock.now() + timedelta(hours=hours)
-        return ngettext(
-            "Until %(time)s UTC, at most once.", "Until %(time)s UTC, at most %(uses)s times.", uses
-        ) % {"time": f"{until:%-d %b %H:%M}", "uses": uses}
+        return ngettext("Until %(time)s UTC, at most once.", "Until %(time)s UTC, at most %(uses)s times.", uses) % {
+            "time": f"{until:%-d %b %H:%M}",
+            "uses": uses,
+        }
 
     @property
     def error_list(self) -> list[FormError]:
