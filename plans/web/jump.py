@@ -77,9 +77,9 @@ COMMANDS = (
     Place(gettext_lazy("New agent"), "agent-new", "bot", ADMINISTRATORS, "create model"),
 )
 PAGES = (
-    Place(gettext_lazy("Home"), "home", "logo", words="start overview"),
+    Place(gettext_lazy("Home"), "home", "home", words="start overview"),
     Place(gettext_lazy("Approvals"), "approvals", "approve", words="requests desk queue inbox waiting"),
-    Place(gettext_lazy("Decided requests"), "approvals", "approve", words="history approvals", query="?status=decided"),
+    Place(gettext_lazy("Decided requests"), "decided", "approve", words="history approvals"),
     Place(gettext_lazy("Grants"), "grants", "ok", words="remembered approvals"),
     Place(gettext_lazy("Insights"), "insights", "insights", words="statistics reviews"),
     Place(gettext_lazy("Plans"), "plans", "plan"),

@@ -33,3 +33,7 @@ def test_a_tool_is_opened_by_keyboard(ada, page_as: PageAs):
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/tools/{name}/")
     expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("polices")
+    page.keyboard.press("Enter")  # faster than the results
+    page.wait_for_url("**/policies/")

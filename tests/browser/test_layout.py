@@ -49,6 +49,8 @@ FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
 NOT_WALKED = {
     "/approvals/undo/",
     "/audit/export/",
+    "/demo/hide/",
+    "/demo/steps/",
     "/healthz",
     "/metrics",
     "/policies/sentence/",

@@ -4,6 +4,7 @@
 const dialog = document.getElementById("jump");
 const field = document.getElementById("jump-text");
 const results = document.getElementById("jump-results");
+let isAwaited = false; // Enter was pressed before the results of the typed text had come
 const isApple = /Mac|iP(hone|ad|od)/.test(navigator.platform);
 
 function open() {
@@ -27,12 +28,18 @@ function move(step) {
   choose(options.at((at + step + options.length) % options.length));
 }
 
+/** Return whether the results are those of the text in the field. */
+function isCurrent() {
+  return document.getElementById("jump-counted")?.dataset.text === field.value.trim();
+}
+
 /** Keys of the combobox; typing goes on in the field. */
 function onFieldKey(event) {
   if (event.key === "ArrowDown") move(1);
   else if (event.key === "ArrowUp") move(-1);
-  else if (event.key === "Enter" && !event.isComposing) {
-    results.querySelector("[aria-selected=true] :is(a, button)")?.click();
+  else if (event.key === "Enter" && !(event.isComposing || event.ctrlKey || event.metaKey)) {
+    isAwaited = !isCurrent();
+    if (!isAwaited) results.querySelector("[aria-selected=true] :is(a, button)")?.click();
   } else return;
   event.preventDefault();
 }
@@ -40,12 +47,18 @@ function onFieldKey(event) {
 if (dialog) {
   if (isApple) for (const key of document.querySelectorAll("[data-jump-key]")) key.textContent = "⌘ K";
   field.addEventListener("keydown", onFieldKey);
+  field.addEventListener("input", () => {
+    isAwaited = false;
+  });
   results.addEventListener("htmx:afterSwap", () => {
     choose(results.querySelector("[role=option]"));
     document.getElementById("jump-count").textContent = document.getElementById("jump-counted").dataset.count;
+    if (!isAwaited || !isCurrent()) return;
+    isAwaited = false;
+    results.querySelector("[aria-selected=true] a")?.click(); // never a command that nobody has seen yet
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    if (event.key?.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
     event.preventDefault();
     if (dialog.open) dialog.close();
     else open();
