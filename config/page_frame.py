@@ -42,24 +42,36 @@ class PageFrame:
         return not self.roles.isdisjoint({OPERATOR, ADMINISTRATOR})
 
 
+@dataclass(frozen=True, slots=True)
+class KnownOnPage:
+    """Data that a view has loaded for its page and set on the request, so that the frame does not load it again."""
+
+    queues: Queues | None = None
+    running_plans: list[dict[str, Any]] | None = None
+
+
+NOTHING_KNOWN = KnownOnPage()
+
+
 def frame_context(request: HttpRequest) -> dict[str, Any]:
     """Provide the frame's data to every template, lazily."""
-    user, queues = getattr(request, "user", AnonymousUser()), getattr(request, "queues", None)
+    user = getattr(request, "user", AnonymousUser())
+    known = KnownOnPage(getattr(request, "queues", None), getattr(request, "running_plans", None))
     return {
-        "shell": SimpleLazyObject(partial(frame_for_user, user, queues)),
+        "shell": SimpleLazyObject(partial(frame_for_user, user, known)),
         "demo_bar": SimpleLazyObject(partial(bar_for, request)),
     }
 
 
-def frame_for_user(user: User | AnonymousUser, queues: Queues | None = None) -> PageFrame:
+def frame_for_user(user: User | AnonymousUser, known: KnownOnPage = NOTHING_KNOWN) -> PageFrame:
     now = f"{clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
     if not user.is_authenticated:
         return PageFrame(now=now)
     roles, name = roles_of(user), user_display_name(user)
     return PageFrame(
         signed_in=True,
-        waiting=needed_count(user) if queues is None else queues.needed,
-        running_plans=running_plans(user),
+        waiting=needed_count(user) if known.queues is None else known.queues.needed,
+        running_plans=running_plans(user) if known.running_plans is None else known.running_plans,
         roles=roles,
         can_read_audit=ADMINISTRATOR in roles,
         display_name=name,

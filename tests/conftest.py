@@ -26,7 +26,7 @@ from plans.engine import retries
 from plans.executor import ticker as ticker_module
 from plans.executor.pool import ExecutorPool
 from plans.executor.ticker import Ticker
-from plans.web.home import agents_today, last_days
+from plans.web.home import agents_today, first_steps, last_days
 from tests import answers
 from tests.catalogs import fill_catalog
 from tests.chaos.nursery import Nursery
@@ -207,6 +207,7 @@ def forget_what_was_read() -> None:
     retries._released_until.clear()
     last_days._last_days.cache_clear()
     agents_today._calls_by_token.cache_clear()
+    first_steps._is_complete = False
 
 
 @pytest.fixture

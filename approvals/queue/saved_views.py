@@ -88,10 +88,15 @@ class Queues:
     def waiting(self) -> int:
         return self.counts.waiting if "counts" in self.__dict__ else waiting_count(self._viewer)
 
-    @property
+    @cached_property
     def needed(self) -> int:
         """Number of requests that the viewer can answer now."""
-        return self.counts.needs_me
+        return self.counts.needs_me if "counts" in self.__dict__ else self.of(NEEDS_ME).count()
+
+    def counted(self) -> "Queues":
+        """Return these queues with the counts of all views, from which `needed` and `waiting` then come."""
+        self.__dict__["counts"] = self.counts
+        return self
 
     @cached_property
     def counts(self) -> ViewCounts:

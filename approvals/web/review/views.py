@@ -43,7 +43,7 @@ def inbox(request: PageRequest) -> HttpResponse:
     query = InboxQuery.read(request.GET)
     shown = inbox_for(request.user, replace(query, status=_desk_view(query.status)))
     if shown.status != DECIDED:
-        request.queues = shown.queues  # type: ignore[attr-defined] # the frame shows one of this page's counts
+        request.queues = shown.queues.counted()  # type: ignore[attr-defined] # the frame shows one of this page's counts
     template = "approvals/_pane.html" if is_fragment_request(request, "pane") else "approvals/inbox.html"
     return render(request, template, inbox_context(shown), status=404 if shown.missing else 200)
 

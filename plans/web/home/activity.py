@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 
@@ -15,7 +16,7 @@ from plans.web.plan_list import PlanRow, listed_plans, plan_rows
 
 MOST_SHOWN = 5
 RECENT = timedelta(days=7)
-"""Age of the plans that are shown, by the time of their creation."""
+"""Age of the plans that are shown, by the time of their creation: as many and as old as the sidebar shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,13 @@ def running_rows(viewer: User) -> Sequence[PlanRow]:
     """Return the newest running plans that the viewer may see."""
     recent = listed_plans(viewer).filter(status=PlanStatus.IN_PROGRESS, created_at__gt=clock.now() - RECENT)
     return plan_rows(viewer, list(recent[:MOST_SHOWN]))
+
+
+def as_running_plan(plan: Plan) -> dict[str, Any]:
+    """Return a plan of `running_rows` in the form of `plans.store.selectors.running_plans`."""
+    status = "paused" if plan.paused_at else plan.status
+    awaited: str | None = plan.awaited  # type: ignore[attr-defined] # annotated by listed_plans
+    return {"id": plan.public_id, "goal": plan.goal, "status": status, "waiting_for": awaited or ""}
 
 
 def failed_plans(viewer: User) -> Sequence[FailedPlan]:

@@ -99,8 +99,15 @@ class FirstSteps:
         return next((step for step in self.steps if not step.is_done), None)
 
 
+_is_complete = False
+"""True once this process has found all steps done; then they stay done."""
+
+
 def first_steps_for(viewer: User) -> FirstSteps | None:
-    """Return the steps for a viewer; None once all are done. One query."""
+    """Return the steps for a viewer; None once all are done. One query until then."""
+    global _is_complete
+    if _is_complete:
+        return None
     tools = Tool.objects.filter(enabled=True, registered=True, source__enabled=True)
     # Asked beside the viewer's row, so that one statement answers all.
     [done] = User.objects.filter(pk=viewer.pk).values_list(
@@ -110,7 +117,8 @@ def first_steps_for(viewer: User) -> FirstSteps | None:
         Exists(ApprovalRequest.objects.all()),
         Exists(Review.objects.filter(verdict=ReviewVerdict.APPROVE, undone_at=None)),
     )
-    if all(done):
+    _is_complete = all(done)
+    if _is_complete:
         return None
     later = [ShownStep(step, is_done, has_role(viewer, *step.roles)) for step, is_done in zip(STEPS, done, strict=True)]
     return FirstSteps([ShownStep(SIGN_IN, is_done=True), *later])

@@ -11,7 +11,7 @@ from approvals.web.review.inbox import InboxQuery, inbox_for
 from approvals.web.review.views import inbox_context
 from catalog.access.roles import can_see_all
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
-from plans.web.home.activity import failed_plans, running_rows
+from plans.web.home.activity import as_running_plan, failed_plans, running_rows
 from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
 from plans.web.home.last_days import last_days
@@ -27,10 +27,11 @@ def home(request: PageRequest) -> HttpResponse:
     status = 404 if shown.missing else 200
     if is_fragment_request(request, "pane"):
         return render(request, "approvals/_pane.html", context, status=status)
-    viewer = request.user
+    viewer, running = request.user, running_rows(request.user)
+    request.running_plans = [as_running_plan(row.plan) for row in running]  # type: ignore[attr-defined] # as above
     context |= {
         "first_steps": first_steps_for(viewer),
-        "running": running_rows(viewer),
+        "running": running,
         "failed": failed_plans(viewer),
         "agents": agents_today(viewer),
         "days": last_days() if can_see_all(viewer) else None,
