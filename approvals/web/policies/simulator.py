@@ -46,7 +46,8 @@ def simulator_page(sent: QueryDict | None, tool_name: str = "") -> SimulatorPage
         return page
     page.editor = ArgumentsEditor(schema=page.tool.current_version.input_schema)
     if sent is None or sent.get("drawn", "") != page.tool.name:  # the fields are those of another tool, or of none
-        page.form = SimulatorForm(initial={"tool": name} if sent is None else sent.dict())
+        if sent is not None:
+            page.form = SimulatorForm(initial=sent.dict())
         page.editor.fill({})
         page.editor.render_or_show_json()
         return page
