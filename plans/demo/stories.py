@@ -44,7 +44,8 @@ def past_stories(now: datetime, random: Random) -> Iterator[Story]:
         at = partial(_moment, day, random)
         yield from _lookups(number, at)
         yield _margins(number, at(9, 10))
-        yield _brief(number, at(10, 20), random)
+        if number % 2 == 0:
+            yield _brief(number, at(10, 20), random)
         yield from _support(number, at, random)
         yield from _special(number, at)
 
@@ -193,15 +194,12 @@ Moment = Callable[[int, int], datetime]
 def _lookups(number: int, at: Moment) -> Iterator[Story]:
     """Yield the safe calls of a day, which agents make in sessions."""
     session = f"inbox of day {number + 1}"
-    last = [] if number == WORKDAYS - 1 else [(16, 2, "planning_update_step", {"step_id": 3, "status": "done"})]
+    last = [] if number == WORKDAYS - 1 else [(16, 2, "planning_update_step", {"step_id": 2, "status": "done"})]
     calls: list[tuple[int, int, str, Arguments]] = [
         (8, 2, "planning_setup_plan", {"objective": "Answer the mails of the night", "initial_steps": INBOX_STEPS}),
-        (8, 4, "list_files", {"path": "notes"}),
         (8, 6, "read_file", {"path": "notes/answers.md"}),
         (8, 9, "search_files", {"text": "1187" if number % 2 else "1182"}),
         (8, 12, "planning_update_step", {"step_id": 1, "status": "done"}),
-        (8, 20, "read_file", {"path": "shop/orders.md"}),
-        (8, 31, "planning_update_step", {"step_id": 2, "status": "done"}),
         *last,
     ]
     for hour, minute, tool, arguments in calls:
@@ -213,7 +211,7 @@ def _lookups(number: int, at: Moment) -> Iterator[Story]:
     yield Story(begins=at(15, 40), by="ben", agent="shop", tool="eval_form", arguments=form)
 
 
-INBOX_STEPS = ["Read the answers to frequent questions", "Look up the orders", "Write the answers"]
+INBOX_STEPS = ["Look up the orders", "Write the answers"]
 
 
 def _margins(number: int, begins: datetime) -> Story:
@@ -227,7 +225,7 @@ def _margins(number: int, begins: datetime) -> Story:
 
 
 def _brief(number: int, begins: datetime, random: Random) -> Story:
-    """Return the brief of a day: most are approved, one is sent back first, one is rejected, one expires."""
+    """Return the brief of every second day: two are approved, one is discussed first, one is rejected, one expires."""
     first, second = random.sample(list(NAMES), 2)
     reviewer = random.choice(["rosa", "rosa", "tomas"])
     minutes = random.choice([2.5, 4, 7, 12, 26, 55])
@@ -245,7 +243,7 @@ def _brief(number: int, begins: datetime, random: Random) -> Story:
         answers = [Answer("expire", "rosa", settings.TOOLGATE_APPROVAL_TTL_SECONDS / 60 + 1)]
     if number == 8:
         answers = [Answer("claim", "tomas", 3), *answers]
-    document = brief(first, second, 2022 + number % 2)
+    document = brief(first, second, 2022 + number // 2 % 2)
     return Story(begins=begins, by="ada", agent="agent", document=document, answers=answers)
 
 

@@ -133,35 +133,31 @@ class Timeline:
                 arguments = story.arguments() if callable(story.arguments) else story.arguments
                 call = create_call(CallOrder(story.tool, arguments, reason=story.reason), by=by)
                 plan = Plan.objects.get(public_id=call.plan_ref)
-            self._go_on(_Telling(story, plan, by, deque(story.answers)))
+            self._claim(_Telling(story, plan, by, deque(story.answers)))
 
-    def _go_on(self, telling: _Telling) -> None:
-        """Claim the plan's next step, or wait for its next answer."""
-        work = loop.claim_work(telling.plan.pk, owner=OWNER)
+    def _claim(self, telling: _Telling) -> None:
+        self._go_on(telling, loop.claim_work(telling.plan.pk, owner=OWNER))
+
+    def _advance(self, telling: _Telling, work: WorkItem) -> None:
+        time_slice = loop.TimeSlice(OWNER, until=float("inf"), steps_left=1000)
+        self._go_on(telling, loop.advance(work, time_slice))
+
+    def _go_on(self, telling: _Telling, work: WorkItem | None) -> None:
+        """Do the work after the time that it takes; without work, wait for the next answer."""
         if work is not None:
-            self._work(telling, work)
+            is_running = isinstance(work, RunningCall)
+            seconds = self._random.uniform(SHORTEST_WORK, LONGEST_WORK) if is_running else SHORTEST_WORK
+            self._after(seconds, partial(self._advance, telling, work))
             return
         telling.plan.refresh_from_db(fields=["status"])
         if telling.plan.status != PlanStatus.IN_PROGRESS:
             return
         ready = Step.objects.filter(plan=telling.plan).aggregate(first=Min("ready_at"))["first"]
         if ready is not None and ready > clock.now():
-            self._at(ready, partial(self._go_on, telling))
+            self._at(ready, partial(self._claim, telling))
         elif telling.answers:
             answer = telling.answers.popleft()
             self._after(answer.minutes * 60 + self._random.uniform(1, 50), partial(self._answer, telling, answer))
-
-    def _work(self, telling: _Telling, work: WorkItem) -> None:
-        is_running = isinstance(work, RunningCall)
-        seconds = self._random.uniform(SHORTEST_WORK, LONGEST_WORK) if is_running else SHORTEST_WORK
-        self._after(seconds, partial(self._advance, telling, work))
-
-    def _advance(self, telling: _Telling, work: WorkItem) -> None:
-        next_work = loop.advance(work, loop.TimeSlice(OWNER, until=float("inf"), steps_left=1000))
-        if next_work is not None:
-            self._work(telling, next_work)
-        else:
-            self._go_on(telling)
 
     def _answer(self, telling: _Telling, answer: Answer) -> None:
         by = User.objects.get(username=answer.by)
@@ -195,4 +191,4 @@ class Timeline:
 
     def _take_effect(self, telling: _Telling) -> None:
         effects.apply_due(clock.now())
-        self._go_on(telling)
+        self._claim(telling)

@@ -84,6 +84,7 @@ def waiting_by_tool() -> Iterator[tuple[str, ApprovalRequest]]:
         yield request.call.tool_name, request
 
 
+@pytest.mark.db
 def test_story_is_told_once(workspace: Path, settings: Any) -> None:
     """What the pages of a demo need is there, consistent, and stays as it is in the second run."""
     (workspace / "notes.md").write_text("mine")
