@@ -180,7 +180,7 @@ def _values_of(column: str) -> Offer:
         head = Subquery(Instance.objects.filter(pk=1).values("audit_seq")[:1])
         newest = entries_for(viewer).filter(seq__gt=head - RECENT_ENTRIES).order_by()
         recent = newest.exclude(**{column: ""}).values_list(column, flat=True).distinct()[:MAX_CHOICES]
-        values = sorted({*recent, *(each.replace("\x00", "") for each in chosen)} - {""})
+        values = sorted({*recent, *chosen} - {""})
         return [Choice(each, action_label(each).label if column == "action" else each) for each in values]
 
     return offer

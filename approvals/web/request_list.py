@@ -16,7 +16,7 @@ from approvals.states import RequestStatus
 from approvals.web.review.inbox import inbox_url, listed_requests
 from catalog.access.roles import user_display_name
 from catalog.calls.privacy import private_parts_of
-from catalog.models import ApiToken, Tool
+from catalog.models import ApiToken, Tool, ToolVersion
 from catalog.ui.labels import Badge, status_badge
 from catalog.ui.list_views import render_list
 from catalog.ui.lists import (
@@ -72,8 +72,8 @@ def _rows_without_private(viewer: User, requests: Sequence[ApprovalRequest]) -> 
 
 
 def _tools(viewer: User, chosen: Sequence[str]) -> list[Choice]:
-    versions = requests_for(viewer).order_by().values("tool_version")
-    return column_choices(Tool.objects.filter(versions__in=versions).order_by().distinct(), "name", chosen)
+    versions = ToolVersion.objects.filter(pk__in=requests_for(viewer).order_by().values("tool_version"))
+    return column_choices(Tool.objects.filter(pk__in=versions.values("tool")), "name", chosen)
 
 
 def _reviewers(viewer: User, chosen: Sequence[str]) -> list[Choice]:

@@ -79,7 +79,7 @@ class ListFilter:
 
     def read(self, values: Sequence[str], choices: Sequence[Choice]) -> tuple[str, ...]:
         """Return the valid values among those of a URL."""
-        given = [value.strip()[:MAX_QUERY] for value in dict.fromkeys(values)]
+        given = [value.strip()[:MAX_QUERY] for value in dict.fromkeys(values) if "\x00" not in value]
         if self.offer is not None:
             known = {choice.value for choice in choices}
             given = [value for value in given if value in known]
@@ -264,14 +264,14 @@ class ListDefinition(Generic[RowT]):
         plain = next(name for name in self.orders if name != self.search_order)
         return self.search_order if q and self.search_order else plain
 
-    def read(self, params: QueryDict, offered: Mapping[str, Sequence[Choice]]) -> ListQuery:
-        """Return the state in a URL; `offered` has the choices of each filter."""
+    def read(self, params: QueryDict, choices: Mapping[str, Sequence[Choice]]) -> ListQuery:
+        """Return the state in a URL; `choices` has the choices of each filter."""
         tab, sort = params.get(self.tab_name, ""), params.get("sort", "")
         q = params.get("q", "").replace("\x00", "").strip()[:MAX_QUERY]
         chosen, ignored = {}, [tab] if tab not in self._tab_values else []
         for each in self.filters:
             given = [value.strip() for value in params.getlist(each.name) if value.strip()]
-            chosen[each.name] = each.read(given, offered[each.name])
+            chosen[each.name] = each.read(given, choices[each.name])
             ignored += [value for value in dict.fromkeys(given) if value[:MAX_QUERY] not in chosen[each.name]]
         is_order = sort in self.orders and (bool(q) or sort != self.search_order)
         ignored += [sort] if sort and sort not in self.orders else []
@@ -297,10 +297,11 @@ class ListDefinition(Generic[RowT]):
 
     def offered(self, viewer: User, params: QueryDict) -> dict[str, Sequence[Choice]]:
         """Return the choices of each filter; one query for each that asks the database."""
-        return {
-            each.name: each.offer(viewer, params.getlist(each.name)[:MAX_VALUES]) if each.offer else ()
+        given = {
+            each.name: [value for value in params.getlist(each.name)[:MAX_VALUES] if "\x00" not in value]
             for each in self.filters
         }
+        return {each.name: each.offer(viewer, given[each.name]) if each.offer else () for each in self.filters}
 
     def condition(self, query: ListQuery, *, except_for: str = "") -> Q:
         """Return the condition of the search and of all filters but `except_for`, without the tab."""
@@ -398,7 +399,10 @@ class ListPage(Generic[RowT]):
     newer: str
 
     def count_of(self, number: int) -> str:
-        return f"{number:,}+" if self.counted > MAX_COUNTED and number else f"{number:,}"
+        """Return a count as it is shown: a minimum with a plus sign, and nothing if only older rows may match."""
+        if self.counted <= MAX_COUNTED:
+            return f"{number:,}"
+        return f"{number:,}+" if number else ""
 
     @property
     def count(self) -> int:
@@ -555,16 +559,19 @@ def _count_tabs(definition: ListDefinition[RowT], found: "QuerySet[RowT]") -> di
 
 def _count_choices(
     definition: ListDefinition[RowT],
-    each: ListFilter,
+    list_filter: ListFilter,
     rows: "QuerySet[RowT]",
     query: ListQuery,
     choices: Sequence[Choice],
 ) -> Sequence[Choice]:
     """Return the choices with the number of rows of each, under the other filters. One query if they are counted."""
-    if not each.counted_by:
+    if not list_filter.counted_by:
         return choices
-    beside = rows.filter(definition.condition(query, except_for=each.name) & definition.tab_condition(query))
+    beside = rows.filter(definition.condition(query, except_for=list_filter.name) & definition.tab_condition(query))
     counts = dict(
-        beside.order_by().annotate(value=F(each.counted_by)).values_list("value").annotate(Count("pk", distinct=True))
+        beside.order_by()
+        .annotate(value=F(list_filter.counted_by))
+        .values_list("value")
+        .annotate(Count("pk", distinct=True))
     )
     return [replace(choice, count=counts.get(choice.value, 0)) for choice in choices]

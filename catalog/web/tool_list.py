@@ -80,10 +80,10 @@ class ToolHint:
     disabled: int
 
 
-def _hint(listed: ListPage[Tool]) -> ToolHint:
-    nearest = _suggested_name(listed.query.q)
-    disabled = listed.counts["tab_false"] if listed.query.tab == "true" else 0
-    return ToolHint(nearest if nearest != listed.query.q else "", disabled)
+def _hint(page: ListPage[Tool]) -> ToolHint:
+    nearest = _suggested_name(page.query.q)
+    disabled = page.counts["tab_false"] if page.query.tab == "true" else 0
+    return ToolHint(nearest if nearest != page.query.q else "", disabled)
 
 
 def _by_number(number: Combinable) -> Combinable:

@@ -115,12 +115,6 @@ FOCUS = """async () => {
 }"""
 """Tab stops that are covered or show no ring (WCAG 2.4.7, 2.4.11); press Tab before asking, so that rings are drawn."""
 
-MET_BY_TIME = """async () => [...document.querySelectorAll(".audit tr")]
-    .map((row) => [row.querySelector(".action"), row.querySelector(".column-when")])
-    .filter(([act, time]) => act && time && act.checkVisibility())
-    .map(([act, time]) => [act, act.getBoundingClientRect(), time.getBoundingClientRect()])
-    .filter(([, act, time]) => act.left < time.left && act.right > time.left && act.top < time.bottom)
-    .map(([act]) => act.textContent)"""
 UNDER_ACTIONS = """async () => {
     const found = [], bar = document.querySelector(".form-actions");
     const stops = document.querySelectorAll("main a[href], main button, main input, main select, main textarea");
@@ -148,16 +142,12 @@ PAGE_SCROLLS = """async () => {
     return more > 0 ? [`${more} px to scroll`] : [];
 }"""
 NARROW_GOALS = """async () => {
-    const widest = Math.max(...[...document.querySelectorAll(".plans .goal a")].map((goal) => goal.clientWidth));
+    const widest = Math.max(...[...document.querySelectorAll(".entry-title")].map((goal) => goal.clientWidth));
     return widest < 140 ? [`${widest} px`] : [];
 }"""
 NARROW_AXIS = """async () => {
     const { width } = document.querySelector("#axis .axis-labels").getBoundingClientRect();
     return width < 120 ? [`${width} px`] : [];
-}"""
-HIGH_CHIPS = """async () => {
-    const heights = [...document.querySelectorAll(".facets .check")].map((chip) => chip.offsetHeight);
-    return Math.max(...heights, heights.length ? 0 : 45) > 44 ? [`${heights} px`] : [];
 }"""
 OVERLAPPING_TABS = """async () => {
     const tabs = [...document.querySelectorAll(".tabs a")]

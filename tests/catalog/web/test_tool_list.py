@@ -158,7 +158,7 @@ def test_long_lists_have_pages(rosa, db, monkeypatch):
     monkeypatch.setattr("catalog.ui.lists.PAGE_SIZE", 2)
     for number in range(5):
         make_tool(f"tool_{number}", "safe" if number == 1 else "dangerous")
-    for sort, order in (("", "02341"), ("-name", "43210"), ("calls", "01234"), ("level", "10234")):
+    for sort, order in (("-level", "02341"), ("-name", "43210"), ("calls", "01234"), ("level", "10234")):
         pages, seen, path = Pages(rosa), [], f"/tools/?sort={sort}"
         while path:
             pages.open(path)
