@@ -9,12 +9,12 @@ RUN pip install --require-hashes --only-binary :all: -r requirements.lock \
     && useradd --system --uid 10001 --no-create-home toolgate \
     && install --directory --owner toolgate /data /data/workspace
 
-COPY manage.py ./
+COPY manage.py LICENSE ./
 COPY scripts/healthy.py scripts/
 COPY approvals approvals
 COPY catalog catalog
 COPY config config
-COPY docs/connect docs/connect
+COPY docs docs
 COPY plans plans
 COPY static static
 COPY templates templates

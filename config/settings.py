@@ -15,8 +15,13 @@ from config.operations import logging
 from config.serving.static_files import folder_digest, font_folders
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+_in_environment = frozenset(os.environ)
 env = Env()
 env.read_env(str(BASE_DIR / ".env"), recurse=False)
+# Origin of each variable that has a value; what is set later, such as by `serve`, is not in it.
+SETTING_ORIGINS = {
+    name: "environment" if name in _in_environment else ".env" for name, value in os.environ.items() if value
+}
 
 DEBUG = env.bool("DEBUG", False)
 VAR_DIR = BASE_DIR / "var"

@@ -8,8 +8,10 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from config.help import views as help_views
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
+from config.settings_page import settings_page
 from config.views import SignInView, admin_sign_in
 
 # JSON unless YAML is requested; the page's own style element is the only inline style of the product.
@@ -34,6 +36,11 @@ urlpatterns = [
     path("metrics", metrics, name="metrics"),
     path("sign-in/", SignInView.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
+    path("settings/", settings_page, name="settings"),
+    path("help/", help_views.help_index, name="help"),
+    path("help/for/<slug:section>/", help_views.help_for_section, name="help-for"),
+    path("help/pictures/<slug:name>.png", help_views.help_picture, name="help-picture"),
+    path("help/<path:name>/", help_views.help_guide, name="help-guide"),
     path("", include("catalog.web.urls")),
     path("", include("approvals.web.urls")),
     path("", include("plans.web.urls")),

@@ -91,9 +91,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Return 200 if the process may receive work, else 503; `checks` says what is wrong and how to correct it."""
-    found = _database_probe.get() or {"database": "does not answer in time. Check that it runs and is reachable."}
-    checks = {name: found.get(name, UNKNOWN_RESULT) for name in DATABASE_CHECKS}
-    checks |= {name: check() for name, check in PROCESS_CHECKS.items()}
+    checks = run_checks()
     ready = all(checks[name] == OK for name in REQUIRED_CHECKS)
     failing = sorted(name for name, answer in checks.items() if answer != OK)
     if failing != _last_state.get("failing", []):
@@ -101,6 +99,13 @@ def readyz(request: HttpRequest) -> JsonResponse:
         words, level = ("checks fail", logging.WARNING) if failing else ("every check is good again", logging.INFO)
         log.log(level, words, extra=log_extra(checks=",".join(failing)))
     return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+
+
+def run_checks() -> dict[str, str]:
+    """Return the answer of each check: OK, or the fault and its remedy. Takes at most `PROBE_TIMEOUT_SECONDS`."""
+    found = _database_probe.get() or {"database": "does not answer in time. Check that it runs and is reachable."}
+    checks = {name: found.get(name, UNKNOWN_RESULT) for name in DATABASE_CHECKS}
+    return checks | {name: check() for name, check in PROCESS_CHECKS.items()}
 
 
 def _run_database_checks() -> dict[str, str]:

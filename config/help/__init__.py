@@ -1,0 +1,1 @@
+"""Help: the guides for users in `docs/` as pages."""
