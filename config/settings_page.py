@@ -19,7 +19,6 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
-from markdown_it.tree import SyntaxTreeNode
 
 from approvals.audit.checkpoint_file import newest_checkpoint
 from approvals.models import Instance
@@ -40,10 +39,9 @@ REDIS_TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SettingText:
-    """One row of `docs/settings.md`: name, default (empty if the guide gives none) and first sentence, without marks."""
+    """One row of `docs/settings.md`: the name and the first sentence of its meaning, without marks."""
 
     name: str
-    default: str
     meaning: str
 
 
@@ -84,13 +82,9 @@ def setting_texts() -> Mapping[str, Sequence[SettingText]]:
         if node.type == "heading":
             heading = plain_text(node)
         elif node.type == "table":
-            groups[heading] = [_read_row(row) for row in node.children[1].children]
+            rows = ([plain_text(cell) for cell in row.children] for row in node.children[1].children)
+            groups[heading] = [SettingText(name, meaning.partition(". ")[0]) for name, *_default, meaning in rows]
     return groups
-
-
-def _read_row(row: SyntaxTreeNode) -> SettingText:
-    name, *defaults, meaning = map(plain_text, row.children)
-    return SettingText(name, *defaults or [""], meaning.partition(". ")[0])
 
 
 def setting_rows() -> Mapping[str, Sequence[SettingRow]]:

@@ -32,7 +32,8 @@ ELEMENTS = {
 }
 TABLE = '<div class="table" role="group" tabindex="0" aria-label="{}"><table class="data-table">{}</table></div>'
 CODE = (
-    '<div class="snippet"><pre class="code" id="code-{number}" tabindex="0" role="group" aria-label="{name}">{text}</pre>'
+    '<div class="snippet">'
+    '<pre class="code" id="code-{number}" tabindex="0" role="group" aria-label="{name}">{text}</pre>'
     '<button class="button compact js-only" type="button" data-copy-from="code-{number}">{copy}'
     '<span class="visually-hidden"> {name}</span></button></div>'
 )
@@ -61,29 +62,28 @@ class Rendering:
         return format_html_join("", "{}", ((self._block(node),) for node in nodes))
 
     def _block(self, node: SyntaxTreeNode) -> str:
-        if node.type in ("inline", "root"):
-            return self.blocks(node.children)
-        if node.type in ELEMENTS:
-            # Paragraphs of a tight list are its bare text.
-            pattern = "{}" if node.type == "paragraph" and node.hidden else ELEMENTS[node.type]
-            return format_html(pattern, self.blocks(node.children))
         match node.type:
             case "heading":
-                return self._heading(node)
+                html = self._heading(node)
+            case "link" | "image":
+                html = self._link(node)
             case "table":
-                header = plain_text(node.children[0])
-                return format_html(TABLE, header or _("Table"), self.blocks(node.children))
+                html = format_html(TABLE, plain_text(node.children[0]), self.blocks(node.children))
             case "fence" | "code_block":
                 self.snippets += 1
                 name = _("example %(number)s") % {"number": self.snippets}
-                return format_html(CODE, number=self.snippets, name=name, text=node.content, copy=_("Copy"))
+                html = format_html(CODE, number=self.snippets, name=name, text=node.content, copy=_("Copy"))
             case "code_inline":
-                return format_html("<code>{}</code>", node.content)
+                html = format_html("<code>{}</code>", node.content)
             case "html_inline" if node.content in TAGS_KEPT:
-                return format_html(TAGS_KEPT[node.content], "")
-            case "link" | "image":
-                return self._link(node)
-        return format_html("{}", node.content)
+                html = format_html(TAGS_KEPT[node.content], "")
+            case known if known in ELEMENTS:
+                # Paragraphs of a tight list are its bare text.
+                pattern = "{}" if known == "paragraph" and node.hidden else ELEMENTS[known]
+                html = format_html(pattern, self.blocks(node.children))
+            case _:
+                html = self.blocks(node.children) if node.children else format_html("{}", node.content)
+        return html
 
     def _heading(self, node: SyntaxTreeNode) -> str:
         text, level = plain_text(node), int(node.tag[1])

@@ -95,7 +95,13 @@ PAGES = (
     Place(gettext_lazy("All tokens"), "tokens", "lock", ADMINISTRATORS),
     Place(gettext_lazy("Your tokens"), "own-tokens", "lock", words="api keys"),
     Place(gettext_lazy("Notifications"), "notifications", "bell", words="mail preferences profile"),
-    Place(gettext_lazy("Settings"), "settings", "settings", ADMINISTRATORS, "configuration environment health version licence"),
+    Place(
+        gettext_lazy("Settings"),
+        "settings",
+        "settings",
+        ADMINISTRATORS,
+        "configuration environment health version licence",
+    ),
     Place(gettext_lazy("Help"), "help", "info", words="documentation shortcuts keyboard"),
 )
 

@@ -203,6 +203,8 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("", "the dialog of Jump", act=lambda page: page.keyboard.press("Control+k")),
         View("/jump/"),
         View("", "the account's menu", act=lambda page: page.locator(".account-button").click()),
+        View("/settings/", tabs=True),
+        *(View(f"/help/{path}") for path in ("", "?q=token", "?q=xyz", "policies/", "connect/", "polices/")),
         View("/nothing/here/"),
     ]
     assert {*pages_without_parameters()} - {view.path for view in views} == NOT_WALKED | WALKED_BY_OTHERS

@@ -104,3 +104,8 @@ def test_limits_of_tools_are_a_number_for_all_and_for_each(text: str, limits: di
 def test_other_limits_of_tools_are_refused(text: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="4,send_mail=1"):
         read_tool_limits(text)
+
+
+def test_origins_are_those_of_the_start() -> None:
+    origins = load(TOOLGATE_THREADS="3", TOOLGATE_MODEL="")["SETTING_ORIGINS"]
+    assert (origins["TOOLGATE_THREADS"], "TOOLGATE_MODEL" in origins) == ("environment", False)
