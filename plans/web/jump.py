@@ -23,9 +23,10 @@ from django.views.decorators.http import require_safe
 from approvals.models import ApprovalRequest, Policy
 from approvals.requests.queries import pending_for, requests_for
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, ROLES, roles_of, user_display_name
+from catalog.core.database import on_sqlite
 from catalog.inventory.search import MAX_QUERY_LENGTH, matching_words, name_match_rank, search_words
 from catalog.inventory.selectors import offered_tools, similar_tool_names
-from catalog.models import Source
+from catalog.models import Call, Source
 from catalog.ui.labels import status_badge
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
 from plans.models import Agent, Plan, Step
@@ -39,7 +40,7 @@ MOST_SIMILAR = 5
 MOST_COMPARED_PARTS = 2
 ID_PATTERN = re.compile(r"(apr|plan|call)_[A-Za-z0-9_-]{4,40}")
 LAST_CHARACTER = "\x7f"
-"""Sorts after every character of an id, so that ids with a common beginning are a range of the index."""
+"""Sorts after every character of an id where texts are compared by their bytes, as on SQLite."""
 EVERYONE = frozenset[str]()
 ANY_ROLE, PLANNERS, ADMINISTRATORS = frozenset(ROLES), frozenset({OPERATOR, ADMINISTRATOR}), frozenset({ADMINISTRATOR})
 PAUSE, RESUME = gettext_lazy("Pause plan"), gettext_lazy("Resume plan")
@@ -295,7 +296,9 @@ def _people(_viewer: User, text: str) -> Iterator[Hit]:
 
 def _hits_by_id(viewer: User, text: str) -> Iterator[Hit]:
     """Yield the visible rows whose id begins with the text."""
-    begins = Q(public_id__gte=text, public_id__lt=text + LAST_CHARACTER)
+    # LIKE uses an index on PostgreSQL, where collations order texts; on SQLite it ignores case and reads all rows.
+    terms = {"gte": text, "lt": text + LAST_CHARACTER} if on_sqlite() else {"startswith": text}
+    begins = Q(**{f"public_id__{name}": value for name, value in terms.items()})
     match text.partition("_")[0]:
         case "apr":
             found = requests_for(viewer).filter(begins).select_related("call__requested_by").order_by("public_id")
@@ -304,8 +307,8 @@ def _hits_by_id(viewer: User, text: str) -> Iterator[Hit]:
             plans = plans_for(viewer).select_related(None).filter(begins).order_by("public_id")
             yield from (_plan_hit(plan) for plan in plans[:OTHERS_SHOWN])
         case _:
-            calls = Q(call__public_id__gte=text, call__public_id__lt=text + LAST_CHARACTER)
-            steps = Step.objects.filter(calls, plan__in=plans_for(viewer).order_by().values("pk"))
+            calls = Call.objects.filter(begins).order_by("public_id")[:OTHERS_SHOWN]
+            steps = Step.objects.filter(call__in=calls.values("pk"), plan__in=plans_for(viewer).order_by().values("pk"))
             columns = ("call__tool_name", "step_id", "plan__public_id")
             for tool, number, plan in steps.order_by("call__public_id").values_list(*columns)[:OTHERS_SHOWN]:
                 detail = _("step %(number)s of its plan") % {"number": number}
