@@ -36,6 +36,8 @@ from plans.store.selectors import plans_for
 TOOLS_SHOWN = 8
 OTHERS_SHOWN = 5
 """Most results of every other kind."""
+MIN_WHOLE_SEARCH = 3
+"""Characters; for shorter texts only the beginnings of tool names are searched."""
 MOST_SIMILAR = 5
 MOST_COMPARED_PARTS = 2
 ID_PATTERN = re.compile(r"(apr|plan|call)_[A-Za-z0-9_-]{4,40}")
@@ -231,7 +233,10 @@ def _tool_hit(name: str, description: str = "") -> Hit:
 
 
 def _tools(_viewer: User, text: str) -> Iterator[Hit]:
-    found = offered_tools().filter(matching_words(text)).order_by(name_match_rank(text), "name")
+    # One or two letters begin a word of nearly every description; ranking all of those tools would take too long.
+    is_short = len(text) < MIN_WHOLE_SEARCH
+    found = offered_tools().filter(Q(name__istartswith=text) if is_short else matching_words(text))
+    found = found.order_by("name") if is_short else found.order_by(name_match_rank(text), "name")
     for name, description in found.values_list("name", "current_version__description")[:TOOLS_SHOWN]:
         yield _tool_hit(name, description)
 
