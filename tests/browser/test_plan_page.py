@@ -113,7 +113,8 @@ def test_a_written_text_is_kept_until_it_is_started(ada, catalog, page_as: PageA
     page.goto("/plans/new/")
     expect(editor).to_have_value("")
     editor.fill("mine")
-    page.get_by_role("button", name="Sign out").first.click()
+    page.locator(".account-button").click()
+    page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Password")).to_be_visible()
     assert page.evaluate("Object.keys(localStorage).filter(key => key.includes('draft'))") == asked == []
 
