@@ -77,7 +77,7 @@ class Queues:
 
     def expiring(self, view: str) -> list[int]:
         """Return the keys of the view's requests that expire within `EXPIRES_SOON`, sorted by time of expiry."""
-        if view == DECIDED:
+        if view == DECIDED or (view == HOME and not self._needed_soon[1]):
             return []
         if view not in self._expiring:
             soon = self.of(view).filter(expires_at__lt=self._now + EXPIRES_SOON).order_by("expires_at", "pk")
@@ -91,7 +91,14 @@ class Queues:
     @cached_property
     def needed(self) -> int:
         """Number of requests that the viewer can answer now."""
-        return self.counts.needs_me if "counts" in self.__dict__ else self.of(NEEDS_ME).count()
+        return self.counts.needs_me if "counts" in self.__dict__ else self._needed_soon[0]
+
+    @cached_property
+    def _needed_soon(self) -> tuple[int, int]:
+        """The number of requests that the viewer can answer now, and how many of them expire soon."""
+        soon = Count("pk", filter=Q(expires_at__lt=self._now + EXPIRES_SOON))
+        counted = self.of(NEEDS_ME).aggregate(all=Count("pk"), soon=soon)
+        return counted["all"], counted["soon"]
 
     def counted(self) -> "Queues":
         """Return these queues with the counts of all views, from which `needed` and `waiting` then come."""

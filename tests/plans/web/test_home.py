@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.models import ApprovalRequest
 from approvals.reviews.decisions import decide
 from catalog.access.tokens import create_token
 from catalog.core import clock
@@ -53,6 +54,12 @@ def test_the_oldest_three_are_answered_in_place(ada, rosa, settings):
     assert first.status == "approved"
     assert listed(pages) == [each.public_id for each in (second, third, fourth)]
     assert f'data-shown="q-{second.public_id}"' in pages.html
+
+
+def test_what_expires_soon_comes_first(ada, rosa):
+    requests = [ask(ada) for _ in range(5)]
+    ApprovalRequest.objects.filter(pk=requests[4].pk).update(expires_at=clock.now() + timedelta(minutes=4))
+    assert listed(home_of(rosa)) == [requests[number].public_id for number in (4, 0, 1)]
 
 
 def test_htmx_gets_the_list_of_the_home_page(ada, rosa):
