@@ -62,7 +62,7 @@ class ParameterRow:
     required: BoundField | None
 
 
-class HttpToolFields(PageForm):
+class HttpToolSettingsForm(PageForm):
     """The fields of an HTTP tool that can be changed later.
 
     Each placeholder of the URL and each name in `more` is a parameter with fields of its own: `type:NAME`,
@@ -293,7 +293,7 @@ def _read_example(kind: str, text: str) -> str | int | float | bool | None:
     return int(text) if kind == "integer" else float(text)
 
 
-class HttpToolChangeForm(HttpToolFields):
+class HttpToolChangeForm(HttpToolSettingsForm):
     shown = forms.CharField(required=False, widget=forms.HiddenInput)
     layout = (
         FormSection(
@@ -302,7 +302,7 @@ class HttpToolChangeForm(HttpToolFields):
             gettext_lazy("Agents see the description; the name cannot be changed."),
             ("description",),
         ),
-        *HttpToolFields.layout,
+        *HttpToolSettingsForm.layout,
     )
 
     def __init__(self, tool: Tool, *args: Any, **options: Any) -> None:
@@ -318,7 +318,7 @@ class HttpToolChangeForm(HttpToolFields):
         return self.tool.current_version.safety_level if self.tool.current_version else ""
 
 
-class HttpToolForm(HttpToolFields):
+class HttpToolForm(HttpToolSettingsForm):
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=64,
@@ -344,14 +344,14 @@ class HttpToolForm(HttpToolFields):
             gettext_lazy("Agents see the name and the description."),
             ("name", "description"),
         ),
-        *HttpToolFields.layout[:1],
+        *HttpToolSettingsForm.layout[:1],
         FormSection(
             "safety",
             gettext_lazy("Safety"),
             gettext_lazy("The level decides which calls wait for a person; policies can decide otherwise."),
             ("safety_level", "categories"),
         ),
-        *HttpToolFields.layout[1:],
+        *HttpToolSettingsForm.layout[1:],
     )
 
     def values(self) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def _typed(request: PageRequest) -> dict[str, Any] | None:
 
 
 def _render_typed(
-    request: PageRequest, template: str, form: HttpToolFields, typed: Mapping[str, Any], **shown: Any
+    request: PageRequest, template: str, form: HttpToolSettingsForm, typed: Mapping[str, Any], **shown: Any
 ) -> HttpResponse:
     """Render the form as it was typed; for htmx its summary, with the parameters if they are others than before."""
     if is_fragment_request(request, "http-summary"):
