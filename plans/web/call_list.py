@@ -42,6 +42,12 @@ VIA = {
     "mcp": gettext_lazy("MCP"),
     "plan": gettext_lazy("Plan"),
 }
+LISTED = (
+    *("public_id", "tool_name", "status", "via", "plan_ref", "step_ref", "created_at", "started_at", "finished_at"),
+    *("version__safety_level", "token__name"),
+    *("requested_by__username", "requested_by__first_name", "requested_by__last_name"),
+)
+"""Columns of the list: never arguments, results and schemas."""
 WAITING = (CallStatus.HELD, CallStatus.OUTCOME_UNKNOWN)
 RUNNING = (CallStatus.CREATED, CallStatus.READY, CallStatus.RUNNING)
 TABS = {
@@ -112,10 +118,11 @@ def _rows(viewer: User, calls: Sequence[Call]) -> list[CallRow]:
 
 def _rows_with_arguments(viewer: User, calls: Sequence[Call]) -> list[CallRow]:
     """Return calls with their arguments; secrets and private values are masked, whoever exports them."""
-    private = private_parts_of(calls)
+    full = Call.objects.defer("response", "content", "late_evidence").in_bulk([call.pk for call in calls])
+    private = private_parts_of(full.values())
     rows = []
     for row in _rows(viewer, calls):
-        arguments, hidden = row.call.arguments_json, private.get(row.call.pk)
+        arguments, hidden = full[row.call.pk].arguments_json, private.get(row.call.pk)
         text = json.dumps(hidden.mask_arguments(arguments) if hidden else arguments, ensure_ascii=False)
         rows.append(replace(row, arguments=text[:MAX_ARGUMENTS]))
     return rows
@@ -146,7 +153,7 @@ CALL_LIST = register_list(
         count_text=ngettext_lazy("%(shown)s call", "%(shown)s calls", "count"),
         search_label=gettext_lazy("Search calls"),
         search_hint=gettext_lazy("Tool, call or plan ID, requester"),
-        rows=lambda viewer, _query: calls_for(viewer).select_related("version", "requested_by", "token"),
+        rows=lambda viewer, _query: calls_for(viewer).select_related("version", "requested_by", "token").only(*LISTED),
         present=_rows,
         csv_present=_rows_with_arguments,
         search=_search,
