@@ -55,7 +55,7 @@ def test_mark_of_a_default_leaves_with_its_value(ada, rosa, page_as: PageAs):
     open_inbox(page, f"?item={request.public_id}&view=edit")
     for value, marked in (("other", 0), ("hello", 1)):
         page.get_by_label("content").fill(value)
-        expect(page.locator(".default-mark:visible")).to_have_count(marked)
+        expect(page.locator("[data-default-mark]:visible")).to_have_count(marked)
 
 
 def has_left(page: Page) -> bool:

@@ -1,4 +1,4 @@
-/* Marks of default values in forms (.default-mark): hidden as long as their field has another value than at first. */
+/* Marks of default values in forms (`data-default-mark`): hidden as long as their field has another value than at first. */
 
 function isChanged(control) {
   if (control.type === "checkbox" || control.type === "radio") return control.checked !== control.defaultChecked;
@@ -9,7 +9,7 @@ function isChanged(control) {
 
 document.addEventListener("input", ({ target }) => {
   for (let field = target.closest(".field"); field; field = field.parentElement.closest(".field")) {
-    const mark = field.querySelector(":scope > .label > .default-mark");
+    const mark = field.querySelector(":scope > .label > [data-default-mark]");
     if (mark) mark.hidden = [...field.querySelectorAll("input, select, textarea")].some(isChanged);
   }
 });
