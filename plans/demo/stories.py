@@ -435,7 +435,7 @@ def statement_run(today: date) -> PlanDocument:
     steps = [
         _step(
             number,
-            f"Match the statements of {day.day} {day:%B}",
+            f"{day.day} {day:%B}: match the statements",
             "match_statements",
             {"day": day.isoformat(), "statements": 32 + number * 7 % 11},
             dependencies=[number - 1] if number > 1 else [],
