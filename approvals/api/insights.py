@@ -7,8 +7,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.queue.insights import LEAST_DAYS, MOST_DAYS, USUAL_DAYS, Decisions, insights_for
+from approvals.queue.insights import Decisions, insights_for
 from approvals.states import RequestStatus, ReviewVerdict
+from catalog.calls.statistics import LEAST_DAYS, MOST_DAYS, USUAL_DAYS
 from catalog.rest.serializers import QuerySerializer
 from catalog.rest.views import Endpoint
 

@@ -13,10 +13,9 @@ from approvals.models import ApprovalRequest, Review
 from approvals.requests.queries import pending_for
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, can_see_all, has_role
-from catalog.calls.statistics import percentile
+from catalog.calls.statistics import USUAL_DAYS, percentile
 from catalog.core import clock
 
-LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
 MAX_REVIEWS_COUNTED = 10_000
 """Maximum number of reviews evaluated, newest first."""
 AGES = (3600, 4 * 3600, 24 * 3600)

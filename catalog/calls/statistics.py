@@ -18,6 +18,8 @@ from catalog.models import Call, Implementation, Tool
 from catalog.states import CallStatus
 
 DAYS = 14
+LEAST_DAYS, USUAL_DAYS, MOST_DAYS = 1, 30, 90
+"""Bounds and default of the period of pages with statistics."""
 MAX_TIMED_CALLS = 1000
 LAST_CALLS_SHOWN = 3
 

@@ -7,6 +7,7 @@ from catalog.calls.statistics import Usage
 
 SPARK_WIDTH, SPARK_HEIGHT = 72, 22
 BARS_WIDTH, BARS_HEIGHT = 300, 60
+STACKED_WIDTH, STACKED_HEIGHT = 600, 90
 MIN_BAR_HEIGHT = 2
 """Pixels of padding above the highest point."""
 
@@ -45,4 +46,34 @@ def usage_bars(usage: Usage) -> Sequence[UsageBar]:
             failed_height=round(day.failed * unit, 1),
         )
         for index, day in enumerate(usage.days)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StackedBar:
+    """A bar of two parts, the second above the first. Lengths are SVG units in STACKED_WIDTH by STACKED_HEIGHT."""
+
+    x: float
+    width: float
+    top: float
+    height: float
+    other_top: float
+    other_height: float
+
+
+def stacked_bars(values: Sequence[tuple[float, float]]) -> list[StackedBar]:
+    """Return a bar for each pair of a lower and an upper part, on one scale."""
+    pitch = STACKED_WIDTH / max(1, len(values))
+    most = max((lower + upper for lower, upper in values), default=0)
+    unit = (STACKED_HEIGHT - MIN_BAR_HEIGHT) / most if most else 0
+    return [
+        StackedBar(
+            x=round((index + 0.1) * pitch, 1),
+            width=round(pitch * 0.8, 1),
+            top=round(STACKED_HEIGHT - lower * unit, 1),
+            height=round(lower * unit, 1),
+            other_top=round(STACKED_HEIGHT - (lower + upper) * unit, 1),
+            other_height=round(upper * unit, 1),
+        )
+        for index, (lower, upper) in enumerate(values)
     ]

@@ -36,6 +36,7 @@ GUIDE_OF_SECTION: Mapping[str, str] = {
     "audit": "operations#the-audit-log",
     "calls": "plans",
     "connect": "connect",
+    "insights": "reviewing#insights",
     "notifications": "notifications",
     "plans": "plans",
     "policies": "policies",

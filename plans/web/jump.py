@@ -85,6 +85,7 @@ PAGES = (
     Place(gettext_lazy("Decided requests"), "decided", "approve", words="history approvals"),
     Place(gettext_lazy("Grants"), "grants", "ok", words="remembered approvals"),
     Place(gettext_lazy("Insights"), "insights", "insights", words="statistics reviews"),
+    Place(gettext_lazy("Usage and cost"), "usage", "insights", ANY_ROLE, "statistics calls tokens dollars price"),
     Place(gettext_lazy("Plans"), "plans", "plan"),
     Place(gettext_lazy("Calls"), "calls", "play", words="direct tried"),
     Place(gettext_lazy("Sessions"), "sessions", "todo", words="lists to-do"),

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from plans.web import call_list, connect, demo, jump, plan_list, sessions, slices, try_tool
+from plans.web import call_list, connect, demo, jump, plan_list, sessions, slices, try_tool, usage
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
 from plans.web.home import views as home_views
@@ -39,6 +39,7 @@ urlpatterns = [
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
     path("calls/", call_list.calls, name="calls"),
     path("calls/<slug:public_id>/content/<int:number>/", views.call_content, name="call-content"),
+    path("usage/", usage.usage, name="usage"),
     path("agents/", agent_views.agents, name="agents"),
     path("agents/new/", agent_views.new, name="agent-new"),
     path("agents/<slug:public_id>/", agent_views.agent, name="agent"),

@@ -170,7 +170,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("/approvals/", tabs=True),
         *(View(f"/approvals/?{query}") for query in ("status=decided", "status=snoozed", "item=none")),
         View("/approvals/grants/", tabs=True),
-        *(View(path) for path in ("/approvals/insights/", "/approvals/several/")),
+        *(View(path) for path in ("/approvals/insights/", "/usage/", "/approvals/several/")),
         View("/approvals/decided/"),
         View("/audit/", also=(900, 1081)),
         View("", "/audit/ with the chain checked", act=check_chain),

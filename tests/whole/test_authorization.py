@@ -235,6 +235,7 @@ PAGES: dict[str, str] = {
     "GET /help/for/<slug:section>/": "1++++++",
     "GET /help/pictures/<slug:name>.png": "1++++++",
     "GET /settings/": "133333+",
+    "GET /usage/": "13+++++",
     "GET /sessions/": "1++++++",
     "GET /sessions/<slug:public_id>/": "14+++++",
     "GET /sign-in/": "+++++++",

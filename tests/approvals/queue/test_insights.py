@@ -10,10 +10,12 @@ from approvals.queue.insights import REFLEX_LEAST, insights_for, seconds_to_deci
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import decide, undo_decision
 from approvals.templatetags.approvals import NO_VALUE, rounded_percent, seconds
-from approvals.web.insights import InsightsForm, age_bars, day_bars
+from approvals.web.insights import age_bars
 from catalog.access.roles import NotAllowed, user_for_token
 from catalog.core import clock
 from catalog.models import ApiToken
+from catalog.ui.charts import stacked_bars
+from catalog.ui.periods import PeriodForm
 from tests.approvals.factories import approval, ask, make_tool, rejection, set_rule
 from tests.conftest import person
 from tests.pages import Pages
@@ -162,7 +164,7 @@ def test_page_shows_words_and_tables(ada, rosa):
 
 @pytest.mark.parametrize(("text", "days"), [("", 30), ("7", 7), ("0", 30), ("999", 30), ("-1", 30), ("1e3", 30)])
 def test_days_parameter(text, days):
-    form = InsightsForm(QueryDict(f"days={text}"))
+    form = PeriodForm(QueryDict(f"days={text}"))
     assert (form.chosen_days, form.is_valid()) == (days, text in ("", "7"))
 
 
@@ -178,7 +180,7 @@ def test_figures_and_bars(ada, rosa):
     assert [seconds(span) for span in (None, 12, 249)] == [NO_VALUE, "12 s", "4 min 09 s"]
     answered(ada, rosa)
     answered(ada, rosa, rejection)
-    bars = day_bars(insights_for(rosa, 7).per_day)
+    bars = stacked_bars([(day.approved, day.others) for day in insights_for(rosa, 7).per_day])
     assert len(bars) == 8
     assert (bars[-1].top, bars[-1].other_top, bars[-1].height) == (46.0, 2.0, 44.0)
     assert all(0 <= bar.x < bar.x + bar.width <= 600 for bar in bars)

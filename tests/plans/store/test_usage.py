@@ -1,0 +1,59 @@
+"""Usage of the last days: what is counted, for whom, and as CSV."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from catalog.core import clock
+from plans.models import ModelUse
+from plans.store import usage
+from plans.store.usage import usage_report
+from tests.builders import act, call_of, make_plan, work_off
+from tests.pages import Pages
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+
+
+def use_model(call, cost: Decimal | None, days_ago: int = 0) -> None:
+    """Store a request to a model with 30 tokens."""
+    ModelUse.objects.create(
+        call=call,
+        plan=make_plan(call.requested_by, act(1)),
+        purpose="draft",
+        model="=gpt",
+        input_tokens=10,
+        output_tokens=20,
+        cost=cost,
+        latency_ms=5,
+        at=clock.now() - timedelta(days=days_ago),
+    )
+
+
+def test_calls_tokens_and_cost_are_counted(ada, vera):
+    call = call_of(work_off(make_plan(ada, act(1), act(2))), 1)
+    use_model(call, Decimal("0.25"))
+    use_model(call, None)
+    use_model(call, Decimal(9), days_ago=7)
+    report = usage_report(vera, 7)
+    assert len(report.per_day) == 7
+    total = report.per_day[-1].line
+    assert total == report.total
+    assert (total.calls, total.requests, total.tokens, total.cost, report.unpriced) == (2, 2, 60, Decimal("0.25"), 1)
+    assert [(line.name, line.calls, line.tokens) for line in report.people] == [("Ada", 2, 60)]
+    assert [(line.name, line.requests) for line in report.models] == [("=gpt", 2)]
+    assert sum(line.calls for line in report.tools) == 2
+
+
+def test_only_the_newest_rows_are_counted(ada, vera, monkeypatch):
+    work_off(make_plan(ada, act(1), act(2), act(3)))
+    monkeypatch.setattr(usage, "MAX_CALLS_COUNTED", 2)
+    report = usage_report(vera, 7)
+    assert (report.total.calls, report.is_cut) == (2, True)
+
+
+def test_tables_are_csv_without_formulas(ada, vera):
+    use_model(call_of(work_off(make_plan(ada, act(1))), 1), Decimal("0.5"))
+    client = Pages(vera).client
+    assert client.get("/usage/?csv=models").content.decode().splitlines()[1] == "'=gpt,0,0,1,30,0.5"
+    assert len(client.get("/usage/?days=14&csv=days").content.decode().splitlines()) == 15
