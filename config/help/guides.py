@@ -16,7 +16,7 @@ from config.help.markdown import Heading, Rendering, parse, plain_text
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 GROUPS = (
     (gettext_lazy("Start"), ("quickstart", "glossary")),
-    (gettext_lazy("Use"), ("reviewing", "plans", "policies", "grants", "notifications")),
+    (gettext_lazy("Use"), ("reviewing", "lists", "plans", "policies", "grants", "notifications")),
     (
         gettext_lazy("Connect agents"),
         (
@@ -34,7 +34,7 @@ GUIDE_OF_SECTION: Mapping[str, str] = {
     "approvals": "reviewing",
     "ask": "plans",
     "audit": "operations#the-audit-log",
-    "calls": "plans",
+    "calls": "lists",
     "connect": "connect",
     "insights": "reviewing#insights",
     "notifications": "notifications",
