@@ -1,5 +1,5 @@
-/* Short messages. One with data-seconds counts down and can be undone until then; the others disappear after six
-   seconds, or fifteen if they have a button. They stand above the bar at the bottom of the window, whose height is published as --bar-height. */
+/* Short messages. One with data-seconds counts down and can be undone until then, and then leads to the outcome; the
+   others disappear after six seconds, or fifteen if they have a button. They stand above the bar at the bottom of the window, whose height is published as --bar-height. */
 
 import { answer } from "../core/announce.js";
 import { changed, onChange } from "../core/page_changes.js";
@@ -29,9 +29,21 @@ function countDown(box) {
     const left = Math.ceil((end - performance.now()) / 1000);
     if (left <= 0 || !box.isConnected) {
       clearInterval(timer);
-      box.remove();
+      offerOutcome(box);
     } else if (place) place.textContent = `${left} s`;
   }, 250);
+}
+
+/* What can no longer be undone leads to its outcome for a while, or goes. Only the latest one stands. */
+function offerOutcome(box) {
+  const link = box.querySelector("[data-when-final]");
+  if (!link) return box.remove();
+  for (const old of document.querySelectorAll(".toast:has([data-when-final]):not([data-seconds])")) old.remove();
+  box.removeAttribute("data-seconds");
+  for (const part of box.querySelectorAll("form, br, [data-until-final]")) part.remove();
+  link.hidden = false;
+  setTimeout(() => box.remove(), STAY_WITH_BUTTON_MS);
+  return undefined;
 }
 
 /** Undo the last decision, and no earlier one: one that is final, or still being sent, leaves nothing to undo. */
