@@ -34,7 +34,7 @@ ONE_BY_ONE := -m "slow or nightly"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo migrate test services test-services pages nightly check format bench bench-services lock clean
+.PHONY: help demo migrate test services test-services pages screenshots nightly check format bench bench-services lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,6 +56,12 @@ test-services: $(VENV)/dev.stamp services ## what differs on PostgreSQL and Redi
 
 pages: $(VENV)/dev.stamp ## the layout of the pages in the browser, and the details of their scripts
 	$(EMBEDDED) $(PYTEST) $(SPREAD) $(PAGES) $(ARGS)
+
+screenshots: $(VENV)/dev.stamp ## pictures of every page and state, with the contact sheet var/screenshots/index.html
+	rm -rf var/screenshots
+	$(EMBEDDED) TOOLGATE_TEST_SCREENSHOTS=var/screenshots $(PYTEST) $(SPREAD) -m layout -k "test_pages or test_states" \
+		tests/browser/test_layout.py $(ARGS)
+	$(BIN)/python -m tests.browser.screenshots var/screenshots
 
 # With ARGS that select a part, pytest may find no test in some of the four runs and ends with 5: that is no failure.
 nightly: $(VENV)/dev.stamp services ## everything at full count with new seeds, on both databases; hours

@@ -26,6 +26,7 @@ from plans.store.requesters import Requester
 from tests.approvals.factories import PREVIEW, ask, make_tool, send_back, set_rule
 from tests.approvals.security.deceptions import DECEPTIONS
 from tests.browser import layout_rules as rules
+from tests.browser import screenshots
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, open_inbox
 from tests.builders import act, approve, make_draft, make_http_tool, make_plan, request_of, step, work_off, write_step
@@ -100,6 +101,9 @@ def faults(page: Page, view: View) -> Iterator[str]:
         page.wait_for_selector("main, .gate")
     if view.act:
         view.act(page)
+    if screenshots.FOLDER:
+        screenshots.take_pictures(page, f"{view.path} {view.name}")
+        return
     schemes: list[tuple[Scheme, Iterable[tuple[Size, Asked]]]] = [("light", looks(view)), ("dark", DARK)]
     for scheme, sizes in schemes:
         page.emulate_media(color_scheme=scheme)
