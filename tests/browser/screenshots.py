@@ -35,8 +35,9 @@ def take_pictures(page: Page, name: str) -> None:
     folder = Path(FOLDER, test[1] if test else "other")
     folder.mkdir(parents=True, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", IDS.sub(r"\1", name).lower()).strip("-")[:100] or "home"
-    taken = {each[1] for path in folder.glob("*.png") if (each := PICTURE.fullmatch(path.name))}
-    slug = next(each for number in count(1) if (each := slug if number == 1 else f"{slug}-{number}") not in taken)
+    taken = {found["name"] for path in folder.glob("*.png") if (found := PICTURE.fullmatch(path.name))}
+    names = (slug if number == 1 else f"{slug}-{number}" for number in count(1))
+    slug = next(each for each in names if each not in taken)
     for scheme, (width, height) in product(SCHEMES, WIDTHS.items()):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": height})
