@@ -2,17 +2,19 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from catalog.text.deceptive_text import split_hidden
 
-FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_START = re.compile(r"(^|;)(?= *[=+\-@\t\r\uff1d\uff0b\uff0d\uff20])")
+"""The place before a formula. In many languages a semicolon ends a cell, and wide signs count as their plain ones."""
 
 
 def escape_formula(text: str) -> str:
     """Return a cell that spreadsheets do not evaluate, with line breaks and hidden characters spelled out."""
-    quoted = f"'{text}" if text.lstrip(" ").startswith(FORMULA_PREFIXES) else text
+    quoted = FORMULA_START.sub(r"\1'", text)
     spelled = "".join(piece.text for piece in split_hidden(quoted))
     return "".join(f"U+{ord(each):04X}" if each in "\t\n\r" else each for each in spelled)
 

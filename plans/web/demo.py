@@ -3,10 +3,10 @@
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import url_has_allowed_host_and_scheme
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from catalog.ui.requests import sign_in_required
+from catalog.ui.requests import next_address, sign_in_required
 from plans.demo.bar import HIDDEN, bar_for
 
 
@@ -25,6 +25,4 @@ def demo_steps(request: HttpRequest) -> HttpResponseBase:
 def demo_hide(request: HttpRequest) -> HttpResponseBase:
     """Hide the bar until the person signs in again, and return to the page `next`."""
     request.session[HIDDEN] = True
-    address = request.POST.get("next", "")
-    is_own = url_has_allowed_host_and_scheme(address, allowed_hosts=None)
-    return redirect(address if is_own else "home")
+    return redirect(next_address(request, reverse("home")))

@@ -17,6 +17,8 @@ CELLS = {
     "a\nb": "aU+000Ab",
     "a\x00b\u202ec": "aU+0000bU+202Ec",
     "a=b": "a=b",
+    "a;=1; @x": "a;'=1;' @x",
+    "\uff1d1": "'\uff1d1",
 }
 
 
