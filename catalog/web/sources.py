@@ -409,7 +409,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
         done = _("Enabled %(name)s.") if source.enabled else _("Disabled %(name)s.")
         undo = {"enabled": "no" if source.enabled else "yes"}
         button = ToastButton(_("Undo"), reverse("source-change", args=[name]), undo)
-        announce(request, done % {"name": source.name}, button)
+        announce(request, done % {"name": title_of(source)}, button)
         return redirect("source", name) if source.is_imported else redirect("sources")
     form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():
