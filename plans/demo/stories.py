@@ -195,6 +195,7 @@ def _lookups(number: int, at: Moment) -> Iterator[Story]:
     """Yield the safe calls of a day, which agents make in sessions."""
     session = f"inbox of day {number + 1}"
     last = [] if number == WORKDAYS - 1 else [(16, 2, "planning_update_step", {"step_id": 2, "status": "done"})]
+    reason = "Readers wrote during the night. I look up what they ask about."
     calls: list[tuple[int, int, str, Arguments]] = [
         (8, 2, "planning_setup_plan", {"objective": "Answer the mails of the night", "initial_steps": INBOX_STEPS}),
         (8, 6, "read_file", {"path": "notes/answers.md"}),
@@ -203,12 +204,19 @@ def _lookups(number: int, at: Moment) -> Iterator[Story]:
         *last,
     ]
     for hour, minute, tool, arguments in calls:
-        yield Story(begins=at(hour, minute), by="ada", agent="support", session=session, tool=tool, arguments=arguments)
+        yield Story(
+            begins=at(hour, minute), by="ada", agent="support", session=session, tool=tool, arguments=arguments,
+            reason=reason,
+        )  # fmt: skip
     ticker = list(NAMES)[number % len(NAMES)]
     query = {"query_type": "company_info", "parameters": {"ticker": ticker}}
-    yield Story(begins=at(13, 5), by="ada", agent="agent", tool="sec_financial_data", arguments=query)
+    reason = f"Ada asked under which name {NAMES[ticker]} files its reports."
+    yield Story(
+        begins=at(13, 5), by="ada", agent="agent", tool="sec_financial_data", arguments=query, reason=reason
+    )  # fmt: skip
     form = {"form": f"round({90 + number} * 10 / 12, 2)"}
-    yield Story(begins=at(15, 40), by="ben", agent="shop", tool="eval_form", arguments=form)
+    reason = "Ben asked for the price of a month if a year costs ten months."
+    yield Story(begins=at(15, 40), by="ben", agent="shop", tool="eval_form", arguments=form, reason=reason)
 
 
 INBOX_STEPS = ["Look up the orders", "Write the answers"]
@@ -334,7 +342,10 @@ def _special(number: int, at: Moment) -> Iterator[Story]:
                 arguments={"category": "Reports", "percent": 8}, reason="Costs of the data have risen by 8 %.",
                 answers=[Answer("approve", "rosa", 27, "5 % is what we agreed on Monday.", {"percent": 5})],
             ),
-            Story(begins=at(17, 3), by="ada", agent="agent", tool="read_file", arguments={"path": ".env"}),
+            Story(
+                begins=at(17, 3), by="ada", agent="agent", tool="read_file", arguments={"path": ".env"},
+                reason="I look for the settings of the data source.",
+            ),
         ],
         3: [
             Story(
@@ -364,7 +375,10 @@ def _special(number: int, at: Moment) -> Iterator[Story]:
                     Answer("approve", "tomas", 6),
                 ],
             ),
-            Story(begins=at(16, 5), by="ada", agent="agent", tool="read_file", arguments={"path": "notes/vendor.md"}),
+            Story(
+                begins=at(16, 5), by="ada", agent="agent", tool="read_file", arguments={"path": "notes/vendor.md"},
+                reason="Ada asked for the terms of our vendors.",
+            ),
         ],
         8: [
             Story(

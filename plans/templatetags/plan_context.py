@@ -59,6 +59,12 @@ class PlanSurroundings:
     ran: int
 
     @property
+    def purpose(self) -> str:
+        """Description of the step for which the call is made; for a call of an agent, of the agent's step."""
+        step = self.asks or self.here
+        return step.description if step is not None else ""
+
+    @property
     def way(self) -> list[Step]:
         """The nearest steps before this step."""
         return [*self.before, *([self.asks] if self.asks else [])][-MOST_SHOWN:]
@@ -98,7 +104,7 @@ def standing(step: Step) -> str:
 @register.simple_tag
 def plan_around(plan_ref: str, step_ref: str, viewer: User) -> PlanSurroundings | None:
     """Return a step in its plan, or None if the viewer sees no such plan; three queries."""
-    seen = plans_for(viewer).select_related(None).only("public_id", "status")
+    seen = plans_for(viewer).select_related(None).only("public_id", "status", "goal")
     plan = seen.filter(public_id=plan_ref, kind=Plan.Kind.PLAN).first() if plan_ref else None
     if plan is None:
         return None

@@ -75,3 +75,4 @@ def test_agents_call_follows_agent_in_plan_around_request(plan, rosa):
     assert [each.step_id for each in around.next] == [2]
     assert around.asks is not None
     assert (around.asks.step_id, "step 1" in around.stake) == (1, True)
+    assert around.purpose == around.asks.description
