@@ -1,6 +1,6 @@
 """Drafts of forms in the browser: kept through a reload but for secrets, and gone when sent or discarded."""
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import PageAs
 
@@ -17,9 +17,17 @@ def fill(page: Page) -> None:
     page.locator("[name='example:id']").fill("17")
 
 
+def with_other_timeout(route: Route) -> None:
+    """Answer as if somebody else had stored another timeout."""
+    response = route.fetch()
+    before, name, after = response.text().partition('name="timeout" value="')
+    route.fulfill(response=response, body=f"{before}{name}6{after}")
+
+
 def test_a_form_keeps_a_draft_without_secrets(admin, catalog, page_as: PageAs):
     page = page_as(admin)
     fill(page)
+    page.route("**/new/", with_other_timeout, times=1)
     page.reload()
     note, name, create = (
         page.locator("[data-draft-note]"),
@@ -27,6 +35,8 @@ def test_a_form_keeps_a_draft_without_secrets(admin, catalog, page_as: PageAs):
         page.locator(".form-actions .primary"),
     )
     expect(note).to_contain_text("without secrets")
+    expect(note).to_contain_text("check all fields")
+    expect(page.locator("#id_timeout")).to_have_value("630")
     expect(name).to_have_value("readOrder")
     expect(page.locator("[name='example:id']")).to_have_value("17")  # it came after the address was restored
     expect(page.locator("#id_headers")).to_have_value("")

@@ -1,7 +1,8 @@
 /* Keeps what is typed into form[data-draft] in this browser until it is sent or the person signs out, and offers what it
    has restored to be discarded. Passwords, files, hidden fields and [data-secret] are never kept.
 
-   A draft is { values, hasSecrets, isSent }: the values of each name, and whether a secret was typed. */
+   A draft is { values, base, hasSecrets, isSent }: the values of each name, those that the page came with, and whether a
+   secret was typed. Only what differs from the base is restored, so that a draft takes back no change of others. */
 
 import { answer } from "../core/announce.js";
 import * as drafts from "../core/drafts.js";
@@ -9,6 +10,7 @@ import * as drafts from "../core/drafts.js";
 const TYPED = "input:not([type=hidden], [type=submit], [type=button]), select, textarea";
 const SECRET = "[type=password], [type=file], [data-secret]";
 const IS_CHOSEN = { checked: "defaultChecked", selected: "defaultSelected" };
+const bases = new WeakMap(); // by form: the values that were there before the person changed any
 const missing = new WeakMap(); // by form: restored values of fields that are not on the page yet
 
 function fieldsOf(form) {
@@ -63,12 +65,16 @@ function keep(form, isSent = false) {
   const hasSecrets = fieldsOf(form).some((field) => field.matches(SECRET) && field.value);
   const isAsServed = !("unsaved" in form.dataset) && isSame(values, valuesOf(form, true));
   if (isAsServed && !isSent && !hasSecrets) drafts.remove(form.dataset.draft);
-  else drafts.save(form.dataset.draft, { values, hasSecrets, isSent });
+  else drafts.save(form.dataset.draft, { values, base: bases.get(form), hasSecrets, isSent });
 }
 
 function restore(form) {
-  const { values, hasSecrets, isSent } = drafts.load(form.dataset.draft);
-  if (!values) return;
+  const { values: kept, base, hasSecrets, isSent } = drafts.load(form.dataset.draft);
+  const served = valuesOf(form, true);
+  bases.set(form, "unsaved" in form.dataset && base ? base : served);
+  if (!kept) return;
+  const changed = Object.entries(kept).filter(([name, list]) => !isSame(list, base?.[name]));
+  const values = { ...served, ...Object.fromEntries(changed) };
   const [navigation] = performance.getEntriesByType("navigation");
   const isBack = navigation?.type === "back_forward"; // from an answer that was no success
   if ("unsaved" in form.dataset) return keep(form);
@@ -77,6 +83,7 @@ function restore(form) {
   const note = form.querySelector("[data-draft-note]");
   note.hidden = false;
   note.querySelector("[data-draft-secrets]").hidden = !hasSecrets;
+  note.querySelector("[data-draft-outdated]").hidden = !base || isSame(base, served);
   answer(note.innerText);
 }
 
