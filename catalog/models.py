@@ -101,6 +101,11 @@ class Source(models.Model):
         return self.kind in (self.Kind.MCP, self.Kind.OPENAPI)
 
     @property
+    def title(self) -> str:
+        """The name of an imported source; for a shipped set, the last part of its module's name, as in Workspace."""
+        return self.name if self.is_imported else self.name.rpartition(".")[2].capitalize()
+
+    @property
     def status(self) -> "Source.Status":
         """The state of the connection, as of the last synchronisation."""
         if not self.enabled:

@@ -355,13 +355,8 @@ def source_list(request: PageRequest) -> HttpResponse:
                 if tool.current_version:
                     names[tool.current_version.safety_level].append(tool.name)
             by_level = [(level, tools) for level, tools in names.items() if tools]
-            sets.append((source, title_of(source), badge_of(source), texts[source.name], by_level))
+            sets.append((source, source.title, badge_of(source), texts[source.name], by_level))
     return render(request, "sources/sources.html", {"section": "sources", "rows": rows, "sets": sets})
-
-
-def title_of(source: Source) -> str:
-    """Return the name of an imported source; for a shipped set, the last part of its module's name, as in Workspace."""
-    return source.name if source.is_imported else source.name.rpartition(".")[2].capitalize()
 
 
 def badge_of(source: Source) -> Badge:
@@ -409,7 +404,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
         done = _("Enabled %(name)s.") if source.enabled else _("Disabled %(name)s.")
         undo = {"enabled": "no" if source.enabled else "yes"}
         button = ToastButton(_("Undo"), reverse("source-change", args=[name]), undo)
-        announce(request, done % {"name": title_of(source)}, button)
+        announce(request, done % {"name": source.title}, button)
         return redirect("source", name) if source.is_imported else redirect("sources")
     form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():
@@ -467,7 +462,7 @@ def _render_detail(
         "section": "sources",
         "source": source,
         "ready": ready,
-        "title": title_of(source),
+        "title": source.title,
         "description": shipped_modules().get(source.name, ""),
         "badge": badge_of(source),
         "by_level": [(level, [name for name, version in ready if version.safety_level == level]) for level in LEVELS],

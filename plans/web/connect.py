@@ -26,15 +26,17 @@ from django.views.decorators.http import require_http_methods, require_safe
 from catalog.access.roles import NotAllowed, user_display_name
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
 from catalog.core.canonical_json import digest
+from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolgateError
-from catalog.models import ApiToken, Call, Tool
+from catalog.inventory.selectors import offered_tools
+from catalog.models import ApiToken, Call, Source
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
 from catalog.ui.page_forms import CardSelect, PageForm
 from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
 from plans.models import Plan
 from plans.web.access import error_status
-from plans.web.connect_snippets import CLIENTS, EXAMPLE_TOOL, FIRST_CLIENT, TOKEN, McpClient, Snippet
+from plans.web.connect_snippets import CLIENTS, EXAMPLES, FIRST_CLIENT, TOKEN, ExampleCall, McpClient, Snippet
 
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCOPES_BY_ACCESS = {
@@ -122,7 +124,7 @@ class Arrival:
         return self.stage in ("called", "ended")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ConnectPage:
     client: McpClient
     address: str
@@ -135,16 +137,26 @@ class ConnectPage:
     def clients(self) -> list[McpClient]:
         return list(CLIENTS.values())
 
+    @cached_property
+    def example(self) -> ExampleCall | None:
+        """The call in the snippets: the first whose tool is enabled and safe here; None if there is none."""
+        usable = offered_tools().filter(enabled=True, source__enabled=True)
+        usable = usable.filter(current_version__safety_level=SafetyLevel.SAFE)
+        names = set(usable.filter(name__in=[each.tool for each in EXAMPLES]).values_list("name", flat=True))
+        return next((each for each in EXAMPLES if each.tool in names), None)
+
     @property
-    def disabled_example(self) -> str:
-        """The source of the snippets' tool, if this source is disabled; otherwise empty."""
-        disabled = Tool.objects.filter(name=EXAMPLE_TOOL, source__enabled=False)
-        return disabled.values_list("source__name", flat=True).first() or ""
+    def disabled_source(self) -> Source | None:
+        """The set of the snippets' tool, if no example can be called here and this set is disabled."""
+        if self.example is not None:
+            return None
+        return Source.objects.filter(tools__name=EXAMPLES[0].tool, enabled=False).first()
 
     @property
     def snippets(self) -> list[Snippet]:
         """The snippets to copy, with a placeholder unless the token's text is known."""
-        return [each.filled(self.address, self.text or TOKEN) for each in self.client.snippets]
+        example = self.example or EXAMPLES[0]
+        return [each.filled(self.address, self.text or TOKEN, example) for each in self.client.snippets]
 
 
 def client_named(name: str) -> McpClient:

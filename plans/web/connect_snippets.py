@@ -13,8 +13,6 @@ GUIDES = Path(__file__).resolve().parents[2] / "docs" / "connect"
 ADDRESS = "https://toolgate.example.org"
 """Stands for the address of this server."""
 TOKEN = "tg_your-token"  # noqa: S105 - stands for the text of a token
-EXAMPLE_TOOL = "render_text"
-"""The tool that the snippets call."""
 FIRST_CLIENT = "claude-code"
 ABOUT = {
     FIRST_CLIENT: "In a terminal, for all your projects",
@@ -29,6 +27,26 @@ ABOUT = {
     "curl": "MCP by hand, or REST",
 }
 """Text beside the name of each client, in the order of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleCall:
+    """A call of a safe tool that ships with Toolgate: for snippets with arguments in JSON, for models in words."""
+
+    tool: str
+    arguments: str
+    task: str
+
+
+EXAMPLES = (
+    ExampleCall(
+        "render_text", '{"template": "Hello, {name}.", "values": {"name": "Toolgate"}}', "Say hello to Toolgate"
+    ),
+    ExampleCall("say_hello", '{"name": "Toolgate"}', "Say hello to Toolgate"),
+    ExampleCall("list_files", '{"path": "."}', "List the files of the workspace"),
+    ExampleCall("describe_symbol", '{"symbol": "json.dumps"}', "Describe json.dumps"),
+)
+"""Calls for the snippets, best first. The guides show the first one; each of the others is of another set."""
 SNIPPET = re.compile(r"([^\n]+):\n\n```(\w+)\n(.*?)^```\n\n", re.MULTILINE | re.DOTALL)
 
 
@@ -40,8 +58,11 @@ class Snippet:
     language: str
     text: str
 
-    def filled(self, address: str, token: str = TOKEN) -> "Snippet":
-        return Snippet(self.place, self.language, self.text.replace(ADDRESS, address).replace(TOKEN, token))
+    def filled(self, address: str, token: str = TOKEN, example: ExampleCall = EXAMPLES[0]) -> "Snippet":
+        shown, text = EXAMPLES[0], self.text.replace(ADDRESS, address).replace(TOKEN, token)
+        for old, new in ((shown.task, example.task), (shown.arguments, example.arguments), (shown.tool, example.tool)):
+            text = text.replace(old, new)
+        return Snippet(self.place, self.language, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from approvals.models import AuditEntry
 from catalog.access.tokens import authenticate_token, record_first_refusal
 from catalog.core import clock
-from catalog.models import ApiToken
+from catalog.models import ApiToken, Source
 from plans.web.connect_snippets import ADDRESS, CLIENTS, TOKEN, McpClient, Snippet
 from tests.house.source import ROOT
 from tests.pages import Pages
@@ -162,6 +162,17 @@ def test_the_address_is_that_of_the_settings(pages: Pages, settings: Any) -> Non
     settings.TOOLGATE_URL = "https://tools.example.com"
     pages.open("/connect/")
     assert "https://tools.example.com/mcp" in pages.html
+
+
+def test_snippets_call_a_safe_tool_of_an_enabled_set(pages: Pages) -> None:
+    pages.open("/connect/?client=curl")
+    assert "render_text" in pages.html and 'data-standing="example-disabled"' not in pages.html
+    Source.objects.filter(tools__name="render_text").update(enabled=False)
+    pages.open("/connect/?client=curl")
+    assert "render_text" not in pages.html and "say_hello" in pages.html
+    Source.objects.update(enabled=False)
+    pages.open("/connect/?client=curl")
+    assert "render_text" in pages.html and 'data-standing="example-disabled"' in pages.html
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
