@@ -22,6 +22,7 @@ from django.views.decorators.http import require_safe
 
 from approvals.models import ApprovalRequest, Policy
 from approvals.requests.queries import pending_for, requests_for
+from approvals.web.review.inbox import summarised_requests
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, ROLES, roles_of, user_display_name
 from catalog.core.database import on_sqlite
 from catalog.inventory.search import MAX_QUERY_LENGTH, matching_words, name_match_rank, search_words
@@ -243,19 +244,19 @@ def _tools(_viewer: User, text: str) -> Iterator[Hit]:
 
 
 def _requests(viewer: User, text: str) -> Iterator[Hit]:
-    conditions = [Q(call__tool_name__icontains=word) for word in text.split()]
-    found = pending_for(viewer).filter(*conditions).select_related("call__requested_by").order_by("opened_at", "pk")
-    columns = ("public_id", "call__tool_name", *(f"call__requested_by__{name}" for name in PERSON_COLUMNS))
-    return (_request_hit(request) for request in found.only(*columns)[:OTHERS_SHOWN])
+    waiting = pending_for(viewer).order_by("opened_at", "pk")
+    found = summarised_requests(viewer, waiting, text.split(), most=OTHERS_SHOWN)
+    return (_request_hit(request) for request in found)
 
 
 PERSON_COLUMNS = ("username", "first_name", "last_name")
 
 
 def _request_hit(request: ApprovalRequest) -> Hit:
-    asker = request.call.requested_by
-    detail = _("for %(person)s") % {"person": user_display_name(asker)} if asker else ""
-    return Hit(request.call.tool_name, f"{reverse('approvals')}?item={request.public_id}", "hand", detail, is_name=True)
+    asker, tool = request.call.requested_by, request.call.tool_name
+    detail = _("%(tool)s for %(person)s") % {"tool": tool, "person": user_display_name(asker)} if asker else tool
+    summary = str(request.summary)  # type: ignore[attr-defined] # see summarised_requests
+    return Hit(summary, f"{reverse('approvals')}?item={request.public_id}", "hand", detail)
 
 
 def _goal_has(words: Iterable[str]) -> Q:
@@ -307,8 +308,8 @@ def _hits_by_id(viewer: User, text: str) -> Iterator[Hit]:
     begins = Q(**{f"public_id__{name}": value for name, value in terms.items()})
     match text.partition("_")[0]:
         case "apr":
-            found = requests_for(viewer).filter(begins).select_related("call__requested_by").order_by("public_id")
-            yield from (_request_hit(request) for request in found[:OTHERS_SHOWN])
+            found = requests_for(viewer).filter(begins).order_by("public_id")
+            yield from (_request_hit(request) for request in summarised_requests(viewer, found, most=OTHERS_SHOWN))
         case "plan":
             plans = plans_for(viewer).select_related(None).filter(begins).order_by("public_id")
             yield from (_plan_hit(plan) for plan in plans[:OTHERS_SHOWN])

@@ -1,7 +1,7 @@
 """The inbox: a list of requests and the selected request in detail. Never writes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from urllib.parse import urlencode
@@ -34,7 +34,7 @@ from approvals.reviews.batch import MAX_BATCH_ITEMS, individual_objection
 from approvals.states import UNDOABLE, RequestStatus
 from approvals.web.review.decision_form import WRITTEN_ANSWERS, success_message
 from approvals.web.review.detail import RequestDetail, detail_for
-from catalog.calls.privacy import can_see_private
+from catalog.calls.privacy import PrivateCallParts, can_see_private
 from catalog.core import clock
 from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
 from catalog.secrets.placeholders import describe_placeholders
@@ -46,6 +46,8 @@ REQUESTS_ON_HOME = 3
 # A stored preview begins with its summary, so that a list need not read the texts after it.
 SUMMARY_PREFIX = '{"summary": '
 SUMMARY_PREFIX_LENGTH = 8192
+MOST_SEARCHED = 50
+"""Requests with a word in the beginning of their preview, among which a search by summary chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,17 +415,44 @@ def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[Appr
 def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
     """Set `summary`, `answered_by` and `batch_objection` on each request, as this viewer may see them."""
     listed = list(requests)
-    if not can_see_private(viewer):
-        prefetch_related_objects(listed, "call__requesters", "delegations")
-    hidden = hidden_from(viewer, listed) if listed else {}
+    hidden = _set_summaries(viewer, listed)
     for request in listed:
-        summary = "" if request.call_id in hidden else parse_summary(request.preview_start)  # type: ignore[attr-defined] # see _load_listed_fields
-        run = gettext("Run %(tool)s") % {"tool": request.call.tool_name}
-        request.summary = describe_placeholders(summary) or run  # type: ignore[attr-defined] # for pages
         request.is_deceptive = request.is_deceptive and request.call_id not in hidden  # type: ignore[attr-defined] # see _load_listed_fields
         request.answered_by = answered_by(request)  # type: ignore[attr-defined] # for pages
         request.batch_objection = individual_objection(request)  # type: ignore[attr-defined] # for pages
     return listed
+
+
+def _set_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> Mapping[int, PrivateCallParts]:
+    """Set `summary` on requests that have `preview_start`; return the private parts hidden from this viewer."""
+    if not can_see_private(viewer):
+        prefetch_related_objects(requests, "call__requesters", "delegations")
+    hidden = hidden_from(viewer, requests) if requests else {}
+    for request in requests:
+        summary = "" if request.call_id in hidden else parse_summary(request.preview_start)  # type: ignore[attr-defined] # annotated
+        run = gettext("Run %(tool)s") % {"tool": request.call.tool_name}
+        request.summary = describe_placeholders(summary) or run  # type: ignore[attr-defined] # for pages
+    return hidden
+
+
+def summarised_requests(
+    viewer: User, requests: "QuerySet[ApprovalRequest]", words: Sequence[str] = (), *, most: int
+) -> list[ApprovalRequest]:
+    """Return the first `most` of these visible requests that have each word in their summary or their tool's name.
+
+    `summary` is set on each, as this viewer may see it, and only what they see is searched.
+    """
+    judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
+    start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
+    asker = (f"call__requested_by__{name}" for name in ("username", "first_name", "last_name"))
+    columns = ("public_id", "call__tool_name", "call__token", "call__plan_ref", "call__step_ref", *asker)
+    found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
+    for word in words:
+        found = found.filter(Q(call__tool_name__icontains=word) | Q(preview_start__icontains=word))
+    listed = list(found[: most if not words else MOST_SEARCHED])
+    _set_summaries(viewer, listed)
+    shown = [(f"{request.call.tool_name} {request.summary}".casefold(), request) for request in listed]  # type: ignore[attr-defined] # see above
+    return [request for text, request in shown if all(word.casefold() in text for word in words)][:most]
 
 
 def parse_summary(start: str) -> str:

@@ -32,7 +32,8 @@ def test_each_kind_is_found_by_words_of_its_name(admin: User, waiting: Plan) -> 
         "plans": ["Archive the minutes"],
         "policies": ["Minutes need two people"],
     }
-    assert found(jump_page(admin, "write_fi")) == {"tools": ["write_file"], "requests": ["write_file"]}
+    assert found(jump_page(admin, "write_fi")) == {"tools": ["write_file"], "requests": ["Create note.txt"]}
+    assert found(jump_page(admin, "create note"))["requests"] == ["Create note.txt"]
     assert found(jump_page(admin, "audit l")) == {"pages": ["Audit log"]}
     assert found(jump_page(admin, "ada"))["people"] == ["Ada"]
 
