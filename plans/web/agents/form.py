@@ -131,6 +131,13 @@ class AgentForm(PageForm):
             else _("Required: no default model is configured (TOOLGATE_MODEL).")
         )
 
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("enabled") and cleaned.get("model") == "" and not provider.configured_model():
+            problem = _("Name a model, as in provider:model: no default model is configured (TOOLGATE_MODEL).")
+            self.add_error("model", forms.ValidationError(problem, code="required"))
+        return cleaned
+
     def _offer(self, field: str, names: Sequence[str]) -> None:
         """Offer these names and all checked names, even if they no longer exist: the service validates them."""
         missing = [name for name in self[field].value() or () if name not in names]

@@ -59,13 +59,16 @@ def test_agent_is_created_and_changed(pages):
     assert "researcher" in pages.open("/agents/")
 
 
-def test_problems_are_shown_at_their_fields(pages):
+def test_problems_are_shown_at_their_fields(pages, settings):
     pages.open("/agents/new/")
     pages.send("/agents/new/", FORM | {"name": "Big Name", "rounds": "many", "cost": "1.1234567"}, status=422)
     assert mistaken_on(pages) == {"name", "rounds", "cost"}
     assert 'value="many"' in pages.html
     pages.send("/agents/new/", FORM | {"model": "gpt-5", "names": "render_txt"}, status=422)
     assert mistaken_on(pages) == {"model", "names"}
+    settings.TOOLGATE_MODEL = ""
+    pages.send("/agents/new/", FORM, status=422)
+    assert mistaken_on(pages) == {"model"}
     assert not Agent.objects.exists()
 
 
