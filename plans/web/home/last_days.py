@@ -54,8 +54,14 @@ class LastDays:
 
 
 def last_days() -> LastDays:
-    """Return the picture of all calls and decisions, at most a minute old; only people with a role may see it."""
-    return _last_days(current_minute())
+    """Return the picture of all calls and decisions, at most a minute old; only people with a role may see it.
+
+    A picture without decisions is not kept, so that the first decision shows at once.
+    """
+    days = _last_days(current_minute())
+    if not days.longest:
+        _last_days.cache_clear()
+    return days
 
 
 @lru_cache(maxsize=1)
