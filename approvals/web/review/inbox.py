@@ -449,7 +449,7 @@ def summarised_requests(
     found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
     for word in words:
         found = found.filter(Q(call__tool_name__icontains=word) | Q(preview_start__icontains=word))
-    listed = list(found[: most if not words else MOST_SEARCHED])
+    listed: list[ApprovalRequest] = list(found[: MOST_SEARCHED if words else most])
     _set_summaries(viewer, listed)
     shown = [(f"{request.call.tool_name} {request.summary}".casefold(), request) for request in listed]  # type: ignore[attr-defined] # see above
     return [request for text, request in shown if all(word.casefold() in text for word in words)][:most]
