@@ -33,7 +33,11 @@ FORMS = {
         POLICY | {"fresh_sign_in_minutes": "soon", "do": "save"},
         "f-fresh_sign_in_minutes",
     ),
-    "simulator": ("/policies/simulator/", {"tool": "read_file", "arguments": "{"}, "s-arguments"),
+    "simulator": (
+        "/policies/simulator/",
+        {"tool": "read_file", "drawn": "read_file", "mode": "json", "json": "{"},
+        "simulate-json",
+    ),
     "notifications": ("/profile/notifications/", {"quiet_from": "late", "quiet_until": "07:00"}, "id_quiet_from"),
     "new plan": ("/plans/new/", {"text": "{", "do": "check"}, "pj"),
     "change of a plan": ("/plans/{plan}/change/", {"text": "{", "do": "check"}, "pj"),
