@@ -5,6 +5,7 @@ from approvals.models.grants import Grant, GrantUse
 from approvals.models.notifications import Delivery, NotificationChoice
 from approvals.models.policies import Policy, PolicyRevision, new_policy_id
 from approvals.models.requests import (
+    DECIDED_OR_OPENED_AT,
     ApprovalRequest,
     Comment,
     Delegation,
@@ -15,6 +16,7 @@ from approvals.models.requests import (
 )
 
 __all__ = [
+    "DECIDED_OR_OPENED_AT",
     "ApprovalRequest",
     "AuditEntry",
     "Comment",

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from approvals.models.policies import PolicyRevision
 from approvals.states import MOVES, RequestStatus, ReviewVerdict
@@ -16,6 +17,8 @@ QUEUED_BY = (
     *("policy_revision", "escalated_to", "tool_version", "call", "claimed_by", "claimed_until"),
 )
 """Columns of the queue's covering index: first the sort columns, then those that views read from all open requests."""
+DECIDED_OR_OPENED_AT = Coalesce("decided_at", "opened_at")
+"""Sort key of requests that wait no more: some end without a decision."""
 
 
 def new_request_id() -> str:
@@ -80,6 +83,7 @@ class ApprovalRequest(models.Model):
             models.Index(fields=["status", *QUEUED_BY], name="request_queue", condition=Q(status="pending")),
             models.Index(fields=["likeness", "status"], name="request_twins", condition=Q(status="pending")),
             models.Index(fields=["tool_version", "id"], name="request_answered", condition=Q(decided_at__isnull=False)),
+            models.Index(DECIDED_OR_OPENED_AT, "id", name="request_by_decision"),
         ]
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_safe
 
-from approvals.models import ApprovalRequest, Review
+from approvals.models import DECIDED_OR_OPENED_AT, ApprovalRequest, Review
 from approvals.queue.saved_views import DECIDED, Queues
 from approvals.requests.queries import requests_for
 from approvals.states import RequestStatus
@@ -102,7 +102,7 @@ DECIDED_LIST = register_list(
         count_text=ngettext_lazy("%(shown)s request", "%(shown)s requests", "count"),
         search_label=gettext_lazy("Search decided requests"),
         search_hint=gettext_lazy("Tool, request or plan ID, requester"),
-        rows=lambda viewer, _query: Queues(viewer).of(DECIDED).only("pk", "opened_at"),
+        rows=lambda viewer, _query: Queues(viewer).of(DECIDED).annotate(ended_at=DECIDED_OR_OPENED_AT).only("pk"),
         present=_rows,
         csv_present=_rows_without_private,
         search=lambda text: (
@@ -151,8 +151,10 @@ DECIDED_LIST = register_list(
             age_filter("opened_at"),
         ),
         orders={
-            "-opened": SortOrder(gettext_lazy("Newest first"), "-id"),
-            "opened": SortOrder(gettext_lazy("Oldest first"), "id"),
+            "-decided": SortOrder(gettext_lazy("Last decided first"), "-ended_at"),
+            "decided": SortOrder(gettext_lazy("Last decided last"), "ended_at"),
+            "-opened": SortOrder(gettext_lazy("Last opened first"), "-id"),
+            "opened": SortOrder(gettext_lazy("Last opened last"), "id"),
         },
         columns=(
             Column(gettext_lazy("Decision")),
@@ -160,7 +162,7 @@ DECIDED_LIST = register_list(
             Column(gettext_lazy("Tool")),
             Column(gettext_lazy("Reviewer")),
             Column(gettext_lazy("Requester")),
-            Column(gettext_lazy("Opened"), "opened", "-opened"),
+            Column(gettext_lazy("Decided"), "decided", "-decided"),
         ),
         row_template="approvals/_decided.html",
         empty_template="approvals/_none_decided.html",

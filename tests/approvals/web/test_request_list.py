@@ -44,6 +44,15 @@ def test_filters_apply(decided, vera):
     assert {query: listed(vera, query, decided) for query in cases} == cases
 
 
+def test_last_decided_comes_first(ada, rosa):
+    first, second = ask(ada), ask(ada)
+    for request in (second, first):
+        decide(request, by=rosa, decision=rejection(request, "No."))
+    pages = Pages(rosa)
+    pages.open("/approvals/decided/")
+    assert pages.html.index(first.public_id) < pages.html.index(second.public_id)
+
+
 def test_others_requests_are_not_listed_without_a_role(decided, ada):
     assert listed(person("nobody"), "", decided) == set()
 
