@@ -39,7 +39,7 @@ function onFieldKey(event) {
   else if (event.key === "ArrowUp") move(-1);
   else if (event.key === "Enter" && !(event.isComposing || event.ctrlKey || event.metaKey)) {
     isAwaited = !isCurrent();
-    if (!isAwaited) results.querySelector("[aria-selected=true] :is(a, button)")?.click();
+    if (!isAwaited) results.querySelector("[aria-selected=true]")?.click();
   } else return;
   event.preventDefault();
 }
@@ -55,7 +55,7 @@ if (dialog) {
     document.getElementById("jump-count").textContent = document.getElementById("jump-counted").dataset.count;
     if (!isAwaited || !isCurrent()) return;
     isAwaited = false;
-    results.querySelector("[aria-selected=true] a")?.click(); // never a command that nobody has seen yet
+    results.querySelector("a[aria-selected=true]")?.click(); // never a command that nobody has seen yet
   });
   document.addEventListener("keydown", (event) => {
     if (event.key?.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
