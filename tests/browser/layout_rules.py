@@ -1,7 +1,7 @@
 """Layout rules as JavaScript: each is an async function of the page that returns the faults it finds, as texts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 SIDEWAYS = """async () => {
     const width = document.documentElement.scrollWidth;
@@ -251,6 +251,21 @@ UNKNOWN_CLASSES = """async () => {
     return [...used].filter((name) => !known.has(name));
 }"""
 """Classes that no stylesheet of the page knows."""
+
+
+def axe_findings(run_only: Sequence[str]) -> str:
+    """Return a rule that asks axe-core, whose script the page has loaded, about the tags or the rules named."""
+    options = {"runOnly": run_only, "resultTypes": ["violations"], "elementRef": True, "preload": False}
+    return f"""async () => {{
+        const {{ violations }} = await axe.run({json.dumps(options)});
+        return violations.flatMap(({{ id, nodes }}) => nodes.map(({{ element }}) => [id, element.outerHTML]))
+            .map(([id, html]) => `${{id}} ${{html.slice(0, 120)}}`);
+    }}"""
+
+
+AXE = axe_findings(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"])
+AXE_COLOURS = axe_findings(["color-contrast", "link-in-text-block"])
+"""The rules of axe-core that another colour scheme can break."""
 
 EVERYWHERE = {
     "sideways scroll": SIDEWAYS,

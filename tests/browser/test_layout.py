@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
@@ -43,9 +44,10 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
 ]
 WIDTHS = (320, 390, 721, 1100, 1440)
-CONTRAST_AT = (390, 1440)
-CONTRAST = {"contrast": rules.CONTRAST}
-DARK = [((width, 800), CONTRAST) for width in CONTRAST_AT]
+COLOURS_AT = (390, 1440)
+LIGHT = {"contrast": rules.CONTRAST, "axe": rules.AXE}
+"""Contrast first: it waits until no colour fades."""
+DARK = [((width, 800), {"contrast": rules.CONTRAST, "axe": rules.AXE_COLOURS}) for width in COLOURS_AT]
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
 NOT_WALKED = {
     "/approvals/undo/",
@@ -91,6 +93,7 @@ class View:
 def walk(page: Page, *views: View) -> Faults:
     """Return the faults of all views, each with its page, size, scheme and rule."""
     page.emulate_media(reduced_motion="reduce")
+    page.add_init_script(AXE_SCRIPT)
     return [fault for view in views for fault in faults(page, view)]
 
 
@@ -118,7 +121,7 @@ def faults(page: Page, view: View) -> Iterator[str]:
 def looks(view: View) -> Iterator[tuple[Size, Asked]]:
     """Yield the sizes at which a view is looked at in the light, with the rules that are asked there."""
     for width in sorted({*WIDTHS, *view.also}):
-        yield (width, 800), {**rules.EVERYWHERE, **view.own, **(CONTRAST if width in CONTRAST_AT else {})}
+        yield (width, 800), {**rules.EVERYWHERE, **view.own, **(LIGHT if width in COLOURS_AT else {})}
     yield from view.at.items()
     for size in FOCUS_AT if view.tabs else ():
         yield size, {"focus": rules.FOCUS}
@@ -515,15 +518,17 @@ PLANTED = """() => {
 
 
 def test_planted_faults_are_found(admin, page_as: PageAs):
-    """Every rule that all pages are asked for can fail, contrast and focus too."""
+    """Every rule that all pages are asked for can fail, contrast, axe-core and focus too."""
     page = page_as(admin, viewport={"width": 390, "height": 844})
+    page.add_init_script(AXE_SCRIPT)
     page.goto("/policies/")
     page.evaluate(PLANTED)
     page.keyboard.press("Tab")
-    asked = rules.EVERYWHERE | {"contrast": rules.CONTRAST, "focus": rules.FOCUS}
+    asked = rules.EVERYWHERE | LIGHT | {"focus": rules.FOCUS}
     found = [fault.split(": ", 1) for fault in page.evaluate(rules.asking(asked), [390, 844])]
     assert {name for name, _ in found} == asked.keys() - {"cut off"}
     assert [said.split()[-1] for name, said in found if name == "contrast"] == ["grey", "half"]
+    assert {"color-contrast", "button-name"} <= {said.split()[0] for name, said in found if name == "axe"}
     focus = [said for name, said in found if name == "focus"]
     assert any("no ring" in said and ">ring<" in said for said in focus)
     assert any("covered" in said and ">under<" in said for said in focus)
