@@ -44,6 +44,10 @@ IN_USE = (
 OWN_PLANS = (
     "This installation has plans or calls of its own. The demo needs its own database: set DATABASE_URL to a new one."
 )
+OWN_PEOPLE = (
+    "This installation has people of its own, and the demo would add an administrator whose password is printed. The "
+    "demo needs its own database: set DATABASE_URL to a new one."
+)
 
 Tokens = Mapping[str, tuple[ApiToken, str]]
 
@@ -60,11 +64,14 @@ class Demo:
 def set_up_demo() -> Demo:
     """Reset the demo's people and tokens; the first run creates everything else, with a history of two weeks.
 
-    Raises Conflict if the installation has plans of other people, or if a person has the name of a demo user.
+    Raises Conflict if the installation has plans of other people, or other people and no plans yet, or if a person has
+    the name of a demo user.
     """
     if Plan.objects.exclude(author__email__endswith=f"@{MAIL_DOMAIN}").exists():
         raise Conflict(OWN_PLANS)
     has_plans = Plan.objects.exists() or Call.objects.exists()
+    if not has_plans and User.objects.exclude(email__endswith=f"@{MAIL_DOMAIN}").exists():
+        raise Conflict(OWN_PEOPLE)
     if has_plans or live_executors():
         people = _set_up_people()
         problems = [] if has_plans else [IN_USE]
