@@ -322,7 +322,7 @@ def test_j_and_k_move_through_the_list(ada, rosa, page_as: PageAs):
 def test_first_press_shows_the_rest_of_a_long_change(ada, rosa, page_as: PageAs):
     request, page = ask(ada, preview=LONG), page_as(rosa)
     open_inbox(page)
-    expect(page.locator(".button.go")).to_contain_text("Read the rest of the change")
+    expect(page.locator(".button.go")).to_contain_text("Read the rest")
     page.keyboard.press("a")
     expect(page.locator(".button.go:not([data-unread])")).to_be_visible()
     assert not Review.objects.exists()
