@@ -45,6 +45,11 @@ class DemoBar:
         """The number of steps done."""
         return sum(step.done for step in self.steps)
 
+    @property
+    def next(self) -> DemoStep | None:
+        """The first step that is not done; None after the last."""
+        return next((step for step in self.steps if not step.done), None)
+
 
 def recognise_demo() -> None:
     """Find out whether this installation is a demo. Called when a server starts, so that pages need not ask."""

@@ -40,7 +40,7 @@ def test_steps_of_a_reviewer_tick(stage: object, ada: User, rosa: User) -> None:
     assert steps_done(client, "/approvals/insights/") == [False, True, True]
     assert client.get("/demo/steps/?done=2").status_code == 204
     approve(plan, rosa)
-    assert client.get("/demo/steps/?done=2").content.count(b'class="done"') == 3
+    assert client.get("/demo/steps/?done=2").content.count(b'class="done ') == 3
     assert steps_done(client) == [True, True, True]
     assert steps_done(signed_in(ada)) == [False, False, False]
 
