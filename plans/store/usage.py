@@ -42,14 +42,14 @@ class UsageLine:
     tokens: int = 0
     cost: Decimal = Decimal(0)
 
-    def plus(self, other: "UsageLine") -> "UsageLine":
+    def plus(self, line: "UsageLine") -> "UsageLine":
         return replace(
             self,
-            calls=self.calls + other.calls,
-            failed=self.failed + other.failed,
-            requests=self.requests + other.requests,
-            tokens=self.tokens + other.tokens,
-            cost=self.cost + other.cost,
+            calls=self.calls + line.calls,
+            failed=self.failed + line.failed,
+            requests=self.requests + line.requests,
+            tokens=self.tokens + line.tokens,
+            cost=self.cost + line.cost,
         )
 
 

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 
 SIDEWAYS = """async () => {
     const width = document.documentElement.scrollWidth;
-    return width > innerWidth ? [`${width} px wide`] : [];
+    if (width <= innerWidth) return [];
+    const wide = [...document.querySelectorAll("main *")].filter((part) => part.checkVisibility())
+        .filter((part) => part.getBoundingClientRect().right > innerWidth).slice(-3);
+    return [`${width} px wide`, ...wide.map((part) => part.outerHTML.slice(0, 200))];
 }"""
 SMALL_TARGETS = """async () =>
     [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]
