@@ -29,12 +29,13 @@ def allow_all(call: CallFacts) -> Allow:
 def invoke(
     tool: Tool[Any, Any] | BaseTool | str, arguments: Mapping[str, Any] | str, **circumstances: Unpack[InvokeOptions]
 ) -> ToolResult[Any]:
-    """Run a tool and return its result, with the value that its handler returned.
+    """Run a tool and return its result, which holds the value that its handler returned.
 
     `arguments` may be the JSON text of a tool call.
 
     Raises PromptEvaluationError for an unknown tool, one without a handler, arguments that are not a JSON object, and a
-    call that exceeds its deadline. PromptEvaluationError and VisibilityExpansionRequired of the handler are passed on.
+    call that exceeds its deadline. If the handler raises PromptEvaluationError or VisibilityExpansionRequired, so does
+    this function.
     """
     found, arguments = _find_tool(tool), _decode_arguments(arguments)
     context = make_context(

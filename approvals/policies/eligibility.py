@@ -77,7 +77,7 @@ def may_revoke_approval(request: ApprovalRequest, user: User) -> str | None:
 
 
 def may_pre_approve(rule: Rule, user: User, askers: Collection[int]) -> str | None:
-    """Return None if the user may pre-approve calls requested by `askers` (keys), otherwise the reason."""
+    """Return None if the user may pre-approve calls requested by `askers` (primary keys of users), else the reason."""
     if (why_not := _role_objection(user, rule)) is not None:
         return why_not
     if not _has_deciding_role(user, rule):

@@ -237,7 +237,7 @@ def _record(request: ApprovalRequest, edit: Edit, *, by: User, **more: str) -> N
 
 
 def undo_edit(request: ApprovalRequest, *, by: User) -> None:
-    """Undo the edit of a decision that was just undone, by a new round with the previous arguments."""
+    """Begin a new round with the previous arguments, after the decision that edited them was undone."""
     round_ = current_round(request)
     if round_.editor_id != by.pk:
         return

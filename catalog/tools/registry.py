@@ -39,7 +39,7 @@ class LoadedImplementation:
     previewer: Handler | None = None
 
     def preview(self, function: Handler) -> Handler:
-        """Decorate this implementation's preview function; without it, the tool's own preview function is used."""
+        """Register the decorated function as this implementation's preview. Without one, the tool's preview is used."""
         self.previewer = function
         return function
 

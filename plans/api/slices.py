@@ -103,7 +103,7 @@ class SliceSerializer(serializers.Serializer[slices.PlanSlice]):
 
 
 class SlicePreview(PlanEndpoint):
-    """Early requests for the next gated steps."""
+    """Endpoint that opens early requests for the next gated steps and returns them."""
 
     required_scopes: ClassVar = {"POST": ["approvals:decide"]}
 

@@ -73,7 +73,7 @@ def apply_withdrawal(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
-    """Retry the step of an invalidated call, after every process has refreshed its catalog snapshot."""
+    """Make the step of an invalidated call ready once every process has refreshed its snapshot: in some seconds."""
     call, ready_at = fact.call, tx.now + timedelta(seconds=snapshot.SNAPSHOT_SECONDS)
     freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": tx.now}
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)

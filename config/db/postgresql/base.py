@@ -158,9 +158,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         send_statements(self.connection, self.pop_pending_statements())
 
     def preparing(self) -> dict[str, Any]:
-        """Return options by which statements that are used repeatedly are prepared, but not inside a savepoint.
+        """Return the options of psycopg's `execute`: inside a savepoint, nothing is prepared.
 
-        A rollback makes psycopg discard statements prepared in a failed pipeline; a rollback to a savepoint does not.
+        If a pipeline fails, psycopg forgets its prepared statements when the transaction is rolled back, but not when
+        only a savepoint is: it would then use statements that the server does not have.
         """
         return {"prepare": False} if self.savepoint_ids else {}
 
