@@ -33,7 +33,8 @@ def sign_in_elsewhere(page: Page, user: User) -> None:
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
-def test_a_long_form_keeps_what_is_typed(admin, catalog, page_as: PageAs):
+def test_a_long_form_keeps_what_is_typed(admin, catalog, settings, page_as: PageAs):
+    settings.TOOLGATE_MODEL = "openai:scripted"
     page = page_as(admin)
     page.goto("/agents/new/")
     page.get_by_label("Name", exact=True).fill("researcher")
