@@ -29,7 +29,7 @@ TEXTS = (
     "no such thing",
     "creat_invoce_acme",
 )
-"""What is typed: the beginnings of words, words inside of names, commands, misspelt names."""
+"""Texts to search for: beginnings of words, words inside names, commands, misspelt names."""
 AS_FRAGMENT = {"HX-Request": "true", "HX-Target": "jump-results"}
 
 

@@ -52,7 +52,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person does with a story that waits, `minutes` after it began to wait.
+    """One person's action on a story that waits, `minutes` after it began to wait.
 
     `arguments` are changed values of an approval or of input, `value` is the answer instead of the tool.
     """

@@ -86,7 +86,7 @@ def waiting_by_tool() -> Iterator[tuple[str, ApprovalRequest]]:
 
 @pytest.mark.db
 def test_story_is_told_once(workspace: Path, settings: Any) -> None:
-    """What the pages of a demo need is there, consistent, and stays as it is in the second run."""
+    """The first run makes all that the pages of a demo show, free of contradictions; a second run changes nothing."""
     (workspace / "notes.md").write_text("mine")
     output = run()
     assert all(each.username in output for each in PEOPLE)

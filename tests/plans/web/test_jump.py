@@ -49,7 +49,7 @@ def test_an_id_or_its_beginning_leads_to_its_page(admin: User, waiting: Plan) ->
 
 
 def test_access_is_part_of_every_query(ada: User, waiting: Plan) -> None:
-    """Who has no role sees their own plans and requests; nobody but an administrator people and sources."""
+    """A person without a role finds only their own plans and requests; only administrators find people and sources."""
     outsider, request = person("outsider"), request_of(waiting, 1)
     for text in ("minutes", waiting.public_id, request.public_id, request.call.public_id, "pause", "ada"):
         page = jump_page(outsider, text)
