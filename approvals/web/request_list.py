@@ -27,6 +27,7 @@ from catalog.ui.lists import (
     SortOrder,
     age_filter,
     column_choices,
+    column_filter,
     person_choices,
     register_list,
 )
@@ -122,11 +123,11 @@ DECIDED_LIST = register_list(
             "replaced": (gettext_lazy("Replaced"), _status(RequestStatus.INVALIDATED, RequestStatus.SUPERSEDED)),
         },
         filters=(
-            ListFilter(
+            column_filter(
                 name="tool",
                 label=gettext_lazy("Tool"),
                 offer=_tools,
-                condition=lambda values: Q(tool_version__tool__name__in=values),
+                column="tool_version__tool__name",
             ),
             ListFilter(
                 name="reviewer",
@@ -136,17 +137,17 @@ DECIDED_LIST = register_list(
                     pk__in=Review.objects.filter(person__username__in=values, undone_at=None).values("request")
                 ),
             ),
-            ListFilter(
+            column_filter(
                 name="requester",
                 label=gettext_lazy("Requester"),
                 offer=_requesters,
-                condition=lambda values: Q(call__requested_by__username__in=values),
+                column="call__requested_by__username",
             ),
-            ListFilter(
+            column_filter(
                 name="agent",
                 label=gettext_lazy("Agent"),
                 offer=_agents,
-                condition=lambda values: Q(call__token__name__in=values),
+                column="call__token__name",
             ),
             age_filter("opened_at"),
         ),

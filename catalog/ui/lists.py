@@ -120,6 +120,11 @@ def age_filter(column: str) -> ListFilter:
     )
 
 
+def column_filter(*, name: str, label: "StrOrPromise", offer: Offer, column: str) -> ListFilter:
+    """Return a filter for rows whose `column` has one of the chosen values."""
+    return ListFilter(name=name, label=label, offer=offer, condition=lambda values: Q(**{f"{column}__in": values}))
+
+
 def fixed_choices(choices: Sequence[Choice]) -> Offer:
     return lambda _viewer, _chosen: choices
 

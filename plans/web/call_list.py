@@ -21,10 +21,10 @@ from catalog.ui.lists import (
     Choice,
     Column,
     ListDefinition,
-    ListFilter,
     SortOrder,
     age_filter,
     column_choices,
+    column_filter,
     level_choices,
     person_choices,
     register_list,
@@ -159,35 +159,35 @@ CALL_LIST = register_list(
         search=_search,
         tabs=TABS,
         filters=(
-            ListFilter(
+            column_filter(
                 name="tool",
                 label=gettext_lazy("Tool"),
                 offer=_tools,
-                condition=lambda values: Q(tool_name__in=values),
+                column="tool_name",
             ),
-            ListFilter(
+            column_filter(
                 name="level",
                 label=gettext_lazy("Level"),
                 offer=lambda _viewer, _chosen: level_choices(),
-                condition=lambda values: Q(version__safety_level__in=values),
+                column="version__safety_level",
             ),
-            ListFilter(
+            column_filter(
                 name="requester",
                 label=gettext_lazy("Requester"),
                 offer=_requesters,
-                condition=lambda values: Q(requested_by__username__in=values),
+                column="requested_by__username",
             ),
-            ListFilter(
+            column_filter(
                 name="agent",
                 label=gettext_lazy("Agent"),
                 offer=_agents,
-                condition=lambda values: Q(token__name__in=values),
+                column="token__name",
             ),
-            ListFilter(
+            column_filter(
                 name="via",
                 label=gettext_lazy("Via"),
                 offer=lambda _viewer, _chosen: [Choice(value, label) for value, label in VIA.items()],
-                condition=lambda values: Q(via__in=values),
+                column="via",
             ),
             age_filter("created_at"),
         ),

@@ -23,6 +23,7 @@ from catalog.ui.lists import (
     SortOrder,
     age_filter,
     column_choices,
+    column_filter,
     person_choices,
     register_list,
 )
@@ -141,17 +142,17 @@ PLAN_LIST = register_list(
         search=_search,
         tabs=TABS,
         filters=(
-            ListFilter(
+            column_filter(
                 name="owner",
                 label=gettext_lazy("Owner"),
                 offer=_owners,
-                condition=lambda values: Q(author__username__in=values),
+                column="author__username",
             ),
-            ListFilter(
+            column_filter(
                 name="agent",
                 label=gettext_lazy("Agent"),
                 offer=_agents,
-                condition=lambda values: Q(token__name__in=values),
+                column="token__name",
             ),
             ListFilter(
                 name="tool",

@@ -21,6 +21,7 @@ from catalog.ui.lists import (
     ListQuery,
     SortOrder,
     age_filter,
+    column_filter,
     person_choices,
     register_list,
 )
@@ -72,11 +73,11 @@ SESSION_LIST = register_list(
             "none": (gettext_lazy("Without a list"), Q(list_status__isnull=True)),
         },
         filters=(
-            ListFilter(
+            column_filter(
                 name="owner",
                 label=gettext_lazy("Owner"),
                 offer=_owners,
-                condition=lambda values: Q(author__username__in=values),
+                column="author__username",
             ),
             ListFilter(name="token", label=gettext_lazy("Agent"), offer=_tokens, several=False),
             age_filter("created_at"),
