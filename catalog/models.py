@@ -486,7 +486,7 @@ class Call(StoredArguments, models.Model):
 
     @property
     def content_json(self) -> list[dict[str, Any]]:
-        """The content blocks of the result, without their bytes; see `catalog.core.content`."""
+        """The content blocks of the result, without their bytes; see `catalog.core.content_blocks`."""
         return json.loads(without_macs(self.content)) if self.content else []
 
     @property

@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from catalog.context import Deadline, ToolContext
 from catalog.core.canonical_json import check_json
-from catalog.core.content import Block
+from catalog.core.content_blocks import Block
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.dispatch.arguments import CallArguments, prepare_arguments

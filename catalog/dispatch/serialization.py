@@ -5,7 +5,15 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from catalog.core.canonical_json import check_json, json_size
-from catalog.core.content import MAX_RESULT, Block, binary_of, decode_block, media_type_of, stored_content, text_of
+from catalog.core.content_blocks import (
+    MAX_RESULT,
+    Block,
+    binary_of,
+    decode_block,
+    media_type_of,
+    stored_content,
+    text_of,
+)
 from catalog.errors import MalformedJSON, ToolError
 from catalog.results import custom_rendering, format_for_model
 

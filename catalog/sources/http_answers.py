@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from catalog.core.content import MAX_RESULT
+from catalog.core.content_blocks import MAX_RESULT
 from catalog.core.lenient_json import cut_text, decode_text, read_lenient_json
 from catalog.errors import MalformedJSON
 from catalog.results import NO_MESSAGE, ResultWarning, UpstreamResult

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 import httpx2
 
 from catalog.calls.vault import keyring
-from catalog.core.content import MAX_RESULT
+from catalog.core.content_blocks import MAX_RESULT
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, no_cookies, retry_after
 from catalog.core.lenient_json import cut_text
 from catalog.errors import EffectUnknown, ToolValidationError, UpstreamError, UpstreamUnavailable

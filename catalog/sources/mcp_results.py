@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.core.canonical_json import json_size
-from catalog.core.content import (
+from catalog.core.content_blocks import (
     MAX_RESULT,
     binary_of,
     decode_block,

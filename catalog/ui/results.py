@@ -7,8 +7,8 @@ from typing import Any
 
 from django.urls import reverse
 
-from catalog.calls.content import has_bytes, pictures_of
-from catalog.core.content import described_block, holds_json, media_type_of, says, text_of
+from catalog.calls.blobs import has_bytes, pictures_of
+from catalog.core.content_blocks import described_block, holds_json, media_type_of, says, text_of
 from catalog.models import Call
 from catalog.results import NO_MESSAGE
 from catalog.secrets.placeholders import without_macs

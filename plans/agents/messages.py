@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from catalog.calls.content import pictures_of
-from catalog.core.content import says, text_of_content
+from catalog.calls.blobs import pictures_of
+from catalog.core.content_blocks import says, text_of_content
 from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import without_macs

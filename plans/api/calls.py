@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.core.content import PICTURES
+from catalog.core.content_blocks import PICTURES
 from catalog.inventory.selectors import tool_or_404
 from catalog.models import Call
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, GrantUse, PolicyRevision
 from catalog.access.roles import user_display_name
-from catalog.calls.content import served_blocks
+from catalog.calls.blobs import served_blocks
 from catalog.calls.privacy import PRIVATE_NOTICE
 from catalog.dispatch.pipeline import Allow, Deny, Hold
 from catalog.models import Call

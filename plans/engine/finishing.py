@@ -13,10 +13,10 @@ from approvals.requests import lifecycle
 from approvals.states import OPEN
 from catalog import signals
 from catalog.calls import vault
-from catalog.calls.content import store_blobs
+from catalog.calls.blobs import store_blobs
 from catalog.calls.vault import SecretScope
 from catalog.core import clock
-from catalog.core.content import MAX_RESULT, stored_content
+from catalog.core.content_blocks import MAX_RESULT, stored_content
 from catalog.core.transactions import retry_on_deadlock, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline

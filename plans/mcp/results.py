@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from approvals.models import ApprovalRequest
 from approvals.states import RequestStatus
-from catalog.calls.content import complete_blocks
+from catalog.calls.blobs import complete_blocks
 from catalog.core.canonical_json import format_utc
-from catalog.core.content import OWN_KEYS, described_block, holds_json, says, text_of
+from catalog.core.content_blocks import OWN_KEYS, described_block, holds_json, says, text_of
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call, ToolVersion
 from catalog.rest.problems import problem_for

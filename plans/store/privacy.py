@@ -20,7 +20,7 @@ from django.http import HttpResponse
 
 from catalog import signals
 from catalog.access.roles import NotAllowed, agent_token_of
-from catalog.calls.content import content_response
+from catalog.calls.blobs import content_response
 from catalog.calls.privacy import (
     PRIVATE_NOTICE,
     PrivateCallParts,

@@ -5,7 +5,7 @@ import asyncio
 import httpx2
 import pytest
 
-from catalog.core.content import MAX_RESULT
+from catalog.core.content_blocks import MAX_RESULT
 from catalog.sources import http_answers
 from catalog.sources.http_answers import MAX_READ, Body, answer_of, read_body
 from tests.corpus import faults

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.core.content import MAX_RESULT
+from catalog.core.content_blocks import MAX_RESULT
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import UpstreamError
 from catalog.sources.definitions import Definition

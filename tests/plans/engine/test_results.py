@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from catalog.core.content import MAX_RESULT
+from catalog.core.content_blocks import MAX_RESULT
 from plans.models import Plan
 from plans.store.selectors import memory_of
 from tests.builders import act, assert_gapless, call_of, make_plan, step_of, work_off

@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.core.content import Blob, decode_block, described_block, picture_type, stored_content
+from catalog.core.content_blocks import Blob, decode_block, described_block, picture_type, stored_content
 
 IMAGE = {"type": "image", "data": b"x" * 500, "mimeType": "image/png"}
 

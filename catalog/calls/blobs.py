@@ -10,7 +10,7 @@ from django.db.models import BinaryField
 from django.db.models.functions import Substr
 from django.http import Http404, HttpResponse
 
-from catalog.core.content import Blob, Block, media_type_of, picture_type, with_binary
+from catalog.core.content_blocks import Blob, Block, media_type_of, picture_type, with_binary
 from catalog.models import Call, CallBlob
 
 CONTENT_HEADERS = {
