@@ -15,7 +15,8 @@ from django.utils.translation import gettext_lazy as _
 
 from catalog.core import clock
 from catalog.core.ordered_json import OrderedJSONField
-from catalog.definitions.levels import GrantLimits, SafetyLevel, grant_limits_for
+from catalog.definitions.grant_limits import GrantLimits, grant_limits_for
+from catalog.definitions.levels import SafetyLevel
 from catalog.results import format_error_response
 from catalog.schemas.defaults import dotted_paths, given_text
 from catalog.secrets.placeholders import without_macs

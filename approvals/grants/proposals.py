@@ -28,7 +28,7 @@ from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.core.json_paths import dotted, follow
-from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, GrantLimits
+from catalog.definitions.grant_limits import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, GrantLimits
 from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.errors import ParameterError
 from catalog.models import Call

@@ -32,7 +32,7 @@ from catalog.calls.privacy import can_see_private
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, format_utc
 from catalog.core.transactions import retry_on_deadlock
-from catalog.definitions.levels import grant_limits_for
+from catalog.definitions.grant_limits import grant_limits_for
 from catalog.errors import Conflict
 from catalog.models import Tool
 from catalog.rest.idempotency import record_done

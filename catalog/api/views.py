@@ -27,7 +27,7 @@ from catalog.api.serializers import (
 )
 from catalog.calls.statistics import implementation_stats
 from catalog.core.egress import MAX_URL_LENGTH
-from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, MAX_GRANT_HOURS, MAX_GRANT_USES
+from catalog.definitions.grant_limits import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, MAX_GRANT_HOURS, MAX_GRANT_USES
 from catalog.definitions.rules import MAX_CATEGORY
 from catalog.dispatch.arguments import prepare_arguments
 from catalog.exports import providers

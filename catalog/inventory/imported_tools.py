@@ -15,9 +15,10 @@ from catalog.inventory import search
 from catalog.inventory.sync import level_change_fact
 from catalog.inventory.versions import bump_revision, publish_version, version_columns, version_facts, with_overrides
 from catalog.models import Category, Implementation, Source, Tool
-from catalog.sources.definitions import Definition, catalog_names
+from catalog.sources.definitions import Definition
 from catalog.sources.loading import build_tool
 from catalog.sources.settings import settings_of
+from catalog.sources.tool_names import catalog_names
 from catalog.tools.registry import get_all_tools
 
 TOOLS_AT_ONCE = 50

@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 
 from catalog import signals
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
-from catalog.definitions.levels import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, SafetyLevel, grant_limits_error
+from catalog.definitions.grant_limits import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, grant_limits_error
+from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.rules import MAX_CATEGORY
 from catalog.errors import ToolError
 from catalog.inventory import search, snapshot

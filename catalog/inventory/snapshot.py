@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from django.db.models import Q
 
-from catalog.definitions.levels import GrantLimits
+from catalog.definitions.grant_limits import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem, ToolError, ToolRemoved
 from catalog.inventory.versions import with_overrides

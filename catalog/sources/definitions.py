@@ -1,23 +1,18 @@
 """Definitions of imported tools, stored with their rows. A process builds its tools from them without the upstream."""
 
-import hashlib
-import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text, digest
-from catalog.definitions.rules import CATALOG_NAME
 from catalog.schemas.resolver import subschemas
 from catalog.sources.dialects import as_current_dialect
-from catalog.tools.registry import is_reserved
 
 Schema = dict[str, Any]
 
 MAX_TOOLS = 2000
 """Tools of one source."""
-MAX_NAME = 64
 MAX_IMPORTED_DESCRIPTION = 4000
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 WORDS = ("title", "description", "examples", "$comment")
@@ -133,35 +128,3 @@ def _schema_without_words(schema: Schema) -> Schema:
         for word in WORDS:
             part.pop(word, None)
     return copy
-
-
-def catalog_names(
-    source: str, upstream_names: Collection[str], *, kept: Mapping[str, str], taken: Collection[str]
-) -> dict[str, str]:
-    """Return a catalog name for each upstream name.
-
-    Names in `kept` do not change. A new tool gets its upstream name if that is valid and free, otherwise
-    `source__name`, where `_` replaces invalid characters. If that is too long or taken too, it is cut to 64 characters
-    and ends in a hash.
-    """
-    names = {upstream: kept[upstream] for upstream in upstream_names if upstream in kept}
-    used = {*taken, *names.values()}
-    for upstream in upstream_names:
-        if upstream not in names:
-            names[upstream] = next(name for name in _name_choices(source, upstream) if name not in used)
-            used.add(names[upstream])
-    return names
-
-
-def _name_choices(source: str, upstream: str) -> Iterator[str]:
-    if CATALOG_NAME.fullmatch(upstream) and not is_reserved(upstream):
-        yield upstream
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", upstream)
-    prefixed = f"{source}__{plain}"
-    if len(prefixed) <= MAX_NAME:
-        yield prefixed
-    attempt = 0
-    while True:
-        mark = hashlib.sha256(f"{source}\0{upstream}\0{attempt}".encode()).hexdigest()[:8]
-        yield f"{prefixed[: MAX_NAME - 9]}_{mark}"
-        attempt += 1

@@ -9,13 +9,7 @@ from catalog.core.json_paths import dotted
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import MalformedJSON, SchemaProblem
 from catalog.schemas import compile_schema
-from catalog.sources.definitions import (
-    Definition,
-    Listing,
-    clean_schema,
-    clean_text,
-    visible_text,
-)
+from catalog.sources.definitions import Definition, Listing, clean_schema, clean_text, visible_text
 from catalog.sources.levels import level_from_annotations
 from catalog.sources.settings import UpstreamSettings
 

@@ -11,12 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from catalog.calls.statistics import ImplementationStats
-from catalog.definitions.levels import (
-    DEFAULT_GRANT_HOURS,
-    DEFAULT_GRANT_USES,
-    MAX_GRANT_HOURS,
-    MAX_GRANT_USES,
-)
+from catalog.definitions.grant_limits import DEFAULT_GRANT_HOURS, DEFAULT_GRANT_USES, MAX_GRANT_HOURS, MAX_GRANT_USES
 from catalog.inventory.held_changes import accept_changes, held_digest
 from catalog.inventory.overrides import MAX_REASON, MAX_WEIGHT, OverrideChange, apply_overrides
 from catalog.models import Tool

@@ -11,12 +11,12 @@ from catalog.errors import SourceProblem, ToolValidationError
 from catalog.schemas import compile_schema
 from catalog.schemas.acceptance import MAX_SCHEMA_BYTES
 from catalog.sources import http_requests, openapi_schemas
-from catalog.sources.definitions import catalog_names
 from catalog.sources.http_requests import Operation
 from catalog.sources.loading import judge_definition
 from catalog.sources.openapi import ImportSettings, list_operations
 from catalog.sources.openapi_operations import FORM
 from catalog.sources.settings import UpstreamSettings
+from catalog.sources.tool_names import catalog_names
 from tests.corpus import faults
 
 SETTINGS = UpstreamSettings(pk=1, name="pets", kind="openapi")
