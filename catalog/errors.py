@@ -26,7 +26,7 @@ Exception
     ├── VisibilityExpansionRequired    the model must see more sections first
     ├── MalformedJSON                  .code, .path, .line, .column                    → 400
     ├── TooLarge                       .size, .limit (bytes)                           → 413
-    ├── SignInThrottled                .retry_after: too many wrong passwords          → 429 on the page
+    ├── SignInThrottled                .retry_after: too many wrong attempts           → 429 on the page
     ├── Conflict                       a conditional UPDATE found no row to change     → 409
     │   └── RestoredDatabase           an older copy of the database: nothing starts  → 503
     └── ToolDefinitionError            a tool that cannot be registered (a ValueError)
@@ -198,7 +198,7 @@ class RateLimited(ToolError):
 
 
 class SignInThrottled(ToolgateError):
-    """Too many wrong passwords for an account or from an address; `retry_after` in seconds."""
+    """Too many wrong passwords or codes for an account or from an address; `retry_after` in seconds."""
 
     def __init__(self, retry_after: int) -> None:
         minutes = -(-retry_after // 60)
@@ -207,7 +207,7 @@ class SignInThrottled(ToolgateError):
             if retry_after < 60
             else f"{minutes} minute{'s' * (minutes != 1)}"
         )
-        super().__init__(f"Too many wrong passwords. Try again in {wait}.")
+        super().__init__(f"Too many wrong attempts. Try again in {wait}.")
         self.retry_after = retry_after
 
 

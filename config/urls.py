@@ -3,7 +3,6 @@
 from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
 from django.contrib import admin
-from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
@@ -12,7 +11,7 @@ from config.help import views as help_views
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
 from config.settings_page import settings_page
-from config.views import SignInView, admin_sign_in
+from config.views import admin_sign_in
 
 # JSON unless YAML is requested; the page's own style element is the only inline style of the product.
 api_document = SpectacularAPIView.as_view(renderer_classes=[OpenApiJsonRenderer2, OpenApiYamlRenderer])
@@ -34,13 +33,12 @@ urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
-    path("sign-in/", SignInView.as_view(), name="sign-in"),
-    path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("settings/", settings_page, name="settings"),
     path("help/", help_views.help_index, name="help"),
     path("help/for/<slug:section>/", help_views.help_for_section, name="help-for"),
     path("help/pictures/<slug:name>.png", help_views.help_picture, name="help-picture"),
     path("help/<path:name>/", help_views.help_guide, name="help-guide"),
+    path("", include("catalog.accounts.urls")),
     path("", include("catalog.web.urls")),
     path("", include("approvals.web.urls")),
     path("", include("plans.web.urls")),

@@ -1,12 +1,10 @@
-"""Views of the front door: sign-in and error pages."""
+"""Error pages, and the sign-in page of Django's admin, which is that of the product."""
 
 import sys
-from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView, redirect_to_login
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -14,50 +12,10 @@ from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.views.defaults import page_not_found, server_error
 
-from catalog.access import sign_in
 from catalog.core.transactions import is_unavailable
-from catalog.errors import SignInThrottled
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.ui.requests import render_rejected_form
 from plans.web.jump import nearest_to_path
-
-
-class SignInForm(AuthenticationForm):
-    """Sign-in form with throttled attempts; `retry_after` is set if an attempt was refused because of that."""
-
-    retry_after: int | None = None
-
-    def clean(self) -> dict[str, Any]:
-        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
-        if username is None or not password or self.request is None:
-            return self.cleaned_data
-        try:
-            self.user_cache = sign_in.authenticate_user(self.request, username=username, password=password)
-        except SignInThrottled as refusal:
-            self.retry_after = refusal.retry_after
-            raise ValidationError(refusal.message, code="throttled") from None
-        if self.user_cache is None:
-            raise self.get_invalid_login_error()
-        self.confirm_login_allowed(self.user_cache)
-        return self.cleaned_data
-
-
-class SignInView(LoginView):
-    """Sign-in page. Redirects signed-in users, unless `again` is in the query: a policy may require a new sign-in."""
-
-    template_name = "registration/sign_in.html"
-    form_class = SignInForm
-
-    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        response = super().form_invalid(form)
-        retry_after = getattr(form, "retry_after", None)
-        if retry_after is not None:
-            response.status_code, response["Retry-After"] = 429, str(retry_after)
-        return response
-
-    @property
-    def redirect_authenticated_user(self) -> bool:  # type: ignore[override] # Django's is an attribute
-        return "again" not in self.request.GET
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:

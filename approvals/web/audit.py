@@ -147,7 +147,7 @@ ACTION_LABELS = {
     "sign_in.succeeded": Badge(gettext_noop("Signed in"), "human", "idle"),
     "sign_in.ended": Badge(gettext_noop("Signed out"), "out", "idle"),
     "sign_in.failed": Badge(gettext_noop("Sign-in failed"), "fail", "danger"),
-    "sign_in.refused": Badge(gettext_noop("Sign-in blocked: too many wrong passwords"), "lock", "danger"),
+    "sign_in.refused": Badge(gettext_noop("Sign-in blocked: too many wrong attempts"), "lock", "danger"),
 }
 VERDICTS = {
     "approve": Badge(gettext_noop("Approved"), "check", "ok"),

@@ -1,18 +1,21 @@
 """Roles and permissions of users. Roles are Django groups; an agent's token sees only its own objects."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.db.models import prefetch_related_objects
 
+from catalog.core import clock
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 
 SIGNED_IN_AT_KEY = "toolgate.signed_in"
 """Session key of the sign-in time, in seconds since 1970."""
+FRESH_SIGN_IN = timedelta(hours=1)
+"""Maximum age of a sign-in for changes to one's own account and to those of others."""
 
 
 VIEWER, OPERATOR, REVIEWER, ADMINISTRATOR = ROLES = ("viewer", "operator", "reviewer", "administrator")
@@ -92,6 +95,11 @@ def signed_in_at(user: User) -> datetime | None:
     """Return the sign-in time of the session through which the user acts, or None if unknown or not in a session."""
     seconds: float | None = getattr(user, "_toolgate_signed_in", None)
     return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def is_fresh_sign_in(seconds: float | None) -> bool:
+    """Return whether a sign-in at this time, in seconds since 1970 or None, is recent enough to change accounts."""
+    return seconds is not None and clock.now().timestamp() - seconds <= FRESH_SIGN_IN.total_seconds()
 
 
 def user_display_name(user: User) -> str:

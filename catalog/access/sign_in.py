@@ -1,19 +1,23 @@
-"""Password sign-in with throttling by account and by client address; views use it in place of Django's `authenticate`.
+"""Checks of passwords and of second factors, throttled by account and by client address.
 
 After ten wrong passwords an account has to wait one minute, and so does an address after a hundred. Each further wrong
 password doubles the wait, up to fifteen minutes. An attempt is counted before its password is checked, so concurrent
-attempts cannot check more passwords. Unknown usernames are counted too.
+attempts cannot check more passwords. Unknown usernames are counted too. Codes of second factors count in the same way,
+apart from passwords: a right password must not allow ten more codes.
 """
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
+from typing import TypeVar
 
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_login_failed
 from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 from django.dispatch import Signal
@@ -33,6 +37,8 @@ COUNT_LIFETIME = timedelta(days=1)
 IPV6_NETWORK_BITS = 64
 """The network size that a provider typically assigns to one customer, who chooses the remaining bits freely."""
 
+Found = TypeVar("Found")
+
 sign_in_refused = Signal()
 """Sent with `request`, `username` and `retry_after` at the first refusal of each wait."""
 
@@ -47,17 +53,49 @@ class AttemptKey:
 
 def authenticate_user(request: HttpRequest, *, username: str, password: str) -> User | None:
     """Return the user if the password is correct, else None. Raises SignInThrottled even for a correct password."""
-    account = AttemptKey(_attempt_key("account", username), free=10)
-    address = AttemptKey(_attempt_key("address", network_of(client_address(request))), free=100)
+
+    def check() -> User | None:
+        return auth.authenticate(request, username=username, password=password)
+
+    return _check_counted(request, username, AttemptKey(_attempt_key("account", username), free=10), check)
+
+
+def check_second_factor(request: HttpRequest, *, username: str, check: Callable[[], Found | None]) -> Found | None:
+    """Return the result of `check`, which is None for a wrong code, as one attempt at the account's second factor.
+
+    Raises SignInThrottled even for a right code.
+    """
+    found = _check_counted(request, username, AttemptKey(_attempt_key("factor", username), free=10), check)
+    if found is None:
+        user_login_failed.send(sender=__name__, credentials={"username": username}, request=request)
+    return found
+
+
+def check_passkey(request: HttpRequest, *, check: Callable[[], Found | None]) -> Found | None:
+    """Return the result of `check` for a sign-in that names no account. Only attempts of the address are counted.
+
+    Raises SignInThrottled.
+    """
+    found = _check_counted(request, "", None, check)
+    if found is None:
+        user_login_failed.send(sender=__name__, credentials={"username": ""}, request=request)
+    return found
+
+
+def _check_counted(
+    request: HttpRequest, username: str, account_key: AttemptKey | None, check: Callable[[], Found | None]
+) -> Found | None:
+    address_key = AttemptKey(_attempt_key("address", network_of(client_address(request))), free=100)
+    counted = [address_key] if account_key is None else [account_key, address_key]
     try:
-        _count_attempt(account, address)
+        _count_attempt(counted)
     except SignInThrottled as refusal:
-        _announce_refusal(refusal, request, username, keys=[account.key, address.key])
+        _announce_refusal(refusal, request, username, keys=[each.key for each in counted])
         raise
-    user = auth.authenticate(request, username=username, password=password)
-    if user is not None:
-        _reset_counts(account, address)
-    return user
+    found = check()
+    if found is not None:
+        _reset_counts(account_key, address_key)
+    return found
 
 
 def client_address(request: HttpRequest) -> str:
@@ -88,11 +126,11 @@ def clear_sign_in_counts(*, now: datetime) -> int:
 
 
 @retry_on_deadlock
-def _count_attempt(account_key: AttemptKey, address_key: AttemptKey) -> None:
-    """Count one attempt for both keys or for neither, locking the account's row first. Raises SignInThrottled."""
+def _count_attempt(keys: Sequence[AttemptKey]) -> None:
+    """Count one attempt for all keys or for none, locking the account's row first. Raises SignInThrottled."""
     now = clock.now()
     with transaction.atomic():
-        for counted in (account_key, address_key):
+        for counted in keys:
             rows = SignInCount.objects.filter(key=counted.key)
             rows.filter(last_at__lt=now - COUNT_LIFETIME).delete()
             fresh = SignInCount(key=counted.key, attempts=0, last_at=now)
@@ -114,9 +152,10 @@ def _count_attempt(account_key: AttemptKey, address_key: AttemptKey) -> None:
 
 
 @retry_on_deadlock
-def _reset_counts(account_key: AttemptKey, address_key: AttemptKey) -> None:
+def _reset_counts(account_key: AttemptKey | None, address_key: AttemptKey) -> None:
     with transaction.atomic():
-        SignInCount.objects.filter(key=account_key.key).delete()
+        if account_key is not None:
+            SignInCount.objects.filter(key=account_key.key).delete()
         counted = SignInCount.objects.filter(key=address_key.key, attempts__gt=0)
         counted.update(attempts=F("attempts") - 1, waits_until=None)
 
