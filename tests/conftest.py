@@ -205,7 +205,7 @@ def forget_what_was_read() -> None:
     snapshot.drop_snapshot()
     gate._view = gate._View()
     retries._released_until.clear()
-    last_days._last_days.cache_clear()
+    last_days.forget()
     agents_today._calls_by_token.cache_clear()
     first_steps._is_complete = False
 

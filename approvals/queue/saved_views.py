@@ -4,13 +4,13 @@ Used by the pages, the badge and the API. The rules of `approvals.policies.eligi
 of requests here; only delegated and edited requests are checked individually. Never writes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 
 from django.contrib.auth.models import User
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When, Window
 
 from approvals.models import ApprovalRequest, Delegation, PolicyRevision, Review, Round, Snooze
 from approvals.policies.eligibility import counting_groups, may_decide
@@ -77,7 +77,7 @@ class Queues:
 
     def expiring(self, view: str) -> list[int]:
         """Return the keys of the view's requests that expire within `EXPIRES_SOON`, sorted by time of expiry."""
-        if view == DECIDED or (view == HOME and not self._needed_soon[1]):
+        if view == DECIDED:
             return []
         if view not in self._expiring:
             soon = self.of(view).filter(expires_at__lt=self._now + EXPIRES_SOON).order_by("expires_at", "pk")
@@ -91,14 +91,18 @@ class Queues:
     @cached_property
     def needed(self) -> int:
         """Number of requests that the viewer can answer now."""
-        return self.counts.needs_me if "counts" in self.__dict__ else self._needed_soon[0]
+        return self.counts.needs_me if "counts" in self.__dict__ else self.of(NEEDS_ME).count()
 
-    @cached_property
-    def _needed_soon(self) -> tuple[int, int]:
-        """The number of requests that the viewer can answer now, and how many of them expire soon."""
-        soon = Count("pk", filter=Q(expires_at__lt=self._now + EXPIRES_SOON))
-        counted = self.of(NEEDS_ME).aggregate(all=Count("pk"), soon=soon)
-        return counted["all"], counted["soon"]
+    def first_needed(self, most: int) -> Sequence[ApprovalRequest]:
+        """Return the keys of the first requests that the viewer can answer, and count all for `needed`; one query.
+
+        Requests that expire soon precede all others, which are sorted by age.
+        """
+        soon = Case(When(expires_at__lt=self._now + EXPIRES_SOON, then=F("expires_at")))
+        needed = self.of(NEEDS_ME).only("pk").annotate(all=Window(Count("pk")))
+        first = list(needed.order_by(soon.asc(nulls_last=True), "opened_at", "pk")[:most])
+        self.needed = first[0].all if first else 0
+        return first
 
     def counted(self) -> "Queues":
         """Return these queues with the counts of all views, from which `needed` and `waiting` then come."""

@@ -269,6 +269,8 @@ class RequestChange:
 
 def find_request_change(request: ApprovalRequest) -> RequestChange | None:
     """Return the change that invalidated the predecessor of this request; None if it has no invalidated predecessor."""
+    if request.call.replaces_id is None:  # as on most pages, which then ask no more
+        return None
     old = ApprovalRequest.objects.select_related("call").filter(superseded_by=request).first()
     if old is None or not old.call.error_kind.startswith(CHANGED_PREFIX):
         return None

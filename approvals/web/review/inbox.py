@@ -220,9 +220,12 @@ def inbox_for(viewer: User, query: InboxQuery) -> Inbox:
     if shown is None and status != HOME:
         decided = _load_listed_fields(requests_for(viewer).filter(decided_at__isnull=False))
         last_decided = decided.order_by("-decided_at").first()
+    detail = detail_for(shown, viewer) if shown else None
+    if detail is not None and any(row.pk == detail.request.pk and not row.duplicates for row in listed.requests):  # type: ignore[attr-defined] # counted for the list
+        detail.duplicates = []
     return replace(
         listed,
-        shown=detail_for(shown, viewer) if shown else None,
+        shown=detail,
         opened=bool(query.item),
         missing=query.item if named is None else "",
         ignored=query.ignored[:40],
@@ -263,8 +266,12 @@ def last_undoable(viewer: User) -> UndoableDecision | None:
     """Return the last decision, or batch of decisions, that the viewer can still undo; None if there is none."""
     now = clock.now()
     waiting = requests_for(viewer).filter(status__in=UNDOABLE, applied_at=None, effective_at__gt=now)
-    mine = _load_listed_fields(waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None).distinct())
-    requests = list(mine.prefetch_related(REVIEWS_PREFETCH).order_by("-decided_at", "-id")[:MAX_BATCH_ITEMS])
+    mine = waiting.filter(reviews__person=viewer.pk, reviews__undone_at=None)
+    keys = list(mine.order_by().values_list("pk", flat=True))
+    if not keys:  # as on most pages, which then build no wide query
+        return None
+    listed = _load_listed_fields(ApprovalRequest.objects.filter(pk__in=keys)).prefetch_related(REVIEWS_PREFETCH)
+    requests = list(listed.order_by("-decided_at", "-id")[:MAX_BATCH_ITEMS])
     reviews = [(last_review(request), request) for request in requests]
     own = [(review, request) for review, request in reviews if review is not None and review.person_id == viewer.pk]
     if not own:
@@ -325,16 +332,17 @@ def _page_keys(queues: Queues, view: str, cursor: PageCursor | None = None) -> P
 
     The list on the home page has one page only.
     """
+    if view == HOME:
+        return Page(queues.first_needed(REQUESTS_ON_HOME), next=None, previous=None)
     order = "-id" if view == DECIDED else "opened_at"
     place = cursor if cursor is not None and isinstance(cursor.value, int) == (view == DECIDED) else None
     soon = queues.expiring(view)
     others = queues.of(view).exclude(pk__in=soon) if soon else queues.of(view)
-    size = REQUESTS_ON_HOME if view == HOME else REQUESTS_PER_PAGE
-    page = paginate(others.only("pk", "opened_at"), order=order, at=PageParameters(size, place))
+    page = paginate(others.only("pk", "opened_at"), order=order, at=PageParameters(REQUESTS_PER_PAGE, place))
     if soon and place is None:
         found = ApprovalRequest.objects.only("pk", "opened_at").in_bulk(soon)
         page = replace(page, rows=[*(found[pk] for pk in soon if pk in found), *page.rows])
-    return replace(page, rows=page.rows[:size], next=None) if view == HOME else page
+    return page
 
 
 def _count_before(queues: Queues, view: str, request: ApprovalRequest) -> int | None:

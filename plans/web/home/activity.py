@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role
 from catalog.core import clock
@@ -31,7 +32,13 @@ class FailedPlan:
 def running_rows(viewer: User) -> Sequence[PlanRow]:
     """Return the newest running plans that the viewer may see."""
     recent = listed_plans(viewer).filter(status=PlanStatus.IN_PROGRESS, created_at__gt=clock.now() - RECENT)
-    return plan_rows(viewer, list(recent[:MOST_SHOWN]))
+    return plan_rows(viewer, list(_narrow(recent, "paused_at")[:MOST_SHOWN]))
+
+
+def _narrow(plans: QuerySet[Plan], *columns: str) -> QuerySet[Plan]:
+    """Load these columns and those by which a plan is named and its owner is known."""
+    named = ("public_id", "goal", "status", "author", "token__user")
+    return plans.select_related(None).select_related("token").only(*named, *columns)
 
 
 def as_running_plan(plan: Plan) -> dict[str, Any]:
@@ -44,7 +51,7 @@ def as_running_plan(plan: Plan) -> dict[str, Any]:
 def failed_plans(viewer: User) -> Sequence[FailedPlan]:
     """Return the newest failed plans that the viewer may see."""
     failed = plans_for(viewer).filter(kind=Plan.Kind.PLAN, status=PlanStatus.FAILED)
-    plans = list(failed.filter(created_at__gt=clock.now() - RECENT)[:MOST_SHOWN])
+    plans = list(_narrow(failed.filter(created_at__gt=clock.now() - RECENT), "completed_at")[:MOST_SHOWN])
     steps = Step.objects.filter(plan__in=plans, status=StepStatus.FAILED, parent=None).order_by("-step_id")
     first = {step.plan_id: step for step in steps.defer("parameters", "given_arguments")}
     may_write = has_role(viewer, OPERATOR, ADMINISTRATOR)

@@ -15,6 +15,7 @@ from catalog.access.roles import ADMINISTRATOR, can_see_all, has_role, user_disp
 from catalog.core import clock
 from catalog.core.clock import current_minute
 from catalog.models import ApiToken, Call, Tool
+from catalog.states import CallStatus
 from plans.models import AgentRun, Step
 from plans.states import WaitingFor
 from plans.store.selectors import plans_for
@@ -51,8 +52,9 @@ def agents_today(viewer: User) -> Sequence[AgentDay]:
 
 def _tokens(viewer: User, midnight: datetime) -> list[AgentDay]:
     made = _calls_by_token(current_minute(), midnight)
-    held = pending_for(viewer).exclude(call__token=None).order_by().values_list("call__token")
-    waiting = dict(held.annotate(count=Count("*")))
+    # Open calls are indexed by status: without it PostgreSQL reads all calls to find those with tokens.
+    held = pending_for(viewer).filter(call__status=CallStatus.HELD).exclude(call__token=None)
+    waiting = dict(held.order_by().values_list("call__token").annotate(count=Count("*")))
     tokens = ApiToken.objects.filter(pk__in=made.keys() | waiting.keys()).select_related("user")
     tokens = tokens if can_see_all(viewer) else tokens.filter(user=viewer)
     return [

@@ -56,17 +56,30 @@ class LastDays:
 def last_days() -> LastDays:
     """Return the picture of all calls and decisions, at most a minute old; only people with a role may see it.
 
-    A picture without decisions is not kept, so that the first decision shows at once.
+    A picture without calls or without decisions is not kept, so that the first of them shows at once.
     """
     days = _last_days(current_minute())
-    if not days.longest:
+    if not days.calls:
+        forget()
+    elif not days.longest:
         _last_days.cache_clear()
     return days
 
 
+def forget() -> None:
+    """Count the calls and decisions again for the next picture."""
+    _last_days.cache_clear()
+    _calls_by_level.cache_clear()
+
+
 @lru_cache(maxsize=1)
-def _last_days(_minute: int) -> LastDays:
-    days, seconds = calls_by_level(), seconds_to_decision(usage_window_start())
+def _calls_by_level(_minute: int) -> Sequence[DailyLevels]:
+    return calls_by_level()
+
+
+@lru_cache(maxsize=1)
+def _last_days(minute: int) -> LastDays:
+    days, seconds = _calls_by_level(minute), seconds_to_decision(usage_window_start())
     most, longest = max(day.calls for day in days), max(seconds.values(), default=0.0)
     pitch = WIDTH / len(days)
     columns = []

@@ -10,6 +10,7 @@ from approvals.policy_language.sentences import expiry_consequence
 from approvals.requests.lifecycle import invalidate, supersede
 from approvals.reviews.decisions import decide, revoke
 from catalog.core import clock
+from catalog.models import Call
 from catalog.results import Preview
 from plans.models import Plan
 from tests.approvals.factories import approval, ask, edit, page_of_request, set_rule
@@ -43,6 +44,7 @@ def test_drift_is_shown_with_its_reason(ada, rosa, before, after, shown):
     decide(old, by=rosa, decision=approval(old))
     invalidate(old, reason="The table is another one now.", drift=Drift.STATE)
     new = ask(ada, preview=rows(after))
+    Call.objects.filter(pk=new.call_id).update(replaces=old.call)
     supersede(old.call, new)
     pages = Pages(rosa)
     pages.open(page_of_request(new))
