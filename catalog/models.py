@@ -580,3 +580,21 @@ class CallSecret(models.Model):
 
     def __str__(self) -> str:
         return f"a secret of step {self.step_ref} of {self.plan_ref}"
+
+
+class PersonalSettings(models.Model):
+    """The way Toolgate looks and behaves for one person; an empty text means that the person has chosen nothing."""
+
+    class Theme(models.TextChoices):
+        SYSTEM = "system", _("As the device")
+        LIGHT = "light", _("Light")
+        DARK = "dark", _("Dark")
+
+    person = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="personal_settings")
+    time_zone = models.CharField(max_length=64, blank=True, help_text="A name such as Europe/Berlin.")
+    locale = models.CharField(max_length=16, blank=True, help_text="Code whose formats dates and numbers follow.")
+    theme = models.CharField(max_length=8, blank=True, choices=Theme.choices)
+    shortcuts = models.BooleanField(default=True, help_text="False if single keys do nothing.")
+
+    def __str__(self) -> str:
+        return f"settings of {self.person_id}"

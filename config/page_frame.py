@@ -12,6 +12,7 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals.audit.restore_guard import cached_fault
 from approvals.queue.saved_views import Queues, needed_count
+from catalog.access.personal_settings import settings_of
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
 from catalog.core import clock
 from catalog.ui.labels import name_initials
@@ -60,6 +61,7 @@ def frame_context(request: HttpRequest) -> dict[str, Any]:
     return {
         "shell": SimpleLazyObject(partial(frame_for_user, user, known)),
         "demo_bar": SimpleLazyObject(partial(bar_for, request)),
+        "personal": SimpleLazyObject(partial(settings_of, user)),
     }
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -37,6 +38,15 @@ def check_url_setting(name: str, value: str) -> None:
             f"{name} must end after host and port, such as https://toolgate.example: Toolgate is served from the root "
             "of a host name of its own, not under a path."
         )
+
+
+def check_time_zone(name: str) -> str:
+    """Return the name of a time zone, such as Europe/Berlin."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown name, malformed name, a directory of zones
+        raise ImproperlyConfigured("TOOLGATE_TIME_ZONE must be a time zone such as Europe/Berlin.") from None
+    return name
 
 
 def check_hosts(hosts: Iterable[str]) -> None:

@@ -178,6 +178,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "catalog.ui.reader.ReaderMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -201,6 +202,7 @@ TEMPLATES = [
         },
     }
 ]
+AUTHENTICATION_BACKENDS = ["catalog.access.backends.PasswordBackend"]
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.Argon2PasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -223,6 +225,7 @@ USE_I18N = True
 LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_TZ = True
 TIME_ZONE = "UTC"
+TOOLGATE_TIME_ZONE = setting_checks.check_time_zone(env.str("TOOLGATE_TIME_ZONE", "UTC"))
 STATIC_DIGEST = folder_digest(BASE_DIR / "static")
 # With DEBUG on, files may change while they are served.
 STATIC_URL = "static/" if DEBUG else f"static/{STATIC_DIGEST}/"

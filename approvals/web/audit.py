@@ -95,6 +95,7 @@ ACTION_LABELS = {
     "account.switched_on": Badge(gettext_noop("Enabled an account"), "human", "warn"),
     "account.switched_off": Badge(gettext_noop("Disabled an account"), "human", "warn"),
     "account.created": Badge(gettext_noop("Created an account"), "human", "warn"),
+    "account.renamed": Badge(gettext_noop("Changed their name"), "human", "idle"),
     "account.changed": Badge(gettext_noop("Changed an account"), "human", "warn"),
     "role.created": Badge(gettext_noop("Created a role"), "human", "warn"),
     "role.changed": Badge(gettext_noop("Changed a role"), "human", "warn"),

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog.web import http_tools, new_source, saved_filters, sources, tokens, views
+from catalog.web import http_tools, new_source, profile, saved_filters, sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.tools, name="tools"),
@@ -19,6 +19,8 @@ urlpatterns = [
     path("sources/<str:name>/sync/", sources.sync_source, name="source-sync"),
     path("saved-filters/", saved_filters.save_filter, name="saved-filters"),
     path("saved-filters/<int:number>/delete/", saved_filters.delete_filter, name="saved-filter-delete"),
+    path("profile/", profile.profile, name="profile"),
+    path("profile/choose/", profile.choose_setting, name="profile-choose"),
     path("profile/tokens/", tokens.own_tokens, name="own-tokens"),
     path("profile/tokens/new/", tokens.new_token, name="token-new"),
     path("tokens/", tokens.all_tokens, name="tokens"),

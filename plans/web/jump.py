@@ -99,6 +99,7 @@ PAGES = (
     Place(gettext_lazy("Deliveries"), "deliveries", "bell", ADMINISTRATORS, "notifications mail failed"),
     Place(gettext_lazy("All tokens"), "tokens", "lock", ADMINISTRATORS),
     Place(gettext_lazy("Your tokens"), "own-tokens", "lock", words="api keys"),
+    Place(gettext_lazy("Profile"), "profile", "human", words="name time zone locale theme account"),
     Place(gettext_lazy("Notifications"), "notifications", "bell", words="mail preferences profile"),
     Place(
         gettext_lazy("Settings"),

@@ -1,7 +1,9 @@
-/* Theme: system, light, dark; kept in this browser. Loaded before the page is drawn, so that it never flashes. */
+/* Theme: system, light, dark. A person's setting comes with the page, so that it never flashes; this browser keeps a
+   copy for pages without a person, such as the one to sign in. Loaded before the page is drawn. */
 
 (() => {
   const NEXT = { system: "light", light: "dark", dark: "system" };
+  const root = document.documentElement;
   const stored = () => {
     try {
       return localStorage.getItem("toolgate.theme");
@@ -9,27 +11,38 @@
       return null;
     }
   };
-  const keep = (theme) => {
+  const keep = () => {
     try {
       localStorage.setItem("toolgate.theme", theme);
     } catch {
       /* private browsing */
     }
   };
-  let theme = NEXT[stored()] ? stored() : "system";
+  let theme = root.dataset.themeSaved ?? (NEXT[stored()] ? stored() : "system");
+  let saved = Promise.resolve();
+  if (root.dataset.themeSaved) keep();
 
   const show = () => {
-    if (theme === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
+    if (theme === "system") delete root.dataset.theme;
+    else root.dataset.theme = theme;
     for (const label of document.querySelectorAll("[data-theme-next] span")) label.textContent = `Theme: ${theme}`;
+  };
+
+  /* One request after the other, so that the last choice is the one that is kept. */
+  const save = (address) => {
+    const headers = JSON.parse(document.body.getAttribute("hx-headers"));
+    const body = new URLSearchParams({ theme });
+    saved = saved.then(() => fetch(address, { method: "POST", headers, body })).catch(() => {});
   };
 
   show();
   document.addEventListener("DOMContentLoaded", show);
   document.addEventListener("click", (event) => {
-    if (!event.target.closest("[data-theme-next]")) return;
+    const button = event.target.closest("[data-theme-next]");
+    if (!button) return;
     theme = NEXT[theme];
-    keep(theme);
+    keep();
     show();
+    save(button.dataset.themeNext);
   });
 })();

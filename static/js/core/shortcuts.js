@@ -1,5 +1,5 @@
 /* Keyboard: single keys press whatever carries data-key, G and a letter go where data-go says.
-   Never while a field has focus, with a modifier, in a dialog, or when switched off in this browser. */
+   Never while a field has focus, with a modifier, in a dialog, or when the person has switched them off. */
 
 import { answer } from "./announce.js";
 
@@ -26,16 +26,22 @@ export function visible(selector) {
 }
 
 function enabled() {
-  try {
-    return localStorage.getItem(STORE) !== "off";
-  } catch {
-    return true;
-  }
+  return document.body.dataset.shortcuts !== "off";
 }
 
-function keep(on) {
+/** Save the person's choice for all their browsers; without an answer it holds for this page. */
+function choose(on) {
+  document.body.dataset.shortcuts = on ? "on" : "off";
+  const headers = JSON.parse(document.body.getAttribute("hx-headers"));
+  const body = new URLSearchParams({ shortcuts: on ? "on" : "off" });
+  fetch(document.body.dataset.choose, { method: "POST", headers, body }).catch(() => {});
+}
+
+/** Carry over what an earlier version kept in this browser. */
+function carryOver() {
   try {
-    localStorage.setItem(STORE, on ? "on" : "off");
+    if (localStorage.getItem(STORE) === "off") choose(false);
+    localStorage.removeItem(STORE);
   } catch {
     /* private browsing */
   }
@@ -128,6 +134,8 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.id !== "keys-on") return;
-  keep(event.target.checked);
+  choose(event.target.checked);
   event.target.closest(".keys").classList.toggle("mute", !event.target.checked);
 });
+
+if (document.body.dataset.person) carryOver();

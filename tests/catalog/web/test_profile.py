@@ -1,0 +1,73 @@
+"""The page Profile, and the time zone and formats that follow from it."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import AuditEntry
+from catalog.access.personal_settings import change_settings
+from catalog.models import PersonalSettings
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+PAGE = "/profile/"
+FIELDS = {"time_zone": "Europe/Berlin", "locale": "de", "theme": "dark", "shortcuts": "on"}
+
+
+def save(user: User, status: int = 200, **fields: str) -> Pages:
+    """Save the form and return the page that comes."""
+    pages = Pages(user)
+    pages.open(PAGE)
+    pages.send(PAGE, {**FIELDS, **fields}, status)
+    return pages
+
+
+def test_settings_apply_to_the_next_page(rosa: User) -> None:
+    pages = save(rosa, first_name="Rosa", last_name="Méndez")
+    kept = PersonalSettings.objects.get(person=rosa)
+    assert (kept.time_zone, kept.locale, kept.theme, kept.shortcuts) == ("Europe/Berlin", "de", "dark", True)
+    assert 'data-theme="dark"' in pages.html and 'data-shortcuts="on"' in pages.html
+    assert "CET" in pages.context["now"] or "CEST" in pages.context["now"]
+    assert "Rosa Méndez" in pages.html
+
+
+def test_new_name_is_audited(rosa: User) -> None:
+    save(rosa, first_name="Rosa", last_name="Diaz")
+    save(rosa, first_name="Rosa", last_name="Diaz")
+    entry = AuditEntry.objects.get(action="account.renamed")
+    assert (entry.actor, entry.object_ref, entry.details_json["after"]) == (rosa, f"user_{rosa.pk}", "Rosa Diaz")
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"first_name": "Ro\u202esa"}, "first_name"),
+        ({"last_name": "x" * 151}, "last_name"),
+        ({"time_zone": "../etc/passwd"}, "time_zone"),
+        ({"time_zone": "Moon/Base"}, "time_zone"),
+        ({"locale": "xx"}, "locale"),
+        ({"theme": "pink"}, "theme"),
+    ],
+)
+def test_invalid_settings_name_their_field_and_change_nothing(rosa: User, fields: dict[str, str], wrong: str) -> None:
+    name = rosa.get_full_name()
+    pages = save(rosa, 422, **fields)
+    assert [each.target for each in pages.context["form"].error_list] == [f"id_{wrong}"]
+    rosa.refresh_from_db()
+    assert rosa.get_full_name() == name and not PersonalSettings.objects.exists()
+
+
+def test_single_settings_are_chosen_without_the_form(rosa: User) -> None:
+    pages = Pages(rosa)
+    pages.open(PAGE)
+    pages.send("/profile/choose/", {"shortcuts": "off"}, 204)
+    pages.open(PAGE)
+    pages.send("/profile/choose/", {"time_zone": "Asia/Tokyo", "next": "/profile/"})
+    assert 'data-shortcuts="off"' in pages.html and "JST" in pages.context["now"]
+    pages.send("/profile/choose/", {"theme": "pink"}, 422)
+
+
+def test_settings_are_those_of_one_person(rosa: User, tomas: User) -> None:
+    change_settings(rosa, {"time_zone": "Asia/Tokyo", "theme": "dark"})
+    pages = Pages(tomas)
+    pages.open(PAGE)
+    assert "UTC" in pages.context["now"] and "data-theme=" not in pages.html
