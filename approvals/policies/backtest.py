@@ -37,7 +37,7 @@ CHUNK = 500
 EFFECT_WORDS = {
     "allow": gettext_noop("Runs without approval"),
     "hold": gettext_noop("Needs approval"),
-    "deny": gettext_noop("Is refused"),
+    "deny": gettext_noop("Is blocked"),
 }
 REPLAYED_COLUMNS = (
     *("pk", "public_id", "tool_name", "version_id", "arguments", "defaults"),

@@ -144,7 +144,7 @@ Effect = PolicyRevision.Effect
 MAX_CACHED_TOOLS = 2000
 NO_REVIEWERS = "The policy “{policy}” has no approvers. An administrator must fix it."
 NO_HOLDING_POLICY = (
-    "Dangerous calls are refused because no policy defines who approves them. "
+    "Dangerous calls are blocked because no policy defines who approves them. "
     "An administrator must enable a policy that holds dangerous calls."
 )
 

@@ -31,8 +31,8 @@ def policy_sentence(terms: Any) -> str:
     message = terms.message.strip()
     if len(message) > MAX_MESSAGE_SHOWN:
         message = f"{message[:MAX_MESSAGE_SHOWN]}… ({len(message)} characters)"
-    refused = f"{calls} are refused: “{message}”" if message else f"{calls} are refused"
-    return refused if refused.endswith(".”") else f"{refused}."
+    blocked = f"{calls} are blocked: “{message}”" if message else f"{calls} are blocked"
+    return blocked if blocked.endswith(".”") else f"{blocked}."
 
 
 def calls_in_words(terms: Any) -> str:

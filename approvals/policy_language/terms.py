@@ -155,7 +155,7 @@ OPTIONS = (
         label=_("Outcome"),
         choices={
             "hold": _("Calls need approval"),
-            "deny": _("Calls are refused"),
+            "deny": _("Calls are blocked"),
             "allow": _("Calls run without approval, except dangerous ones"),
         },
     ),

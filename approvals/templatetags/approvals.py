@@ -67,7 +67,7 @@ def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
 
 def _verdict_sentences(verdict: GateDecision, level: str) -> dict[str, str]:
     if isinstance(verdict, Deny):
-        return {"lead": _("Every call is refused."), "rest": verdict.message}
+        return {"lead": _("Every call is blocked."), "rest": verdict.message}
     if isinstance(verdict, Hold) and isinstance(verdict.terms, Rule):
         words = {
             "people": people_in_words(verdict.terms.stages),

@@ -86,7 +86,7 @@ def test_only_fields_of_the_outcome_are_shown(admin, catalog, page_as: PageAs):
     page.get_by_label("If nobody answers").select_option("escalate")
     expect(other).to_be_visible()
     minutes.fill("soon")
-    page.get_by_role("radio", name="Calls are refused").check()
+    page.get_by_role("radio", name="Calls are blocked").check()
     for part, shown in ((people, False), (minutes, False), (other, False), (message, True)):
         expect(part).to_be_visible(visible=shown)
     page.get_by_label("Name", exact=True).fill("Never")

@@ -234,7 +234,7 @@ def test_sentences_of_policies():
         },
         "Safe calls run without approval.": {"safety_level": "safe", "effect": "allow"},
         "All calls run without approval, except dangerous ones.": {"effect": "allow"},
-        "Calls requested by a member of operator are refused: “No.”": {
+        "Calls requested by a member of operator are blocked: “No.”": {
             "requester": "group:operator",
             "effect": "deny",
             "message": "No.",
