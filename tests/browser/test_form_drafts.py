@@ -1,7 +1,10 @@
-"""Drafts of forms in the browser: kept through a reload but for secrets, and gone when sent or discarded."""
+"""Drafts of forms in the browser: kept through a reload but for secrets, gone when sent, discarded or a week old."""
+
+from datetime import timedelta
 
 from playwright.sync_api import Page, Route, expect
 
+from catalog.core import clock
 from tests.browser.conftest import PageAs
 
 STORED = "Object.entries(localStorage).filter(([key]) => key.includes('draft')).map(([, value]) => value).join()"
@@ -52,3 +55,15 @@ def test_a_form_keeps_a_draft_without_secrets(admin, catalog, page_as: PageAs):
     create.click()
     page.wait_for_url("**/tools/read_order/")
     assert page.evaluate(STORED) == ""
+
+
+def test_a_draft_ends_after_a_week_even_where_nobody_is_signed_in(admin, catalog, page_as: PageAs):
+    page = page_as(admin)
+    page.goto("/sources/http/new/")
+    page.locator("#id_name").press_sequentially("read")
+    page.context.clear_cookies()
+    page.goto("/sign-in/")
+    assert "read" in page.evaluate(STORED)
+    page.clock.set_fixed_time(clock.now() + timedelta(days=8))
+    page.reload()
+    page.wait_for_function(f"{STORED} === ''")

@@ -1,9 +1,11 @@
 /* Drafts of forms and editors in this browser, by person and place. They are gone when they were sent and another page
-   has come, when the person signs out, and when another person is signed in here.
+   has come, when the person signs out, when another person is signed in here, and after a week without a change.
 
-   A place is the value of [data-draft] on the page. A draft is an object; `isSent` says that it was sent to be stored. */
+   A place is the value of [data-draft] on the page. A draft is an object; `isSent` says that it was sent to be stored,
+   `at` when it was kept. Pages without a person, such as the sign-in page, only remove the old ones. */
 
 const ALL = "toolgate.draft.";
+const KEPT_FOR = 7 * 24 * 3600 * 1000;
 const OWN = `${ALL}${document.body.dataset.person}.`;
 
 /** Return the draft of a place; an empty object if there is none. */
@@ -14,7 +16,7 @@ export function load(place) {
 /** Keep a draft; return whether the browser stored it. */
 export function save(place, draft) {
   try {
-    localStorage.setItem(OWN + place, JSON.stringify(draft));
+    localStorage.setItem(OWN + place, JSON.stringify({ ...draft, at: Date.now() }));
     return true;
   } catch {
     return false; // private browsing, or no room
@@ -42,6 +44,7 @@ function removeWhere(isEnded) {
   }
 }
 
+removeWhere((key) => !(Date.now() - read(key).at < KEPT_FOR));
 if (document.body.dataset.person) {
   const here = [...document.querySelectorAll("[data-draft]")].map((part) => OWN + part.dataset.draft);
   removeWhere((key) => !key.startsWith(OWN) || (!here.includes(key) && read(key).isSent));
