@@ -152,7 +152,9 @@ def format_duration(milliseconds: float) -> str:
 
 
 def format_timespan(seconds: int) -> str:
-    """Return a configured duration in the largest unit that gives a whole number: 24 h, 15 min, 90 s."""
+    """Return a configured duration in the largest unit that gives a whole number: 3 days, 24 h, 15 min, 90 s."""
+    if seconds > 86400 and seconds % 86400 == 0:
+        return gettext("%(count)d days") % {"count": seconds // 86400}
     whole = ((size, unit) for size, unit in ((3600, "h"), (60, "min")) if seconds and seconds % size == 0)
     size, unit = next(whole, (1, "s"))
     return f"{seconds // size} {unit}"

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from random import Random
 
@@ -24,7 +24,7 @@ from catalog.models import ApiToken, Call
 from plans.actions.create import create_plan
 from plans.demo.agents import make_agents
 from plans.demo.people import MAIL_DOMAIN, STORY_TOKENS, DemoSignIn, create_tokens, reset_people, reset_tokens
-from plans.demo.policies import make_policies
+from plans.demo.policies import allow_long_waits, make_policies
 from plans.demo.sources import enable_shipped_sets, make_sources
 from plans.demo.stories import past_stories, statement_run, todays_stories, workdays
 from plans.demo.timeline import Timeline
@@ -38,6 +38,8 @@ NOTE = "This is a demo. Its people, plans, calls and decisions up to this entry 
 FILES = Path(__file__).parent / "files"
 SEED = 2026
 OPENS = time(7)
+TODAY = timedelta(hours=4)
+"""The stories of today begin within this time before the demo opens."""
 IN_USE = (
     "A server or worker uses this database, so the demo has no plans. Stop it and run the demo again to create them."
 )
@@ -110,6 +112,7 @@ def _create_history(now: datetime) -> tuple[list[DemoSignIn], Tokens]:
         timeline = Timeline(now, {name: text for name, (_, text) in story_tokens.items()}, random)
         for story in (*past_stories(now, random), *todays_stories(now)):
             timeline.add(story)
+        timeline.at(now - TODAY, allow_long_waits)
         timeline.tell()
     # Nobody is notified of what was long ago.
     try_move(Delivery.objects.filter(status=Delivery.Status.DUE), to=Delivery.Status.DROPPED)

@@ -104,7 +104,7 @@ class Timeline:
         self._queue: list[tuple[datetime, int, Callable[[], None]]] = []
 
     def add(self, story: Story) -> None:
-        self._at(story.begins, partial(self._begin, story))
+        self.at(story.begins, partial(self._begin, story))
 
     def tell(self) -> None:
         """Carry out every event in the order of time. Events after the end are left out."""
@@ -115,11 +115,12 @@ class Timeline:
             with clock.at(moment):
                 act()
 
-    def _at(self, moment: datetime, act: Callable[[], None]) -> None:
+    def at(self, moment: datetime, act: Callable[[], None]) -> None:
+        """Carry out an event at a moment."""
         heapq.heappush(self._queue, (moment, next(self._numbers), act))
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
-        self._at(clock.now() + timedelta(seconds=seconds), act)
+        self.at(clock.now() + timedelta(seconds=seconds), act)
 
     def _begin(self, story: Story) -> None:
         """Create the story's plan. A story that is refused is left out, such as one with tools of a disabled set."""
@@ -154,7 +155,7 @@ class Timeline:
             return
         ready = Step.objects.filter(plan=telling.plan).aggregate(first=Min("ready_at"))["first"]
         if ready is not None and ready > clock.now():
-            self._at(ready, partial(self._claim, telling))
+            self.at(ready, partial(self._claim, telling))
         elif telling.answers:
             answer = telling.answers.popleft()
             self._after(answer.minutes * 60 + self._random.uniform(1, 50), partial(self._answer, telling, answer))

@@ -19,6 +19,7 @@ from django.core.management.base import CommandError
 from approvals.models import ApprovalRequest, AuditEntry, Policy
 from approvals.policies.services import end_policy
 from approvals.queue.precedents import precedents_for
+from approvals.requests.deadlines import expire_due
 from approvals.requests.text_warnings import is_deceptive
 from approvals.states import RequestStatus
 from catalog.access.roles import roles_of
@@ -34,6 +35,7 @@ from plans.demo.sources import enable_shipped_sets
 from plans.demo.stories import DRAFT, past_stories, statement_run, todays_stories
 from plans.documents.checking import check_plan
 from plans.management.commands import demo
+from plans.engine.cancellation import end_overdue_plans
 from plans.models import Plan, Step
 from tests.builders import make_plan, step
 from tests.conftest import person
@@ -99,6 +101,8 @@ def test_story_is_told_once(workspace: Path, settings: Any) -> None:
     assert_plans_of_all_kinds()
     assert_history_of_two_weeks()
     assert_invariants()
+    later = clock.now() + timedelta(days=20)
+    assert not expire_due(later) and not end_overdue_plans(later)
     rows = [set(model.objects.values_list("public_id", flat=True)) for model in (Plan, Call, ApprovalRequest)]
     run()
     assert [set(model.objects.values_list("public_id", flat=True)) for model in (Plan, Call, ApprovalRequest)] == rows
