@@ -34,8 +34,8 @@ from plans.demo.policies import POLICIES
 from plans.demo.sources import enable_shipped_sets
 from plans.demo.stories import DRAFT, past_stories, statement_run, todays_stories
 from plans.documents.checking import check_plan
-from plans.management.commands import demo
 from plans.engine.cancellation import end_overdue_plans
+from plans.management.commands import demo
 from plans.models import Plan, Step
 from tests.builders import make_plan, step
 from tests.conftest import person
