@@ -3,7 +3,7 @@
 A request that is no longer pending is removed from lists at once, before the list itself is rendered again.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Hashable, Set
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext, ngettext
 
 from approvals.queue.saved_views import HOME, WAITING, Queues, needed_count
 from approvals.web.review.inbox import inbox_list
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, groups_of, roles_of
 from catalog.calls.privacy import can_see_private
 from plans.live.approval_changes import CLOSED, Change
 from plans.live.feed import Feed
@@ -50,18 +50,28 @@ def plan_source(plan_ref: str) -> RenderSource:
 
 def shell_source(user: SocketUser) -> RenderSource:
     """Return the source of content on every page: number of requests for the visitor, and running plans."""
-    key = ("shell", user.user.pk)
+    key = ("shell", _rights_key(user))
     return RenderSource(key, partial(_render_shell, user.user), Feed.listen_to_all, SHELL_RESTS)
+
+
+def _rights_key(user: SocketUser) -> Hashable:
+    """Return a key of the person with their groups and roles.
+
+    A rendering reads them only once: without them in its key, a page that connects again after the loss of a role would
+    share the rendering that another window of this person still keeps up with the old ones.
+    """
+    return user.user.pk, groups_of(user.user), roles_of(user.user)
 
 
 def plans_source(user: SocketUser) -> RenderSource:
     """Return the source of rows of plans, shared by all administrators and by those who see all and may act on none."""
     roles = roles_of(user.user)
-    viewer: object = user.user.pk
-    if user.sees_all and (ADMINISTRATOR in roles or OPERATOR not in roles):
-        viewer = ADMINISTRATOR in roles
-    key = ("plans", viewer if user.sees_all else f"own {viewer}")
-    return RenderSource(key, partial(_render_rows, user.user), Feed.listen_to_all, SHELL_RESTS)
+    viewer = _rights_key(user)
+    if user.sees_all and ADMINISTRATOR in roles:
+        viewer = ADMINISTRATOR
+    elif user.sees_all and OPERATOR not in roles:
+        viewer = "acts on none"
+    return RenderSource(("plans", viewer), partial(_render_rows, user.user), Feed.listen_to_all, SHELL_RESTS)
 
 
 def inbox_source(user: SocketUser, view: str) -> RenderSource:
@@ -73,7 +83,8 @@ def inbox_source(user: SocketUser, view: str) -> RenderSource:
 
 def home_source(user: SocketUser) -> RenderSource:
     """Return the source of the home page: requests to answer, plans that run and have failed, first steps."""
-    return RenderSource(("home", user.user.pk), partial(_render_home, user.user), Feed.listen_to_all, VIEWS_REST)
+    key = ("home", _rights_key(user))
+    return RenderSource(key, partial(_render_home, user.user), Feed.listen_to_all, VIEWS_REST)
 
 
 def views_source(user: SocketUser, view: str) -> RenderSource:
@@ -83,7 +94,7 @@ def views_source(user: SocketUser, view: str) -> RenderSource:
 def _personal_source(
     name: str, user: SocketUser, view: str, fragments_for: Callable[[User], Fragments]
 ) -> RenderSource:
-    key = (name, user.user.pk, view)
+    key = (name, _rights_key(user), view)
     return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, VIEWS_REST)
 
 

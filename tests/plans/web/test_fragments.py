@@ -12,11 +12,14 @@ from django.test.signals import template_rendered
 from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
+from catalog.access.roles import remember_groups
 from plans.actions.create import start_plan
 from plans.executor.pool import ExecutorPool
 from plans.live.feed import Feed, current_feed
 from plans.live.fragment_cache import Fragments, RenderSource, SharedRendering, ViewerState
+from plans.live.sockets import SocketUser
 from plans.store.requesters import Requester
+from plans.web.fragments import home_source, inbox_source, plans_source, shell_source
 from tests.approvals.factories import ask
 from tests.builders import make_plan, step, write_step
 from tests.plans.socket_clients import apart, by_session, by_token, opened, refused
@@ -61,6 +64,20 @@ def test_slow_client_gets_latest_state():
     for number in range(100):
         board.drawn = Fragments({"a": str(number)})
     assert view.news() == {"fragments": ["99"]}
+
+
+def socket_user(pk: int, *roles: str) -> SocketUser:
+    user = User(pk=pk)
+    remember_groups(user, roles)
+    return SocketUser(user, None, sees_all=bool(roles))
+
+
+def test_renderings_are_shared_only_under_the_same_rights():
+    assert plans_source(socket_user(1, "operator")).key != plans_source(socket_user(2, "administrator")).key
+    assert plans_source(socket_user(1, "viewer")).key == plans_source(socket_user(2, "reviewer")).key
+    before, after = socket_user(1, "operator"), socket_user(1)
+    for source in (plans_source, home_source, shell_source, partial(inbox_source, view="waiting")):
+        assert source(before).key != source(after).key
 
 
 async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60) -> list[dict[str, Any]]:
