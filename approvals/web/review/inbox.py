@@ -456,11 +456,18 @@ def summarised_requests(
     columns = ("public_id", "call__tool_name", "call__token", "call__plan_ref", "call__step_ref", *asker)
     found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
     for word in words:
-        found = found.filter(Q(call__tool_name__icontains=word) | Q(preview_start__icontains=word))
+        found = found.filter(Q(call__tool_name__icontains=word) | _preview_has(word))
     listed: list[ApprovalRequest] = list(found[: MOST_SEARCHED if words else most])
     _set_summaries(viewer, listed)
     shown = [(f"{request.call.tool_name} {request.summary}".casefold(), request) for request in listed]  # type: ignore[attr-defined] # see above
     return [request for text, request in shown if all(word.casefold() in text for word in words)][:most]
+
+
+def _preview_has(word: str) -> Q:
+    """Return the condition for a stored preview with this word. It is ASCII: other letters are escaped in it."""
+    spellings = (word,) if word.isascii() else (word, word.lower(), word.upper(), word.capitalize())
+    escaped = dict.fromkeys(json.dumps(each)[1:-1] for each in spellings)
+    return Q(*(("preview_start__icontains", each) for each in escaped), _connector=Q.OR)
 
 
 def parse_summary(start: str) -> str:

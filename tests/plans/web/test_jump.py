@@ -48,6 +48,11 @@ def test_an_id_or_its_beginning_leads_to_its_page(admin: User, waiting: Plan) ->
     assert {text: jump_page(admin, text).groups[0].hits[0].address for text in leads} == leads
 
 
+def test_summaries_are_found_by_words_with_any_letters(admin: User, ada: User) -> None:
+    work_off(make_plan(ada, write_step(1, path="Übersicht.txt")))
+    assert found(jump_page(admin, "übersicht"))["requests"] == ["Create Übersicht.txt"]
+
+
 def test_access_is_part_of_every_query(ada: User, waiting: Plan) -> None:
     """A person without a role finds only their own plans and requests; only administrators find people and sources."""
     outsider, request = person("outsider"), request_of(waiting, 1)
