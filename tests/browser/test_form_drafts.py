@@ -67,3 +67,11 @@ def test_a_draft_ends_after_a_week_even_where_nobody_is_signed_in(admin, catalog
     page.clock.set_fixed_time(clock.now() + timedelta(days=8))
     page.reload()
     page.wait_for_function(f"{STORED} === ''")
+
+
+def test_drafts_of_another_person_are_removed(admin, page_as: PageAs):
+    page = page_as(admin)
+    page.goto("/help/")
+    page.evaluate("localStorage.setItem('toolgate.draft.admin.lee/form.source', JSON.stringify({ at: Date.now() }))")
+    page.reload()
+    assert page.evaluate(STORED) == ""

@@ -6,7 +6,8 @@
 
 const ALL = "toolgate.draft.";
 const KEPT_FOR = 7 * 24 * 3600 * 1000;
-const OWN = `${ALL}${document.body.dataset.person}.`;
+// The slash ends the name: drafts of "ann" are not those of "ann.lee".
+const OWN = `${ALL}${encodeURIComponent(document.body.dataset.person)}/`;
 
 /** Return the draft of a place; an empty object if there is none. */
 export function load(place) {
