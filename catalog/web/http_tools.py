@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
 
+MAX_MORE = 2000
+"""Maximum characters of the names of further parameters."""
 MAX_ROWS = 30
 """Parameters that the form describes one by one; more can be written as a JSON Schema."""
 ROW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -87,7 +89,7 @@ class HttpToolSettingsForm(PageForm):
     more = forms.CharField(
         label=gettext_lazy("More parameters"),
         required=False,
-        max_length=2000,
+        max_length=MAX_MORE,
         widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
         help_text=gettext_lazy(
             "Names separated by commas, such as limit, status. They are sent in the query (GET, HEAD, DELETE) or as "
@@ -134,7 +136,8 @@ class HttpToolSettingsForm(PageForm):
     def __init__(self, data: Mapping[str, Any] | None = None, *, initial: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, initial=initial)
         given = initial or {} if data is None else data
-        url, more = str(given.get("url", "")), str(given.get("more", ""))
+        # Longer texts are refused by their fields, and would take minutes here.
+        url, more = str(given.get("url", ""))[:MAX_URL_LENGTH], str(given.get("more", ""))[:MAX_MORE]
         self.placeholders = list(dict.fromkeys(PLACEHOLDER.findall(url)))
         self.in_path = set(PLACEHOLDER.findall(url.partition("?")[0]))
         named = [each for each in map(str.strip, more.split(",")) if each]

@@ -11,6 +11,7 @@ from catalog.gram import ToolSpecification
 from catalog.inventory.http_tools import create_http_tool
 from catalog.models import Tool
 from catalog.sources.settings import MASK, MAX_ERROR_TEXT
+from catalog.web.http_tools import HttpToolForm
 from tests.builders import approve, call_of, make_plan, request_of, step, work_off
 from tests.corpus import faults
 from tests.http_server import serving
@@ -302,6 +303,12 @@ def test_tool_is_created_on_its_page(db, admin, client):
     for wrong, fields in (({"name": "sayHello"}, ["name"]), ({"parameters": "{"}, ["parameters"])):
         refused = client.post("/sources/http/new/", {**form, "safety_level": "safe", "name": "other", **wrong})
         assert (refused.status_code, list(refused.context["form"].errors)) == (422, fields)
+
+
+def test_texts_that_are_too_long_are_not_searched_for_parameters():
+    form = HttpToolForm({"url": "{a}" * 5000, "more": "b," * 5000 + "c"})
+    assert {"url", "more"} <= form.errors.keys()
+    assert form.names == ["a", "b"]
 
 
 def test_parameters_of_a_tool_are_described_on_its_page_one_by_one(db, admin, client):
