@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
@@ -115,8 +114,9 @@ def _value_text(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if "://" not in text:
         return text
-    parts = urlsplit(text)  # neither user and password, nor options, which may hold a password
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    # Neither user and password, nor options, which may hold a password. One that is not encoded may have any sign.
+    scheme, _mark, rest = text.partition("://")
+    return f"{scheme}://{re.split('[?#]', rest.rpartition('@')[2])[0]}"
 
 
 def operation() -> Operation:

@@ -9,7 +9,7 @@ from tests.pages import Pages
 
 SECRETS = {
     "DATABASE_URL": "postgres://user:SECRET1@db.example/toolgate?sslpassword=SECRET2",
-    "REDIS_URL": "redis://:SECRET3@cache.example/0",
+    "REDIS_URL": "redis://:SECRET3#SECRET3/SECRET3@cache.example/0",
     "TOOLGATE_AUDIT_KEY": "SECRET4",
     "TOOLGATE_METRICS_TOKEN": "SECRET5",
     "TOOLGATE_NOTIFY_URLS": ["slack://SECRET6/SECRET7"],
