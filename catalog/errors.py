@@ -9,6 +9,7 @@ Exception
     │   ├── ToolValidationError        a handler refuses arguments that fit the schema
     │   ├── UnknownTool                no tool of that name                            → 422
     │   ├── PolicyRefusal              .policy, .rule: a policy refuses the call       → 403
+    │   │   └── OutsideLimits          the limits of the token leave out the tool      → 403
     │   ├── ToolDisabled               disabled by an administrator                   → 409
     │   │   └── ToolRemoved            no longer offered by its source                → 409
     │   ├── NoImplementation           no implementation is available                 → 409
@@ -139,6 +140,12 @@ class PolicyRefusal(ToolError):
 
     def user_message(self) -> str:
         return self.message if self.policy in self.message else f"{self.message} (Policy: {self.policy})"
+
+
+class OutsideLimits(PolicyRefusal):
+    """The limits of the token through which the call is made leave out its tool."""
+
+    kind = "outside_limits"
 
 
 class ToolDisabled(ToolError):

@@ -315,6 +315,10 @@ class ApiToken(models.Model):
     first_refusal = models.JSONField(
         null=True, help_text="The first MCP call that was refused and so not stored: tool, reason, at."
     )
+    limits = models.JSONField(
+        null=True,
+        help_text="max_level, categories and sources of the tools that the token may use; null for all tools.",
+    )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

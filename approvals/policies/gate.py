@@ -1,10 +1,14 @@
-"""The gate: decides if a call is allowed, held for approval, or denied. Rules are cached for a second."""
+"""The gate: decides if a call is allowed, held for approval, or denied. Rules are cached for a second.
+
+The limits of the token through which a call is made come first: no rule lets a tool outside them run.
+"""
 
 import threading
 from dataclasses import dataclass, field
 from time import monotonic
 
 from approvals.policies.rulebook import Rulebook, build_rulebook, requesters_named, revisions_in_force
+from catalog.access.limits import refusal_of
 from catalog.dispatch.pipeline import CallFacts, GateDecision
 from catalog.inventory import snapshot
 
@@ -24,13 +28,16 @@ _reading = threading.Lock()
 
 
 def gate(facts: CallFacts) -> GateDecision:
-    """Return the verdict of the current rules on a call; an unknown safety level counts as dangerous."""
-    return _fresh().book.verdict(facts)
+    """Return the verdict of the token's limits, then of the current rules; an unknown level counts as dangerous."""
+    return refusal_of(facts) or _fresh().book.verdict(facts)
 
 
 def refuses(facts: CallFacts) -> bool:
-    """Return True if the current rules deny the call whatever its arguments; those in `facts` are ignored."""
-    return _fresh().book.refuses(facts)
+    """Return True if the token's limits or the current rules deny the call whatever its arguments.
+
+    The arguments in `facts` are ignored.
+    """
+    return refusal_of(facts) is not None or _fresh().book.refuses(facts)
 
 
 def can_require_approval(facts: CallFacts) -> bool:

@@ -135,6 +135,7 @@ def call_facts(call: Call, arguments: CallArguments | None = None) -> CallFacts:
         requested_by=call.requested_by_id,
         plan_ref=call.plan_ref,
         source=tool.source.name,
+        limits=call.token.limits if call.token is not None else None,
         prepared=arguments,
         find_requesters=cache(lambda: {each.user_id for each in call.requesters.all()}),
     )

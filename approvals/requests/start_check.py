@@ -35,7 +35,7 @@ def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None
     RestoredDatabase, and Conflict if the request is not approved.
     """
     ensure_start_allowed()
-    request = lock_request(ApprovalRequest.objects.select_related("call").get(call=call))
+    request = lock_request(ApprovalRequest.objects.select_related("call__token").get(call=call))
     now = now or clock.now()
     if request.status != RequestStatus.APPROVED or request.applied_at is None:
         raise Conflict(status_sentence(request))
@@ -56,7 +56,7 @@ def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -
     The target's state is not compared. Raises Invalidated, ApprovalExpired, AuditUnavailable and RestoredDatabase.
     """
     ensure_start_allowed()
-    request = ApprovalRequest.objects.select_related("call").get(call=call)
+    request = ApprovalRequest.objects.select_related("call__token").get(call=call)
     if request.not_after is None or request.not_after <= clock.now():
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
@@ -98,7 +98,7 @@ def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Ob
             yield Drift.REVIEWERS, f"{who} approved this but may no longer do so: {why_not}"
     verdict = gate(call_facts(request.call))
     if isinstance(verdict, Deny):
-        yield Drift.POLICY, f"A policy refuses this call now: {verdict.message}"
+        yield Drift.POLICY, f"A policy refuses this call now: {verdict.message}" if verdict.policy else verdict.message
     elif isinstance(verdict, Hold):
         rule: Rule = verdict.terms
         if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well

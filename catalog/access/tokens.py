@@ -16,6 +16,7 @@ from django.db.models import Prefetch, Q, QuerySet
 
 from catalog import signals
 from catalog.access.learnt_waits import forget_waits
+from catalog.access.limits import read_limits
 from catalog.access.roles import (
     ADMINISTRATOR,
     OPERATOR,
@@ -92,8 +93,12 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
     name: str = "",
     days: int = DEFAULT_TOKEN_DAYS,
     hold_seconds: int | None = None,
+    limits: object = None,
 ) -> tuple[ApiToken, str]:
-    """Create a token for `days` days, whatever the user's roles; return it with its text. Raises ParameterError."""
+    """Create a token for `days` days, whatever the user's roles; return it with its text. Raises ParameterError.
+
+    `limits` are null or an object as `catalog.access.limits` describes it.
+    """
     requested = list(dict.fromkeys(scopes))
     if kind not in KINDS:
         raise field_error("kind", "invalid", f"The token kind must be one of {', '.join(KINDS)}, not '{kind}'.")
@@ -108,6 +113,7 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
         raise field_error("days", "invalid", f"A token is valid for 1 to {MAX_TOKEN_DAYS} days.")
     _validate_token_name(name)
     _validate_hold_seconds(hold_seconds)
+    allowed = read_limits(limits)
     text = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     with transaction.atomic():
         token = ApiToken.objects.create(
@@ -119,8 +125,12 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
             prefix=text[:PREFIX_CHARACTERS],
             expires_at=clock.now() + timedelta(days=days),
             hold_seconds=hold_seconds,
+            limits=allowed,
         )
-        signals.record_fact("token.created", by=user, token=token.prefix, kind_of_token=kind, scopes=requested)
+        terms: dict[str, Any] = {"kind_of_token": kind, "scopes": requested}
+        if allowed is not None:
+            terms["limits"] = allowed
+        signals.record_fact("token.created", by=user, token=token.prefix, **terms)
     return token, text
 
 
@@ -153,11 +163,16 @@ def token_for(viewer: User, pk: int) -> ApiToken:
 
 @retry_on_deadlock
 def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> None:
-    """Change `name` or `hold_seconds` of a live token, or delete the `learnt_waits` of its clients.
+    """Change `name`, `hold_seconds` or `limits` of a live token, or delete the `learnt_waits` of its clients.
 
     Raises NotAllowed, ParameterError, and Conflict if the token has ended.
     """
     _require_change(token, by)
+    if "limits" in changes:
+        acting = acting_token_of(by)
+        if acting is not None and acting.limits is not None:
+            raise NotAllowed("A token with limits cannot change limits. Sign in, or use a token without them.")
+        changes = {**changes, "limits": read_limits(changes["limits"])}
     if "name" in changes:
         _validate_token_name(changes["name"])
     _validate_hold_seconds(changes.get("hold_seconds"))

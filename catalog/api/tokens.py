@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.access import tokens
+from catalog.access.limits import LENGTHS, LEVELS, MAX_NAMES
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_HOLD_SECONDS, MAX_TOKEN_DAYS, MAX_TOKEN_NAME, SCOPES
 from catalog.models import ApiToken
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, record_done, respond_once
@@ -46,6 +47,24 @@ class HoldSecondsField(StrictIntegerField):
         )
 
 
+class LimitsBody(StrictSerializer):
+    """The tools that a token may see and call. A missing field limits nothing; an empty list leaves no tool."""
+
+    max_level = StrictChoiceField(choices=LEVELS, required=False, help_text="The highest safety level.")
+    categories = serializers.ListField(
+        child=StrictTextField(max_length=LENGTHS["categories"]),
+        required=False,
+        max_length=MAX_NAMES,
+        help_text="Every category of a tool must be listed; a tool without category is left out.",
+    )
+    sources = serializers.ListField(
+        child=StrictTextField(max_length=LENGTHS["sources"]),
+        required=False,
+        max_length=MAX_NAMES,
+        help_text="Names of sources, as in the field `source` of a tool.",
+    )
+
+
 class TokenBody(StrictSerializer):
     """A token to be created."""
 
@@ -54,6 +73,7 @@ class TokenBody(StrictSerializer):
     scopes = serializers.ListField(child=StrictChoiceField(choices=SCOPES), allow_empty=False, max_length=len(SCOPES))
     days = StrictIntegerField(default=DEFAULT_TOKEN_DAYS, min_value=1, max_value=MAX_TOKEN_DAYS)
     hold_seconds = HoldSecondsField(default=None)
+    limits = LimitsBody(required=False, allow_null=True, default=None, help_text="Null for all tools.")
 
 
 class TokenChangeBody(StrictSerializer):
@@ -61,6 +81,7 @@ class TokenChangeBody(StrictSerializer):
 
     name = StrictTextField(required=False, max_length=MAX_TOKEN_NAME)
     hold_seconds = HoldSecondsField()
+    limits = LimitsBody(required=False, allow_null=True, help_text="Replaces all limits; null for all tools.")
     learnt_waits = serializers.ListField(
         child=serializers.JSONField(), required=False, max_length=0, help_text="Send an empty list to reset them."
     )
@@ -93,6 +114,7 @@ class TokenSerializer(serializers.Serializer[Any]):
     last_used_at = serializers.DateTimeField(allow_null=True)
     revoked_at = serializers.DateTimeField(allow_null=True)
     hold_seconds = serializers.IntegerField(allow_null=True)
+    limits = LimitsBody(allow_null=True, help_text="The tools that the token may use; null for all tools.")
 
 
 class CreatedTokenSerializer(TokenSerializer):
@@ -158,7 +180,10 @@ class TokenDetail(TokenEndpoint):
 
     @extend_schema("tokens_change", request=TokenChangeBody, responses=TokenSerializer)
     def patch(self, request: Request, number: int) -> Response:
-        """Change the name or `hold_seconds` of a token, or reset its learnt waits. Agents' tokens cannot do this."""
+        """Change the name, `hold_seconds` or `limits` of a token, or reset its learnt waits. Not for agents' tokens.
+
+        A token that has limits cannot change limits.
+        """
         changes = self.body(TokenChangeBody)
         tokens.change_token(self.token_or_404(number), changes, by=self.user)
         return self.detail_response(number)

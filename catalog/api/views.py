@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from django.db.models import Q
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
@@ -13,6 +14,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access.limits import tools_within
 from catalog.api.serializers import (
     CatalogQuery,
     ListedToolSerializer,
@@ -124,7 +126,18 @@ class ToolBody(StrictSerializer):
     http = HttpBody()
 
 
-class ToolList(Endpoint):
+class ToolEndpoint(Endpoint):
+    """Base class of the tool endpoints: for a token, the tools outside its limits do not exist."""
+
+    @property
+    def allowed(self) -> Q:
+        return tools_within(self.token.limits) if self.token is not None else Q()
+
+    def tool_or_404(self, name: str) -> Tool:
+        return tool_or_404(name, self.allowed)
+
+
+class ToolList(ToolEndpoint):
     required_scopes: ClassVar = {"GET": ["tools:read"], "POST": ["catalog:write"]}
 
     @extend_schema(
@@ -151,45 +164,45 @@ class ToolList(Endpoint):
         """List the tools that a source offers."""
         query, at = self.page_query(ToolQuery)
         sort = query.pop("sort")
-        found = selectors.filtered_tools(selectors.tool_condition(**query), sort)
+        found = selectors.filtered_tools(selectors.tool_condition(**query) & self.allowed, sort)
         page = paginate(found, order=selectors.sort_column(sort), at=at)
         detailed = replace(page, rows=selectors.with_list_details(page.rows, counted=True))
         return paginated_response(request, detailed, lambda tool: ListedToolSerializer(tool).data)
 
 
-class ToolDetail(Endpoint):
+class ToolDetail(ToolEndpoint):
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_read", responses=ToolDetailSerializer)
     def get(self, request: Request, name: str) -> Response:
         """Show one tool with its schemas, implementations and usage."""
-        return Response(ToolDetailSerializer(tool_or_404(name), context={"viewer": self.user}).data)
+        return Response(ToolDetailSerializer(self.tool_or_404(name), context={"viewer": self.user}).data)
 
 
-class ToolVersions(Endpoint):
+class ToolVersions(ToolEndpoint):
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_versions", parameters=[VersionQuery], responses=page_schema(VersionSerializer))
     def get(self, request: Request, name: str) -> Response:
         """List the versions of a tool, newest first, with one that is held until an administrator accepts it."""
         _, at = self.page_query(VersionQuery)
-        tool = tool_or_404(name)
+        tool = self.tool_or_404(name)
         page = paginate(selectors.tool_versions(tool, with_held=True), order="-number", at=at)
         context = {"held": held_change(tool)}
         return paginated_response(request, page, lambda version: VersionSerializer(version, context=context).data)
 
 
-class ToolSchema(Endpoint):
+class ToolSchema(ToolEndpoint):
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schema", parameters=[ProviderQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_RESPONSES)
     def get(self, request: Request, name: str) -> HttpResponseBase:
         """Show the tool in a provider's format."""
-        version = selectors.get_current_version(tool_or_404(name))
+        version = selectors.get_current_version(self.tool_or_404(name))
         return export_response(self.query(ProviderQuery), [version], alone=True)
 
 
-class ToolSchemas(Endpoint):
+class ToolSchemas(ToolEndpoint):
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_schemas", parameters=[CatalogQuery, NOTES_HEADER_PARAMETER], responses=EXPORT_LIST_RESPONSES)
@@ -197,10 +210,11 @@ class ToolSchemas(Endpoint):
         """List the callable tools in a provider's format. Takes the filters of the tool list."""
         query = self.query(CatalogQuery)
         filters = {name: query[name] for name in query.keys() - {"provider", "strict"}}
-        return export_response(query, selectors.callable_versions(selectors.tool_condition(**filters)))
+        condition = selectors.tool_condition(**filters) & self.allowed
+        return export_response(query, selectors.callable_versions(condition))
 
 
-class ToolValidate(Endpoint):
+class ToolValidate(ToolEndpoint):
     required_scopes: ClassVar = {"POST": ["tools:read"]}
 
     @extend_schema("tools_validate", request=ValidateBody, responses=ValidSerializer)
@@ -208,7 +222,7 @@ class ToolValidate(Endpoint):
         """Validate arguments for a tool; 422 lists what is invalid."""
         arguments = self.body(ValidateBody)["arguments"]
         loaded = snapshot.callable_tool(name)
-        if loaded is None:
+        if loaded is None or (self.allowed and self.tool_or_404(name).pk != loaded.tool_pk):
             raise Http404
         prepare_arguments(loaded.tool, arguments)
         return Response({"valid": True})
@@ -282,11 +296,13 @@ class ToolChange(ToolDetail):
         reason, accepted = values.pop("reason", ""), values.pop("accept_version", None)
         definition: dict[str, Any] = {each: values.pop(each) for each in ("specification", "http") if each in values}
         try:
+            if self.allowed:
+                self.tool_or_404(name)
             with catalog_write_lock():  # all of the change or nothing
                 if accepted is not None:
-                    accept_version(tool_or_404(name), accepted, by=self.user, reason=reason)
+                    accept_version(self.tool_or_404(name), accepted, by=self.user, reason=reason)
                 if definition:
-                    update_http_tool(tool_or_404(name), definition, by=self.user, reason=reason)
+                    update_http_tool(self.tool_or_404(name), definition, by=self.user, reason=reason)
                 apply_overrides(name, values, by=self.user, reason=reason)
         except Tool.DoesNotExist:
             raise Http404 from None
@@ -294,10 +310,10 @@ class ToolChange(ToolDetail):
         return self.get(request, name)
 
 
-class ToolOutcomesEndpoint(Endpoint):
+class ToolOutcomesEndpoint(ToolEndpoint):
     required_scopes: ClassVar = {"GET": ["tools:read"]}
 
     @extend_schema("tools_outcomes", responses=OutcomeSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
         """Compare the implementations of a tool over its last 1,000 calls."""
-        return Response(OutcomeSerializer(implementation_stats(tool_or_404(name)), many=True).data)
+        return Response(OutcomeSerializer(implementation_stats(self.tool_or_404(name)), many=True).data)

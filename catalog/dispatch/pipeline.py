@@ -72,17 +72,22 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call is refused with this message; `policy` and `rule` name the policy that refused it, if one did."""
+    """The call is refused with this message; `policy` and `rule` name the policy that refused it, if one did.
+
+    `by_limits` is true if the limits of the caller's token leave out the tool.
+    """
 
     message: str
     policy: str = field(default="", compare=False)
     rule: str = field(default="", compare=False)
+    by_limits: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFacts:
     """Properties of a call that a gate evaluates; `requested_by` is the key of the person in whose name it is made.
 
+    `limits` are those of the token through which the call is made, if any (`catalog.access.limits`).
     `prepared` has the other forms of the arguments. `find_requesters` returns the keys of all people who shaped the
     arguments. It may read the database, so call it only for a rule that names a requester.
     """
@@ -94,6 +99,7 @@ class CallFacts:
     requested_by: int | None = None
     plan_ref: str | None = None
     source: str | None = None
+    limits: Mapping[str, Any] | None = None
     prepared: CallArguments | None = field(default=None, compare=False, repr=False)
     find_requesters: Callable[[], Collection[int]] | None = field(default=None, compare=False, repr=False)
 

@@ -17,10 +17,12 @@ from catalog.models import Call, Category, Source, Tool, ToolVersion
 from catalog.states import CallStatus
 from catalog.tools.registry import STEP_TOOLS
 
+NO_CONDITION = Q()
 
-def tool_or_404(name: str) -> Tool:
+
+def tool_or_404(name: str, condition: Q = NO_CONDITION) -> Tool:
     try:
-        return get_tool_row(name)
+        return get_tool_row(name, condition)
     except Tool.DoesNotExist:
         raise Http404 from None
 
@@ -153,10 +155,10 @@ def sort_column(sort: str) -> str:
     return sort.replace(sort.lstrip("-"), SORT_COLUMNS[sort.lstrip("-")])
 
 
-def get_tool_row(name: str) -> Tool:
+def get_tool_row(name: str, condition: Q = NO_CONDITION) -> Tool:
     """Return the tool with this name, even if no source offers it any more. Raises Tool.DoesNotExist."""
     rows = Tool.objects.select_related("source", "current_version", "held_version").prefetch_related("categories")
-    return rows.get(name=name, current_version__isnull=False)
+    return rows.get(condition, name=name, current_version__isnull=False)
 
 
 def tool_versions(tool: Tool, *, with_held: bool = False) -> "QuerySet[ToolVersion]":

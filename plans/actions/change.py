@@ -7,7 +7,7 @@ and cannot approve it.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -26,6 +26,7 @@ from plans.actions import create
 from plans.actions.create import PlanProblems
 from plans.documents.reading import Problem, problem_from_error
 from plans.engine import early_requests, finishing, hints
+from plans.engine.refusals import tools_outside_limits
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
@@ -105,10 +106,10 @@ def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     plan. Nothing is changed then.
     """
     standing = _judgement_basis(plan)
-    document = _validated(plan, change)
+    document = _validated(plan, change, by)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         if _judgement_basis(plan) != standing:
-            document = _validated(plan, change)
+            document = _validated(plan, change, by)
         _Change(plan, tx, change, by).apply(document)
 
 
@@ -120,14 +121,26 @@ def _judgement_basis(plan: Plan) -> tuple[object, ...]:
     return status, changed, plan.steps.count(), free
 
 
-def _validated(plan: Plan, change: PlanChange) -> PlanDocument:
+def _validated(plan: Plan, change: PlanChange, by: Requester) -> PlanDocument:
     before = step_documents(plan, opened=True)
     _judge_state(plan, change, before)
     judged = _judged(plan, change, before)
     problems = [problem for problem in judged.problems if problem.severity == "error"]
+    problems += _limit_problems(judged, by, {problem.path for problem in problems})
     if problems:
         raise PlanProblems(problems)
     return PlanDocument.model_validate(judged.document)
+
+
+def _limit_problems(judged: JudgedChange, by: Requester, known: Set[str]) -> list[Problem]:
+    """Return a problem for each new or edited step with a tool that the limits of the changing token leave out."""
+    outside = tools_outside_limits(by.ids)
+    steps = zip(judged.document["steps"], judged.places, strict=True) if outside else ()
+    return [
+        _error(f"{place}.tool", "outside_limits", outside[step["tool"]])
+        for step, place in steps
+        if place and step.get("tool") in outside and f"{place}.tool" not in known
+    ]
 
 
 def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":
@@ -201,7 +214,7 @@ def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -
             redacted = redacted_parameters(step.get("tool"), step.get("parameters"))
             paths = (*part.moved, *part.unredacted_paths(redacted))
             moved += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED_MESSAGE) for path in paths]
-    author = Requester(plan.author)
+    author = Requester(plan.author, plan.token)
     standing = create.check_document({"goal": plan.goal, "steps": list(documents.values()), "memory": keys}, by=author)
     known = {_problem_identity(problem, list(documents)) for problem in standing}
     checked = _problems_of_change(create.check_document(result.document, by=author), result, known, change)

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from catalog.calls import vault
@@ -17,6 +18,7 @@ from plans.agents.definitions import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
 from plans.engine import finishing, hints
+from plans.engine.refusals import require_steps_within_limits, tools_outside_limits
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument
 from plans.states import PlanStatus, StepStatus
@@ -47,12 +49,14 @@ class PlanProblems(ToolError):
 def check_document(document: Json | PlanDocument, *, by: Requester | None = None) -> list[Problem]:
     """Check a document of any shape against the tools that can be called now; return its problems.
 
-    The plan may name agents that `by` may use, or any agent if `by` is None.
+    The plan may name agents that `by` may use, or any agent if `by` is None. The limits of the token of `by` hold.
     """
     current = snapshot.callable_tools()
     disabled = {name for name, target in current.items() if not target.enabled}
     tools = {name: target.tool for name, target in current.items()}
-    return check_plan(document, tools, disabled=disabled, agents=lambda: named_agents(by.user if by else None))
+    refused = tools_outside_limits(by.ids) if by else {}
+    agents = partial(named_agents, by.user if by else None)
+    return check_plan(document, tools, disabled=disabled, refused=refused, agents=agents)
 
 
 @retry_on_deadlock
@@ -114,7 +118,8 @@ def new_plan(
 
 @retry_on_deadlock
 def start_plan(plan: Plan, *, by: Requester) -> None:
-    """Start a plan. Raises Conflict if it has already started."""
+    """Start a plan. Raises Conflict if it has already started, and OutsideLimits if `by` may not use all its tools."""
+    require_steps_within_limits(plan.steps.filter(status=StepStatus.PENDING), by.ids)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         start_in_transaction(plan, tx)
 

@@ -27,6 +27,7 @@ from plans.documents import references
 from plans.documents.graphs import descendants
 from plans.engine import calls, finishing, hints
 from plans.engine.extensions import end_agent_runs
+from plans.engine.refusals import require_steps_within_limits
 from plans.engine.work import Memory, PreparedCall
 from plans.models import Plan, Step, StepDependency
 from plans.states import PlanStatus, StepStatus, WaitingFor
@@ -143,6 +144,7 @@ def reset_stopped_steps(
     if plan.status in NOT_RETRYABLE:
         raise Conflict(NOT_RETRYABLE[plan.status])
     steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
+    require_steps_within_limits(plan.steps.filter(pk__in=[step.pk for step in steps]), by.ids)
     if plan.status == PlanStatus.FAILED:
         # The plan gets its full deadline and budget again.
         span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None

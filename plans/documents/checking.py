@@ -7,6 +7,7 @@ fitting value.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from catalog.core.canonical_json import Json
@@ -60,6 +61,7 @@ __all__ = ["Problem", "check_plan", "with_lines"]
 MAX_SUGGESTED = 50
 
 Tools = Mapping[str, Tool[Any, Any]]
+NO_TOOLS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,19 @@ Agents = Callable[[], Mapping[str, AgentAvailability]]
 
 
 def check_plan(
-    document: Json | PlanDocument, tools: Tools, *, disabled: Set[str] = frozenset(), agents: Agents = dict
+    document: Json | PlanDocument,
+    tools: Tools,
+    *,
+    disabled: Set[str] = frozenset(),
+    refused: Mapping[str, str] = NO_TOOLS,
+    agents: Agents = dict,
 ) -> list[Problem]:
-    """Return the problems of a plan, at most MAX_PROBLEMS; it can be stored if none has the severity `error`."""
+    """Return the problems of a plan, at most MAX_PROBLEMS; it can be stored if none has the severity `error`.
+
+    `refused` has the message for each tool that the submitter may not use.
+    """
     draft = parse_plan(document)
-    check = _PlanCheck(draft, tools, disabled, agents)
+    check = _PlanCheck(draft, tools, disabled, refused, agents)
     found = [*draft.problems, *check.numbers(), *check.circles(), *check.keys()]
     for index, step in draft.steps.items():
         found += check.step(index, step)
@@ -95,10 +105,13 @@ def with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
 
 
 class _PlanCheck:
-    def __init__(self, parsed_plan: ParsedPlan, tools: Tools, disabled: Set[str], agents: Agents) -> None:
+    def __init__(
+        self, parsed_plan: ParsedPlan, tools: Tools, disabled: Set[str], refused: Mapping[str, str], agents: Agents
+    ) -> None:
         self.draft = parsed_plan
         self.tools = tools
         self.disabled = disabled
+        self.refused = refused
         self.load_agents = agents
         self.steps = parsed_plan.steps
         self.by_id = {step.step_id: step for step in parsed_plan.steps.values()}
@@ -212,6 +225,8 @@ class _PlanCheck:
         if tool is None:
             message = f"There is no tool called {step.tool}."
             yield self.unknown(_error(path, "unknown_tool", message), step.tool, self.tools)
+        elif step.tool in self.refused:
+            yield _error(path, "outside_limits", self.refused[step.tool])
         elif step.tool in self.disabled:
             message = f"{step.tool} is switched off; the step will fail unless it is switched on again."
             yield Problem(path, "tool_disabled", "warning", message)

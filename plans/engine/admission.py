@@ -7,10 +7,8 @@ handlers are returned as work items to run after commit.
 from dataclasses import replace
 from enum import Enum, auto
 
-from django.contrib.auth.models import User
 from django.db import DatabaseError
 
-from approvals.audit.log import AuditRecord, append_entry
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
@@ -23,7 +21,7 @@ from catalog.errors import Conflict, PolicyRefusal, ToolDrifted, ToolError
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
 from plans import conditions
-from plans.engine import early_requests, extensions, finishing, grants, hints, limits, questions, retries, start
+from plans.engine import early_requests, extensions, finishing, hints, limits, questions, retries, start
 from plans.engine.calls import (
     edited_arguments,
     facts_for_rules,
@@ -35,6 +33,7 @@ from plans.engine.calls import (
     requester_ids_of,
 )
 from plans.engine.limits import BudgetExceeded, defer_if_queue_full
+from plans.engine.refusals import record_denial
 from plans.engine.start import Permission, StartContext
 from plans.engine.work import (
     ApprovedCall,
@@ -186,28 +185,6 @@ def _ask_gate(context: StartContext, prepared: PreparedCall) -> pipeline.Allow |
     return verdict
 
 
-def record_denial(
-    verdict: pipeline.Deny, plan: PlanSnapshot, prepared: PreparedCall, step_id: int | None = None
-) -> PolicyRefusal:
-    """Write an audit entry for a denied call, end the grants that cover it, and return the error.
-
-    The entry belongs to the open transaction, if there is one. `step_id` is None for a direct call that is not stored.
-    """
-    grants.end_denied_grants(plan, prepared)
-    asker = prepared.asker or plan.asker
-    where = {"step": step_id} if step_id is not None else {}
-    append_entry(
-        AuditRecord(
-            action="policy.refused",
-            by=User.objects.filter(pk=asker.user_id).first(),
-            tool_name=prepared.target.tool.name,
-            plan_ref=plan.ref if plan.pk else "",
-            details={"policy": verdict.policy, "reason": verdict.message, "via": asker.via, **where},
-        )
-    )
-    return PolicyRefusal(verdict.message, policy=verdict.policy, rule=verdict.rule)
-
-
 class CallSituation(Enum):
     """The situation of a claimed step's stored call, which determines how the step continues."""
 
@@ -256,7 +233,7 @@ def classify(call: Call) -> CallSituation:
 
 def _continue_with_call(context: StartContext, call_pk: int) -> WorkItem | None:
     tx, plan, step = context.tx, context.plan, context.step
-    call = Call.objects.select_related("approval", "grant_use").get(pk=call_pk)
+    call = Call.objects.select_related("approval", "grant_use", "token").get(pk=call_pk)
     situation = classify(call)
     if _skip_if_done(context, call, has_check=situation in EARLY_SITUATIONS):
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
+from catalog.access.limits import Limits
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
 from catalog.context import Budget, CancelToken, Deadline, ToolContext
@@ -25,6 +26,7 @@ from catalog.schemas.defaults import given_text, paths_from_store
 from catalog.secrets.placeholders import RedactedArguments
 from catalog.states import CallStatus
 from catalog.styles.class_tools import CallerContext
+from catalog.tools.registry import STEP_TOOLS
 from plans.documents import references
 from plans.engine import extensions
 from plans.engine.work import Memory, PlanSnapshot, PreparedCall, RunningCall
@@ -44,7 +46,8 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
     """Resolve references and validate arguments by the tool's definition. Raises the errors of `prepare_call`."""
     text, old = step.parameters, None
     if step.attempt > 1:  # the call of a retried step is replaced by its next
-        old = Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None).first()
+        retried = Call.objects.filter(pk__in=Step.objects.filter(pk=step.pk).values("retry_of"), replacements=None)
+        old = retried.select_related("token").first()
     given = edited_arguments(step, plan.ref) if step.attempt > 1 else None
     parameters = vault.load_complete(text, plan.ref) if given is None else given
     is_literal = (
@@ -148,7 +151,8 @@ def prepare_stored_call(call: Call) -> PreparedCall:
 def requester_ids_of(call: Call) -> RequesterIds | None:
     """Return the requester of a call, for the call that replaces it; None if the call has no requester."""
     user_id = call.requested_by_id
-    return RequesterIds(user_id, call.token_id, call.via, call.session) if user_id else None
+    limits = call.token.limits if call.token is not None else None
+    return RequesterIds(user_id, call.token_id, call.via, call.session, limits) if user_id else None
 
 
 def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | None = None) -> pipeline.CallFacts:
@@ -162,9 +166,19 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
         requested_by=(prepared.asker or plan.asker).user_id,
         plan_ref=plan.ref,
         source=target.source,
+        limits=limits_on(target, prepared.asker or plan.asker),
         prepared=prepared.arguments,
         find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
     )
+
+
+PLAN_MACHINERY = STEP_TOOLS | {"compose_reply", "plan_on"}
+"""Tools of steps with which a plan asks a person, asks an agent's model, or plans on: no limits hold for them."""
+
+
+def limits_on(callable_tool: CallableTool, asker: RequesterIds) -> Limits | None:
+    """Return the limits that hold for a requester's call of this tool; None if there are none."""
+    return None if callable_tool.tool.name in PLAN_MACHINERY else asker.limits
 
 
 def requesters_of(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None) -> set[int]:

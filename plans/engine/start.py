@@ -14,6 +14,7 @@ from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import limits
 from plans.engine.calls import new_call, store_call_secrets
+from plans.engine.refusals import require_within_limits
 from plans.engine.work import PlanSnapshot, PreparedCall, RunningCall
 from plans.store import statements
 from plans.store.statements import ClaimedStep
@@ -51,9 +52,12 @@ def begin(
 
     `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval or grant,
     in a transaction that has claimed the step or renewed its lease.
-    Raises BudgetExceeded, ToolError if the stored call was settled, and Conflict if another worker took over the step.
+    Raises OutsideLimits, BudgetExceeded, ToolError if the stored call was settled, and Conflict if another worker took
+    over the step.
     """
     tx, plan, step = start.tx, start.plan, start.step
+    # The gate asks the same before; a call that is tried again does not pass it.
+    require_within_limits(prepared.target, prepared.asker or plan.asker)
     budget = limits.spend_call(tx.cursor, plan)
     is_new = call is None
     if call is None:

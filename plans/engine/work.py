@@ -13,6 +13,7 @@ from django.db import connection
 from approvals.errors import Drift
 from approvals.policies.rulebook import Rule
 from approvals.reviews.edits import EditSummary
+from catalog.access.limits import Limits
 from catalog.context import Budget, CancelToken
 from catalog.core.database import read_datetime
 from catalog.core.json_paths import without_paths
@@ -29,7 +30,7 @@ from plans.store.statements import ClaimedStep
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshot:
-    """Facts about a plan for the executor; all except the deadline never change once stored."""
+    """Facts about a plan for the executor; all except deadline and limits never change once stored."""
 
     pk: int
     ref: str
@@ -42,13 +43,16 @@ class PlanSnapshot:
     deadline_at: datetime | None
     has_budget: bool
     traceparent: str = ""
+    token_limits: Limits | None = field(default=None, compare=False)
+    """The limits of the token through which the plan was made, as of now."""
     caller_ids: str = ""
     """JSON of the ids given by the calling program; empty if there are none."""
 
     @property
     def asker(self) -> RequesterIds:
         """The requester of the calls of the plan's own steps."""
-        return RequesterIds(self.token_user_id or self.author_id, self.token_id, self.via, self.session)
+        user_id = self.token_user_id or self.author_id
+        return RequesterIds(user_id, self.token_id, self.via, self.session, self.token_limits)
 
     def with_deadline_of(self, step: ClaimedStep) -> "PlanSnapshot":
         """Return the snapshot with the plan's deadline at the time of the step's claim."""
@@ -73,6 +77,7 @@ def snapshot_of(plan: Plan) -> PlanSnapshot:
         deadline_at=plan.deadline_at,
         has_budget=plan.has_budget,
         traceparent=plan.traceparent,
+        token_limits=plan.token.limits if plan.token else None,
         caller_ids=plan.caller_ids,
     )
 

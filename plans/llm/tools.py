@@ -106,6 +106,7 @@ def facts_without_arguments(callable_tool: CallableTool, by: Requester) -> CallF
         arguments={},
         requested_by=by.user.pk,
         source=callable_tool.source,
+        limits=by.limits,
     )
 
 

@@ -29,6 +29,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
 from plans.engine.holding import CallBusy
 from plans.engine.progress import progress_of
+from plans.engine.refusals import require_within_limits
 from plans.live.waits import read_soon, standing_in
 from plans.llm.tools import CATEGORY
 from plans.mcp import results
@@ -98,6 +99,7 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     if callable_tool is None or CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     by = caller.requester(session)
+    require_within_limits(callable_tool, by.ids)
     if may_wait(callable_tool, by):
         return None
     call = create_call(CallOrder(tool=name, arguments=arguments), by=by)

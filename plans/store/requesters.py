@@ -5,12 +5,13 @@ answered the calls from which the step takes values.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.contrib.auth.models import User
 
 from approvals.models import Review, Round
 from approvals.states import ReviewVerdict
+from catalog.access.limits import Limits
 from catalog.models import ApiToken, Call
 from plans.documents.graphs import descendants
 from plans.models import Plan, Step, StepAsker, StepDependency
@@ -20,12 +21,13 @@ from plans.store.statements import ClaimedStep
 
 @dataclass(frozen=True, slots=True)
 class RequesterIds:
-    """The requester of a call by keys: person, token, interface and session."""
+    """The requester of a call by keys: person, token, interface and session; `limits` are those of the token."""
 
     user_id: int
     token_id: int | None
     via: str
     session: str
+    limits: Limits | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,13 @@ class Requester:
 
     @property
     def ids(self) -> RequesterIds:
-        return RequesterIds(self.user.pk, self.token.pk if self.token else None, self.via, self.session)
+        token = self.token
+        return RequesterIds(self.user.pk, token.pk if token else None, self.via, self.session, self.limits)
+
+    @property
+    def limits(self) -> Limits | None:
+        """The limits of the token through which the requester acts; None without a token."""
+        return self.token.limits if self.token is not None else None
 
 
 def add_requesters(plan: Plan, numbers: Iterable[int], *, by: Requester) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
+from catalog.access.limits import LEVELS
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_HOLD_SECONDS, MAX_TOKEN_DAYS, SCOPES, issue_token
 from catalog.errors import ParameterError
 from catalog.models import ApiToken
@@ -32,6 +33,11 @@ class Command(BaseCommand):
             metavar="S",
             help=f"seconds an MCP call may wait for a decision, 0 to {MAX_HOLD_SECONDS}",
         )
+        parser.add_argument("--max-level", choices=LEVELS, help="highest safety level of the tools it may use")
+        for name in ("category", "source"):
+            parser.add_argument(
+                f"--{name}", action="append", metavar="N", help=f"limit it to tools of this {name}; may be repeated"
+            )
 
     def handle(self, *args: Any, **options: Any) -> None:
         user = User.objects.filter(username=options["user"], is_active=True).first()
@@ -39,8 +45,10 @@ class Command(BaseCommand):
             raise CommandError(f"No active user '{options['user']}'.")
         scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
         terms = {name: options[name] for name in ("kind", "name", "days", "hold_seconds")}
+        given = {"max_level": options["max_level"], "categories": options["category"], "sources": options["source"]}
+        limits = {name: value for name, value in given.items() if value is not None}
         try:
-            _, text = issue_token(user=user, scopes=scopes, **terms)
+            _, text = issue_token(user=user, scopes=scopes, limits=limits, **terms)
         except ParameterError as error:
             raise CommandError(error.message) from None
         self.stdout.write(text)

@@ -67,6 +67,10 @@ def test_invalid_body_is_refused_at_its_field(ada):
         ("hold_seconds", {"hold_seconds": 51}),
         ("hold_seconds", {"hold_seconds": -1}),
         ("owner", {"owner": "ben"}),
+        ("limits.level", {"limits": {"level": "safe"}}),
+        ("limits.max_level", {"limits": {"max_level": "harmless"}}),
+        ("limits.categories", {"limits": {"categories": "text"}}),
+        ("limits.sources", {"limits": {"sources": ["s"] * 201}}),
     ]
 
     def check(path: str, wrong: dict[str, Any]) -> None:
@@ -156,3 +160,15 @@ def test_ended_token_stays_listed_for_90_days(ada, django_assert_max_num_queries
     assert [each["id"] for each in page["results"]] == live[:0:-1]
     following = rest.client.get(page["next"]).json()
     assert ([each["id"] for each in following["results"]], following["next"]) == ([live[0], kept.pk], None)
+
+
+def test_limits_are_created_replaced_and_removed(ada):
+    rest = session(ada)
+    created = rest.post("tokens/", BODY | {"limits": {"max_level": "safe", "categories": []}})
+    assert created.json()["limits"] == {"max_level": "safe", "categories": []}
+    path = f"tokens/{created.json()['id']}/"
+    for value in ({"sources": ["wiki"]}, None):
+        assert rest.patch(path, {"limits": value}).json()["limits"] == value
+        entry = AuditEntry.objects.filter(action="token.changed").latest("seq")
+        assert entry.details_json["changes"] == {"limits": value}
+    assert rest.patch(path, {"limits": {}}).json()["limits"] is None

@@ -188,6 +188,9 @@ async def test_changed_tools_are_announced_in_both_eras_until_the_token_ends(
         await apart(change_tools)
         assert type(await anext(subscription)).__name__ == "ToolsListChanged"
         assert [line async for line in _first_data(lines)] == [f"data: {list_changes.CHANGED}"]
+        await apart(lambda: ApiToken.objects.update(limits={"max_level": "safe"}))
+        assert type(await anext(subscription)).__name__ == "ToolsListChanged"
+        assert [line async for line in _first_data(lines)] == [f"data: {list_changes.CHANGED}"]
         await apart(lambda: ApiToken.objects.update(revoked_at="2026-01-01T00:00:00Z"))
         assert [line async for line in lines if line.startswith("data")] == []
 

@@ -410,3 +410,13 @@ async def test_another_token_cannot_ask_for_the_outcome(mcp_url: str, token: str
         for approval_id in (pending["approval_id"], "apr_\0", "call_x"):
             answer = await client.call_tool("approval_result", {"approval_id": approval_id})
             assert (answer.is_error, facts_of(answer)["error"]) == (True, "not_found")
+
+
+async def test_a_tool_outside_the_limits_is_neither_listed_nor_called(mcp_url: str, token: str, mode: str) -> None:
+    await apart(lambda: ApiToken.objects.update(limits={"max_level": "safe"}))
+    async with connected(mcp_url, token, mode) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"render_text", "approval_result"} <= names and "write_file" not in names
+        answer = await client.call_tool("write_file", {})
+    assert facts_of(answer)["error"] == "outside_limits"
+    assert not await apart(Call.objects.exists)

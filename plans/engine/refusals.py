@@ -1,0 +1,95 @@
+"""Refused calls: by a policy, or because their tool is outside the limits of the requester's token.
+
+Each refusal leaves an audit entry. The entry belongs to the open transaction, if there is one.
+"""
+
+from collections.abc import Mapping
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from approvals.audit.log import AuditRecord, append_entry
+from catalog.access.limits import refusal_of
+from catalog.dispatch import pipeline
+from catalog.errors import OutsideLimits, PolicyRefusal
+from catalog.inventory import snapshot
+from catalog.inventory.snapshot import CallableTool
+from plans.engine import grants
+from plans.engine.calls import limits_on
+from plans.engine.work import PlanSnapshot, PreparedCall
+from plans.models import Step
+from plans.store.requesters import RequesterIds
+
+
+def record_denial(
+    verdict: pipeline.Deny, plan: PlanSnapshot, prepared: PreparedCall, step_id: int | None = None
+) -> PolicyRefusal:
+    """Write an audit entry for a denied call, end the grants that cover it, and return the error.
+
+    `step_id` is None for a direct call that is not stored. A call outside the limits of its token ends no grants, since
+    they hold for other tokens, too.
+    """
+    asker, name = prepared.asker or plan.asker, prepared.target.tool.name
+    if not verdict.by_limits:
+        grants.end_denied_grants(plan, prepared)
+    _append_refusal(verdict, asker, name, plan.ref if plan.pk else "", step_id)
+    if verdict.by_limits:
+        return OutsideLimits(verdict.message)
+    return PolicyRefusal(verdict.message, policy=verdict.policy, rule=verdict.rule)
+
+
+def require_within_limits(callable_tool: CallableTool | None, asker: RequesterIds) -> None:
+    """Write an audit entry and raise OutsideLimits if the limits of the requester's token leave out the tool."""
+    verdict = _limit_verdict(callable_tool, asker) if callable_tool is not None else None
+    if verdict is not None and callable_tool is not None:
+        _append_refusal(verdict, asker, callable_tool.tool.name)
+        raise OutsideLimits(verdict.message)
+
+
+def _limit_verdict(callable_tool: CallableTool, asker: RequesterIds) -> pipeline.Deny | None:
+    limits = limits_on(callable_tool, asker)
+    if limits is None:
+        return None
+    facts = pipeline.CallFacts(
+        tool_name=callable_tool.tool.name,
+        safety_level=callable_tool.tool.safety_level,
+        categories=callable_tool.tool.categories,
+        arguments={},
+        source=callable_tool.source,
+        limits=limits,
+    )
+    return refusal_of(facts)
+
+
+def tools_outside_limits(asker: RequesterIds) -> Mapping[str, str]:
+    """Return the message for each callable tool that the limits of the requester's token leave out, by name."""
+    if asker.limits is None:
+        return {}
+    verdicts = ((name, _limit_verdict(target, asker)) for name, target in snapshot.callable_tools().items())
+    return {name: verdict.message for name, verdict in verdicts if verdict is not None}
+
+
+def require_steps_within_limits(steps: QuerySet[Step], asker: RequesterIds) -> None:
+    """Write an audit entry and raise OutsideLimits if a requester who lets steps run may not use one of their tools.
+
+    The token through which the plan was made binds its steps in any case; this is about another one.
+    """
+    if asker.limits is not None:
+        for name in steps.exclude(tool="").values_list("tool", flat=True).distinct():
+            require_within_limits(snapshot.callable_tool(name), asker)
+
+
+def _append_refusal(
+    verdict: pipeline.Deny, asker: RequesterIds, tool_name: str, plan_ref: str = "", step_id: int | None = None
+) -> None:
+    details = {"token": asker.token_id} if verdict.by_limits else {"policy": verdict.policy}
+    where = {"step": step_id} if step_id is not None else {}
+    append_entry(
+        AuditRecord(
+            action="limits.refused" if verdict.by_limits else "policy.refused",
+            by=User.objects.filter(pk=asker.user_id).first(),
+            tool_name=tool_name,
+            plan_ref=plan_ref,
+            details={**details, "reason": verdict.message, "via": asker.via, **where},
+        )
+    )

@@ -1,0 +1,158 @@
+"""Limits of tokens, by each way in which a token makes a tool run."""
+
+import pytest
+
+from approvals.models import ApprovalRequest, AuditEntry
+from catalog.access.tokens import change_token
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import apply_overrides
+from catalog.models import ApiToken, Call, CatalogState, Source, Tool
+from plans.actions.change import change_plan, read_plan_change
+from plans.actions.create import PlanProblems
+from plans.agents.definitions import ToolFilter
+from plans.agents.tool_calls import tools_allowed
+from plans.models import Plan
+from plans.store.requesters import Requester
+from tests.builders import act, approve, make_plan, step_of, work_off
+from tests.plans.agents.scripted import agent_step, calls, children_of, make_agent
+from tests.rest import Rest, wrong_paths
+
+KINDS = {
+    "level": {"max_level": "safe"},
+    "categories": {"categories": ["open"]},
+    "sources": {"sources": ["tests.tools_for_tests"]},
+}
+
+
+@pytest.fixture(params=KINDS)
+def limits(request, stage, admin):
+    """Limits of one kind that include `safe` and leave out `cautious`."""
+    elsewhere = Source.objects.create(name="elsewhere")
+    Tool.objects.filter(name="cautious").update(source=elsewhere)
+    apply_overrides("safe", {"categories": ["open"]}, by=admin)
+    apply_overrides("cautious", {"categories": ["open", "closed"]}, by=admin)
+    CatalogState.objects.update(revision=100)
+    snapshot.drop_snapshot()
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def rest(ada, limits):
+    """The client of an agent's token with these limits."""
+    rest = Rest(ada, "tools:read", "calls:create", "plans:read", "plans:write", kind="agent")
+    narrow(rest.token, limits)
+    return rest
+
+
+def narrow(token, limits):
+    """Give a token limits, as its owner does on a page."""
+    change_token(token, {"limits": limits}, by=token.user)
+
+
+def limited(user, limits):
+    """Return the requester with a token that has these limits."""
+    narrow(token := Rest(user).token, limits)
+    return Requester(user, ApiToken.objects.select_related("user").get(pk=token.pk), via="rest")
+
+
+def test_tools_outside_are_not_listed(rest):
+    names = {tool["name"] for tool in rest.get("tools/", page_size=200).json()["results"]}
+    assert "safe" in names and "cautious" not in names
+    exported = {tool["name"] for tool in rest.get("tool-schemas/", provider="anthropic").json()}
+    assert "safe" in exported and "cautious" not in exported
+    assert rest.get("tools/safe/").status_code == 200
+    for path in ("tools/cautious/", "tools/cautious/versions/", "tools/cautious/schema/?provider=json"):
+        assert rest.get(path).status_code == 404, path
+    assert rest.post("tools/cautious/validate/", {"arguments": {}}).status_code == 404
+
+
+def test_direct_call_outside_is_refused_before_its_arguments_are_read(rest, stage):
+    assert rest.post("calls/", {"tool": "safe", "arguments": {"value": 1}}).status_code == 201
+    answer = rest.post("calls/", {"tool": "cautious", "arguments": {"wrong": 1}})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:toolgate:outside_limits")
+    assert stage.values("cautious") == []
+    assert not Call.objects.filter(tool_name="cautious").exists()
+    entry = AuditEntry.objects.get(action="limits.refused")
+    assert (entry.tool_name, entry.details_json["token"]) == ("cautious", rest.token.pk)
+
+
+def test_plan_with_step_outside_is_refused_at_the_step(rest):
+    answer = rest.post("plans/", {"goal": "Try it", "steps": [act(1), act(2, tool="cautious")]})
+    assert (answer.status_code, wrong_paths(answer)) == (422, ["steps.1.tool"])
+    assert not Plan.objects.exists()
+
+
+def test_limits_narrowed_after_the_plan_was_made_hold_at_the_start(ada, limits, stage):
+    rest = Rest(ada, "plans:read", "plans:write", kind="agent")
+    answer = rest.post("plans/", {"goal": "Try it", "steps": [act(1), act(2, tool="cautious", dependencies=[1])]})
+    narrow(rest.token, limits)
+    plan = work_off(Plan.objects.get(public_id=answer.json()["id"]))
+    assert [step_of(plan, 1).status, step_of(plan, 2).status] == ["completed", "failed"]
+    assert "limits of this token" in step_of(plan, 2).error
+    assert stage.values("cautious") == []
+
+
+def test_limits_narrowed_while_a_call_waited_hold_after_its_approval(ada, rosa, stage):
+    rest = Rest(ada, "calls:create", kind="agent")
+    rest.post("calls/", {"tool": "dangerous", "arguments": {"value": 1}, "wait_seconds": 0})
+    plan = Plan.objects.get()
+    narrow(rest.token, {"max_level": "cautious"})
+    request = approve(plan, rosa)
+    work_off(plan)
+    assert (step_of(plan).status, request.status) == ("failed", "approved")
+    assert "limits of this token" in step_of(plan).error
+    assert ApprovalRequest.objects.get().status == "invalidated"
+    assert stage.values("dangerous") == []
+
+
+def test_changes_retries_and_starts_through_a_token_keep_its_limits(ada, limits, stage):
+    by = limited(ada, limits)
+    plan = make_plan(ada, act(1), start=False, can_modify=True)
+    with pytest.raises(PlanProblems):
+        change_plan(plan, read_plan_change({"add": [act(2, tool="cautious")]}), by=by)
+    change_plan(plan, read_plan_change({"add": [act(2, tool="cautious")]}), by=Requester(ada))
+    rest = Rest(ada)
+    narrow(rest.token, limits)
+    assert rest.post(f"plans/{plan.public_id}/start/").status_code == 403
+    assert rest.post(f"plans/{plan.public_id}/clone/").status_code == 422
+    stage.acts["cautious"] = fail
+    assert Rest(ada).post(f"plans/{plan.public_id}/start/").status_code == 200
+    work_off(plan)
+    assert rest.post(f"plans/{plan.public_id}/retry/").status_code == 403
+    assert len(stage.values("cautious")) == 1
+
+
+def fail(value, context):
+    """Fail the call."""
+    raise ValueError(value)
+
+
+def test_agent_started_through_a_token_gets_only_its_tools(script, ada, limits):
+    make_agent()
+    script.says(calls(("safe", {"value": 1}), ("cautious", {"value": 2})), "Done.")
+    rest = Rest(ada, "plans:write", kind="agent")
+    narrow(rest.token, limits)
+    answer = rest.post("plans/", {"goal": "Try it", "steps": [agent_step()]})
+    plan = work_off(Plan.objects.get(public_id=answer.json()["id"]))
+    tools = tools_allowed(ToolFilter(), Plan.objects.select_related("token", "author").get(pk=plan.pk))
+    assert "safe" in tools and "cautious" not in tools
+    assert plan.status == "completed"
+    assert {child.tool for child in children_of(plan)} == {"agent_turn", "safe"}
+    assert "may not call cautious" in script.last_results()[1]
+
+
+def test_limits_bind_a_call_that_a_token_adds_to_a_plan_of_a_person(ada, limits):
+    rest = Rest(ada)
+    narrow(rest.token, limits)
+    plan = make_plan(ada, act(1), can_modify=True)
+    order = {"tool": "cautious", "arguments": {}, "plan": plan.public_id}
+    assert rest.post("calls/", order).status_code == 403
+    assert plan.steps.count() == 1
+
+
+def test_token_with_limits_cannot_change_limits(ada):
+    rest = Rest(ada)
+    narrow(rest.token, {"max_level": "safe"})
+    answer = rest.patch(f"tokens/{rest.token.pk}/", {"limits": None})
+    assert answer.status_code == 403
+    assert ApiToken.objects.get(pk=rest.token.pk).limits == {"max_level": "safe"}
