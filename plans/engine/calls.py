@@ -176,9 +176,9 @@ PLAN_MACHINERY = STEP_TOOLS | {"compose_reply", "plan_on"}
 """Tools of steps with which a plan asks a person, asks an agent's model, or plans on: no limits hold for them."""
 
 
-def limits_on(callable_tool: CallableTool, asker: RequesterIds) -> Limits | None:
+def limits_on(callable_tool: CallableTool, requester: RequesterIds) -> Limits | None:
     """Return the limits that hold for a requester's call of this tool; None if there are none."""
-    return None if callable_tool.tool.name in PLAN_MACHINERY else asker.limits
+    return None if callable_tool.tool.name in PLAN_MACHINERY else requester.limits
 
 
 def requesters_of(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None) -> set[int]:

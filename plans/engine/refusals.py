@@ -38,16 +38,16 @@ def record_denial(
     return PolicyRefusal(verdict.message, policy=verdict.policy, rule=verdict.rule)
 
 
-def require_within_limits(callable_tool: CallableTool | None, asker: RequesterIds) -> None:
+def require_within_limits(callable_tool: CallableTool | None, requester: RequesterIds) -> None:
     """Write an audit entry and raise OutsideLimits if the limits of the requester's token leave out the tool."""
-    verdict = _limit_verdict(callable_tool, asker) if callable_tool is not None else None
+    verdict = _limit_verdict(callable_tool, requester) if callable_tool is not None else None
     if verdict is not None and callable_tool is not None:
-        _append_refusal(verdict, asker, callable_tool.tool.name)
+        _append_refusal(verdict, requester, callable_tool.tool.name)
         raise OutsideLimits(verdict.message)
 
 
-def _limit_verdict(callable_tool: CallableTool, asker: RequesterIds) -> pipeline.Deny | None:
-    limits = limits_on(callable_tool, asker)
+def _limit_verdict(callable_tool: CallableTool, requester: RequesterIds) -> pipeline.Deny | None:
+    limits = limits_on(callable_tool, requester)
     if limits is None:
         return None
     facts = pipeline.CallFacts(
@@ -61,35 +61,35 @@ def _limit_verdict(callable_tool: CallableTool, asker: RequesterIds) -> pipeline
     return refusal_of(facts)
 
 
-def tools_outside_limits(asker: RequesterIds) -> Mapping[str, str]:
+def tools_outside_limits(requester: RequesterIds) -> Mapping[str, str]:
     """Return the message for each callable tool that the limits of the requester's token leave out, by name."""
-    if asker.limits is None:
+    if requester.limits is None:
         return {}
-    verdicts = ((name, _limit_verdict(target, asker)) for name, target in snapshot.callable_tools().items())
+    verdicts = ((name, _limit_verdict(target, requester)) for name, target in snapshot.callable_tools().items())
     return {name: verdict.message for name, verdict in verdicts if verdict is not None}
 
 
-def require_steps_within_limits(steps: QuerySet[Step], asker: RequesterIds) -> None:
+def require_steps_within_limits(steps: QuerySet[Step], requester: RequesterIds) -> None:
     """Write an audit entry and raise OutsideLimits if a requester who lets steps run may not use one of their tools.
 
     The token through which the plan was made binds its steps in any case; this is about another one.
     """
-    if asker.limits is not None:
+    if requester.limits is not None:
         for name in steps.exclude(tool="").values_list("tool", flat=True).distinct():
-            require_within_limits(snapshot.callable_tool(name), asker)
+            require_within_limits(snapshot.callable_tool(name), requester)
 
 
 def _append_refusal(
-    verdict: pipeline.Deny, asker: RequesterIds, tool_name: str, plan_ref: str = "", step_id: int | None = None
+    verdict: pipeline.Deny, requester: RequesterIds, tool_name: str, plan_ref: str = "", step_id: int | None = None
 ) -> None:
-    details = {"token": asker.token_id} if verdict.by_limits else {"policy": verdict.policy}
+    details = {"token": requester.token_id} if verdict.by_limits else {"policy": verdict.policy}
     where = {"step": step_id} if step_id is not None else {}
     append_entry(
         AuditRecord(
             action="limits.refused" if verdict.by_limits else "policy.refused",
-            by=User.objects.filter(pk=asker.user_id).first(),
+            by=User.objects.filter(pk=requester.user_id).first(),
             tool_name=tool_name,
             plan_ref=plan_ref,
-            details={**details, "reason": verdict.message, "via": asker.via, **where},
+            details={**details, "reason": verdict.message, "via": requester.via, **where},
         )
     )
