@@ -22,7 +22,7 @@ from plans.store.requesters import RequesterIds
 
 
 def record_denial(
-    verdict: pipeline.Deny, plan: PlanSnapshot, prepared: PreparedCall, step_id: int | None = None
+    deny: pipeline.Deny, plan: PlanSnapshot, prepared: PreparedCall, step_id: int | None = None
 ) -> PolicyRefusal:
     """Write an audit entry for a denied call, end the grants that cover it, and return the error.
 
@@ -30,12 +30,12 @@ def record_denial(
     they hold for other tokens, too.
     """
     asker, name = prepared.asker or plan.asker, prepared.target.tool.name
-    if not verdict.by_limits:
+    if not deny.by_limits:
         grants.end_denied_grants(plan, prepared)
-    _append_refusal(verdict, asker, name, plan.ref if plan.pk else "", step_id)
-    if verdict.by_limits:
-        return OutsideLimits(verdict.message)
-    return PolicyRefusal(verdict.message, policy=verdict.policy, rule=verdict.rule)
+    _append_refusal(deny, asker, name, plan.ref if plan.pk else "", step_id)
+    if deny.by_limits:
+        return OutsideLimits(deny.message)
+    return PolicyRefusal(deny.message, policy=deny.policy, rule=deny.rule)
 
 
 def require_within_limits(callable_tool: CallableTool | None, requester: RequesterIds) -> None:
@@ -80,16 +80,16 @@ def require_steps_within_limits(steps: QuerySet[Step], requester: RequesterIds) 
 
 
 def _append_refusal(
-    verdict: pipeline.Deny, requester: RequesterIds, tool_name: str, plan_ref: str = "", step_id: int | None = None
+    deny: pipeline.Deny, requester: RequesterIds, tool_name: str, plan_ref: str = "", step_id: int | None = None
 ) -> None:
-    details = {"token": requester.token_id} if verdict.by_limits else {"policy": verdict.policy}
+    details = {"token": requester.token_id} if deny.by_limits else {"policy": deny.policy}
     where = {"step": step_id} if step_id is not None else {}
     append_entry(
         AuditRecord(
-            action="limits.refused" if verdict.by_limits else "policy.refused",
+            action="limits.refused" if deny.by_limits else "policy.refused",
             by=User.objects.filter(pk=requester.user_id).first(),
             tool_name=tool_name,
             plan_ref=plan_ref,
-            details={**details, "reason": verdict.message, "via": requester.via, **where},
+            details={**details, "reason": deny.message, "via": requester.via, **where},
         )
     )

@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "plans.api.agents.to_representation(instance: Agent)",
     "plans.api.serializers.to_representation(instance: Call)",
     "plans.documents.positions._consume_token(stack: _Container)",
-    "plans.engine.admission.record_denial(verdict: Deny)",
     "plans.engine.cancellation.terminate_plan(to: PlanStatus)",
     "plans.engine.loop._hold_or_start(work: RateLimitedCall)",
     "plans.engine.loop._refuse(work: RateLimitedCall)",

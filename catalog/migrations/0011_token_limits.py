@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0009_saved_filters"),
+        ("catalog", "0010_personal_settings"),
     ]
 
     operations = [
