@@ -115,8 +115,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = TOOLGATE_HTTP
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "config.views.csrf_failure"
-# Probes and scrapes arrive over plain HTTP, bypassing the proxy.
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
+# Probes and scrapes arrive over plain HTTP, bypassing the proxy. Clients take a redirected metadata document for none.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$", r"^\.well-known(/|$)"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if TOOLGATE_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = TOOLGATE_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TOOLGATE_HTTPS else None
@@ -143,6 +143,7 @@ CONTENT_SECURITY_POLICY = {
 INSTALLED_APPS = [
     "plans.apps.PlansConfig",
     "approvals.apps.ApprovalsConfig",
+    "catalog.connections.apps.ConnectionsConfig",
     "catalog.apps.CatalogConfig",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -160,6 +161,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "oauth2_provider",
 ]
 if not ON_SQLITE:
     # Installed even before TOOLGATE_EXECUTOR is switched, so that its tables exist.
@@ -291,6 +293,45 @@ SPECTACULAR_SETTINGS = {
         "RejectionEffect": "approvals.states.REJECTION_EFFECTS",
     },
 }
+
+# --- agents that sign in (OAuth) -----------------------------------------------------------------------------
+TOOLGATE_OAUTH_CLIENTS = env.str("TOOLGATE_OAUTH_CLIENTS", "any")
+if TOOLGATE_OAUTH_CLIENTS not in ("any", "known", "off"):
+    raise ImproperlyConfigured("TOOLGATE_OAUTH_CLIENTS must be any, known or off.")
+OAUTH2_PROVIDER_APPLICATION_MODEL = "connections.Client"
+OAUTH2_PROVIDER_GRANT_MODEL = "connections.Grant"
+OAUTH2_PROVIDER_ACCESS_TOKEN_MODEL = "connections.AccessToken"  # noqa: S105 - name of a model
+OAUTH2_PROVIDER_REFRESH_TOKEN_MODEL = "connections.RefreshToken"  # noqa: S105 - name of a model
+# OpenID Connect and the device flow are off. The library needs some model for them, which it never uses.
+OAUTH2_PROVIDER_ID_TOKEN_MODEL = "connections.Connection"  # noqa: S105 - name of a model
+OAUTH2_PROVIDER_DEVICE_GRANT_MODEL = "connections.Step"
+# All of the library's models are swapped, so that its migrations would write no table.
+MIGRATION_MODULES = {"oauth2_provider": None}
+OAUTH2_PROVIDER: dict[str, Any] = {
+    "OAUTH2_VALIDATOR_CLASS": "catalog.connections.validator.ConnectionValidator",
+    "SCOPES_BACKEND_CLASS": "catalog.connections.scopes.ConnectionScopes",
+    "ACCESS_TOKEN_GENERATOR": "catalog.connections.credentials.new_access_token",
+    "REFRESH_TOKEN_GENERATOR": "catalog.connections.credentials.new_refresh_token",
+    "REFRESH_TOKEN_REUSE_PROTECTION": True,
+    "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": True,
+    "COMPLIANT_BCP_RFC9700_PASSWORD_GRANT": True,
+    "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,
+    "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT": True,
+    "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": True,
+    "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE": True,
+    "COMPLIANT_BCP_RFC9700_REFRESH_TOKEN": True,
+    "COMPLIANT_BCP_RFC9700_REDIRECT_URI_MATCHING": True,
+    "COMPLIANT_BCP_RFC9700_PKCE_REQUIRED": True,
+    **dict.fromkeys(
+        [
+            *("APPLICATION_ADMIN_CLASS", "ACCESS_TOKEN_ADMIN_CLASS", "GRANT_ADMIN_CLASS"),
+            *("ID_TOKEN_ADMIN_CLASS", "REFRESH_TOKEN_ADMIN_CLASS"),
+        ],
+        "catalog.connections.admin.HiddenAdmin",
+    ),
+}
+# Clients on a person's machine are redirected to over http on a loopback address; Client.clean allows no other http.
+SILENCED_SYSTEM_CHECKS = ["oauth2_provider.W008"]
 
 # --- Toolgate ------------------------------------------------------------------------------------------------
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])

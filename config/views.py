@@ -5,13 +5,14 @@ import sys
 from django.contrib import admin
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.views.defaults import page_not_found, server_error
 
+from catalog.connections.endpoints import not_found_response
 from catalog.core.transactions import is_unavailable
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.ui.requests import render_rejected_form
@@ -45,20 +46,14 @@ def server_error_page(request: HttpRequest) -> HttpResponse:
     return server_error(request)
 
 
-NO_OAUTH = (
-    "Toolgate has no OAuth. The bearer token of the request to /mcp is missing, unknown, expired or revoked: make one "
-    "on the page /connect/ and send it in the header Authorization."
-)
-
-
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404: as JSON in OAuth's form where an MCP client looks for an OAuth server after a 401, else as a page.
 
     Given a page, such a client would report its HTML as the error, and hide that the token was refused. People who are
     signed in are shown what has a similar name, as far as they may see it.
     """
-    if request.path == "/register" or request.path.startswith("/.well-known/"):
-        return JsonResponse({"error": "not_found", "error_description": NO_OAUTH}, status=404)
+    if request.path == "/register" or request.path.startswith("/.well-known"):
+        return not_found_response()
     if not request.user.is_authenticated or request.path.startswith("/api/") or "HX-Request" in request.headers:
         return page_not_found(request, exception)
     similar = nearest_to_path(request.user, request.path)

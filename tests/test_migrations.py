@@ -16,7 +16,7 @@ from approvals.models import Instance, Policy
 from catalog.models import CatalogState
 from tests import migrated
 
-APPS = ("catalog", "approvals", "plans")
+APPS = ("catalog", "connections", "approvals", "plans")
 SEARCH_INDEX = "catalog_toolsearch"
 TRIGGERS = {
     "audit_is_append_only", "audit_entries_are_kept", "audit_entries_stay",

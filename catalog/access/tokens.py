@@ -5,7 +5,7 @@ A scope is effective only while the token's owner has a role for it, which is ch
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -63,6 +63,8 @@ MAX_HOLD_SECONDS = 50
 LISTED_AFTER_END = timedelta(days=90)
 """Days for which a revoked or expired token stays listed."""
 USE_RECORD_INTERVAL_SECONDS = 60
+TOKEN_HAS_DIGEST = "token.secret_digest = %s"  # noqa: S105 - a condition in SQL
+TOKEN_HAS_ID = "token.id = %s"  # noqa: S105 - a condition in SQL
 
 
 def issue_token(*, user: User, scopes: Iterable[str], **terms: Any) -> tuple[ApiToken, str]:
@@ -214,7 +216,12 @@ def _require_change(token: ApiToken, by: User) -> None:
 
 def authenticate_token(text: str) -> ApiToken | None:
     """Return the token with this text, its user and groups loaded; None if token or user is not valid any more."""
-    token = _read_live_token("secret_digest", _token_digest(text))
+    return authenticate_token_where(TOKEN_HAS_DIGEST, [_token_digest(text)])
+
+
+def authenticate_token_where(condition: str, parameters: Sequence[Any]) -> ApiToken | None:
+    """Return the token that meets an SQL condition on `token`, as `authenticate_token` does."""
+    token = _read_live_token(condition, parameters)
     if token is not None:
         now = clock.now()
         long_ago = now - timedelta(seconds=USE_RECORD_INTERVAL_SECONDS)
@@ -226,13 +233,13 @@ def authenticate_token(text: str) -> ApiToken | None:
 
 def reload_token(token: ApiToken) -> ApiToken | None:
     """Return a token's current state, its user and groups loaded; None if token or user is not valid any more."""
-    return _read_live_token("id", token.pk)
+    return _read_live_token(TOKEN_HAS_ID, [token.pk])
 
 
-def _read_live_token(column: str, value: int | str) -> ApiToken | None:
+def _read_live_token(condition: str, parameters: Sequence[Any]) -> ApiToken | None:
     """Read a token by a hand-written statement: every call does so, and the ORM takes 0.75 ms of processor time."""
     with connection.cursor() as cursor:
-        cursor.execute(_token_statement(column), [value])
+        cursor.execute(_token_statement(condition), parameters)
         rows = cursor.fetchall()
     if not rows:
         return None
@@ -256,14 +263,14 @@ def _printable(text: str, most: int) -> str:
 
 
 @cache
-def _token_statement(column: str) -> str:
-    """Return the query for a token by a column: one row for each group of its user, with the group's name last."""
+def _token_statement(condition: str) -> str:
+    """Return the query for a token by a condition: one row for each group of its user, with the group's name last."""
     tokens, users = row_reader(ApiToken, "token"), row_reader(User, "owner")
     return (
         f"SELECT {tokens.columns}, {users.columns}, auth_group.name "  # noqa: S608 - names of our columns
         "FROM catalog_apitoken AS token JOIN auth_user AS owner ON owner.id = token.user_id "
         "LEFT JOIN auth_user_groups AS member ON member.user_id = owner.id "
-        f"LEFT JOIN auth_group ON auth_group.id = member.group_id WHERE token.{column} = %s"
+        f"LEFT JOIN auth_group ON auth_group.id = member.group_id WHERE {condition}"
     )
 
 

@@ -14,6 +14,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from math import ceil, isfinite
+from time import monotonic
 from urllib.parse import SplitResult, urlsplit
 
 import httpcore2
@@ -96,6 +97,30 @@ def post_request(url: str, body: bytes, headers: Mapping[str, str], *, seconds: 
     if not 200 <= status < 300:
         again, unsure = status >= 500 or status in (408, 425, 429), status >= 500 and status != NOT_ACCEPTED_STATUS
         raise RequestNotSent(f"{parts.hostname} answered {status}.", again=again, unsure=unsure)
+
+
+def get_document(url: str, *, accept: str, seconds: float, max_bytes: int) -> httpx2.Response:
+    """GET a small document and return the response, whatever its status; redirects are not followed.
+
+    Raises RequestNotSent, also after `seconds` in all, and ResponseTooLarge, also for a compressed response.
+    """
+    parts, until = check_url(url), monotonic() + seconds
+    headers = {"User-Agent": "Toolgate", "Accept": accept, "Accept-Encoding": "identity"}
+    try:
+        with _webhook_client().stream("GET", url, headers=headers, timeout=seconds) as response:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                message = "The response is compressed although no compression was offered."
+                raise ResponseTooLarge(message, status=response.status_code)
+            body = bytearray()
+            for chunk in response.iter_raw():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise ResponseTooLarge(f"The response has more than {max_bytes:,} bytes.")
+                if monotonic() > until:  # a slow sender stays within the timeout of each read
+                    raise RequestNotSent(f"{parts.hostname} did not answer in time.")
+            return httpx2.Response(response.status_code, headers=response.headers, content=bytes(body))
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        raise RequestNotSent(f"{parts.hostname} could not be reached: {describe_failure(error)}.") from None
 
 
 @functools.cache

@@ -20,6 +20,8 @@ from approvals.notifications.delivery import DeliveryThread, clear_deliveries
 from approvals.requests import deadlines, lifecycle
 from approvals.reviews import effects
 from catalog.access.sign_in import clear_sign_in_counts
+from catalog.connections.services import clear_clients, clear_credentials
+from catalog.connections.steps import clear_steps
 from catalog.core import clock
 from catalog.core.rate_limits import MAX_CLEARED_ROWS, clear_rate_buckets
 from catalog.core.transactions import log_unexpected
@@ -153,8 +155,8 @@ class Ticker:
             return
         hints.discard_lost_hints()
         now = clock.now()
-        clears = (clear_rate_buckets, clear_sign_in_counts, delete_expired_keys, clear_deliveries)
-        cleared = [clear(now=now) for clear in clears]
+        clears = [clear_rate_buckets, clear_sign_in_counts, delete_expired_keys, clear_deliveries]
+        cleared = [clear(now=now) for clear in [*clears, clear_credentials, clear_clients, clear_steps]]
         if max(cleared) < MAX_CLEARED_ROWS:
             self._cleared_at = monotonic()
 

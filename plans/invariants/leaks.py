@@ -32,7 +32,7 @@ PAYLOADS = frozenset(
     }
 )
 """The columns that hold arguments, results and texts that people or models wrote."""
-OWN_APPS = ("approvals", "catalog", "plans", "auth", "sessions", "admin")
+OWN_APPS = ("approvals", "catalog", "connections", "plans", "auth", "sessions", "admin")
 SHORTEST = 6
 """Minimum length of a text to search for; shorter ones match by chance."""
 WINDOW = 1024 * 1024

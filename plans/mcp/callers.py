@@ -22,7 +22,8 @@ from mcp.shared.exceptions import MCPError
 
 from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed, prefetch_groups, user_for_token
-from catalog.access.tokens import authenticate_token, reload_token
+from catalog.access.tokens import may_hold_scope, reload_token
+from catalog.connections.authentication import authenticate_at_mcp, is_access_token
 from catalog.core.asgi import Scope
 from catalog.errors import MalformedJSON
 from catalog.inventory import snapshot
@@ -60,6 +61,14 @@ class Caller:
     token: ApiToken
     user: User
     user_agent: str = ""
+    is_connected: bool = False
+    """True for the access token of a connection, whose client can ask for more scopes."""
+
+    @property
+    def may_step_up(self) -> bool:
+        """True if the caller may make no calls, but could by connecting again with the scope for it."""
+        lacks = SCOPE not in self.token.scopes
+        return self.is_connected and lacks and may_hold_scope(self.user, SCOPE)
 
     @property
     def may_call(self) -> bool:
@@ -78,11 +87,11 @@ def verify(text: str, user_agent: str) -> Caller | None:
 
     Refreshes an outdated catalog snapshot, because the event loop may read tools only from memory.
     """
-    token = authenticate_token(text)
+    token = authenticate_at_mcp(text)
     if token is None:
         return None
     snapshot.callable_tools()
-    return Caller(token, user_for_token(token), user_agent)
+    return Caller(token, user_for_token(token), user_agent, is_connected=is_access_token(text))
 
 
 def verify_again(caller: Caller) -> Caller:

@@ -18,6 +18,8 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
+from catalog.connections.addresses import MCP_PATH, RESOURCE_METADATA_PATH, offers_oauth
+from catalog.connections.scopes import OFFERED_SCOPES
 from catalog.core.asgi import Message, Receive, Scope, Send, measure_as
 from catalog.core.canonical_json import MAX_JSON_BYTES
 from catalog.core.transactions import is_unavailable, log_unexpected
@@ -26,11 +28,11 @@ from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 from plans.mcp import waiting
 from plans.mcp.callers import FAULT_KEY, OPENED_KEY, SCOPE_KEY, in_call_thread, in_thread, verify
 from plans.mcp.list_changes import MAX_STREAMS_PER_TOKEN, ListChanges, Stream, StreamsClosed, TooManyStreams
-from plans.mcp.messages import Refusal, read_message
+from plans.mcp.messages import Refusal, RequestId, read_message
 from plans.mcp.plain_calls import make_plain_call, read_plain_call
 from plans.mcp.server import build_server
 
-LISTEN = "subscriptions/listen"
+LISTEN, CALL = "subscriptions/listen", "tools/call"
 
 
 class McpEndpoint:
@@ -89,11 +91,11 @@ class McpEndpoint:
         may_be_plain = scope["method"] == "POST" and len(headers) == len(scope["headers"])
         plain = read_plain_call(headers, first.get("body", b"")) if may_be_plain else None
         if plain is None:
-            caller = await self._authenticate(headers, in_thread, verify)
+            caller = await self._authenticate(scope, headers, in_thread, verify)
             scope = {**scope, SCOPE_KEY: caller}
         else:
             make = partial(make_plain_call, call=plain, server_info=self._server.server_info_stamp)
-            answer = await self._authenticate(headers, in_call_thread, make)
+            answer = await self._authenticate(scope, headers, in_call_thread, make)
             if answer.body:
                 length = (b"content-length", str(len(answer.body)).encode())
                 start = {"status": 200, "headers": [length, (b"content-type", b"application/json")]}
@@ -111,6 +113,8 @@ class McpEndpoint:
             received = read_message(first.get("body", b""))
             message, scope[FAULT_KEY], first["body"] = received.content, received.fault, received.body
         params = message.get("params")
+        if message.get("method") == CALL and caller.may_step_up:
+            raise insufficient_scope(scope, headers, request_id=message.get("id"))
         if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
             # A client of the handshake era cancels a request by a notification, which is a request of its own.
             self._cancellations.cancel(caller, params.get("requestId"))
@@ -122,7 +126,11 @@ class McpEndpoint:
             await serve()
 
     async def _authenticate(
-        self, headers: Mapping[str, str], run: Callable[..., Awaitable[Any]], verify: Callable[[str, str], Any]
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        run: Callable[..., Awaitable[Any]],
+        verify: Callable[[str, str], Any],
     ) -> Any:
         """Return what `verify` returns for the bearer token and the User-Agent. Raises Refusal if that is None."""
         kind, _, text = headers.get("authorization", "").partition(" ")
@@ -136,7 +144,7 @@ class McpEndpoint:
                 log_unexpected(error)
                 raise unavailable("The database did not answer. Try again in a few seconds.") from None
         if found is None:
-            raise unauthorized(is_bearer=kind.lower() == "bearer" and text.strip() != "")
+            raise unauthorized(scope, headers, is_bearer=kind.lower() == "bearer" and text.strip() != "")
         return found
 
     async def _stream_changes(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
@@ -169,14 +177,39 @@ def unavailable(message: str) -> Refusal:
     return Refusal(503, INTERNAL_ERROR, message, (b"retry-after", b"5"))
 
 
-def unauthorized(*, is_bearer: bool) -> Refusal:
-    """Return the refusal of a request without a valid token; `is_bearer` if it has an invalid one."""
-    challenge, reason = "Bearer", "This server needs a bearer token."
+def unauthorized(scope: Scope, headers: Mapping[str, str], *, is_bearer: bool) -> Refusal:
+    """Return the refusal of a request without a valid token; `is_bearer` if it has an invalid one.
+
+    Unless OAuth is off, it names the metadata from which a client learns where a person can sign in.
+    """
+    reason, facts = "This server needs a bearer token.", []
     if is_bearer:
         reason = "This token is unknown, expired or revoked."
-        challenge = f'Bearer error="invalid_token", error_description="{reason}"'
+        facts = ['error="invalid_token"', f'error_description="{reason}"']
     remedy = f"Make one on {settings.TOOLGATE_URL}/connect/ and send it in the header Authorization: Bearer TOKEN."
+    if offers_oauth():
+        facts += [f'resource_metadata="{metadata_url(scope, headers)}"', f'scope="{" ".join(OFFERED_SCOPES)}"']
+        remedy = f"Sign in from your client, if it can. Otherwise: {remedy}"
+    challenge = f"Bearer {', '.join(facts)}".strip()
     return Refusal(401, INVALID_REQUEST, f"{reason} {remedy}", (b"www-authenticate", challenge.encode()))
+
+
+def insufficient_scope(scope: Scope, headers: Mapping[str, str], *, request_id: RequestId | None) -> Refusal:
+    """Return the refusal after which a client connects again with more scopes (RFC 6750, section 3.1)."""
+    reason = "This connection may not call tools. Connect again with the scope calls:create."
+    facts = [
+        'error="insufficient_scope"',
+        f'error_description="{reason}"',
+        f'resource_metadata="{metadata_url(scope, headers)}"',
+        f'scope="{" ".join(OFFERED_SCOPES)}"',
+    ]
+    header = (b"www-authenticate", f"Bearer {', '.join(facts)}".encode())
+    return Refusal(403, INVALID_REQUEST, reason, header, request_id=request_id)
+
+
+def metadata_url(scope: Scope, headers: Mapping[str, str]) -> str:
+    """Return the address of the metadata of `/mcp`, on the host that the client uses; that has been checked."""
+    return f"{scheme_of(scope, headers)}://{headers['host']}{RESOURCE_METADATA_PATH}{MCP_PATH}"
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -189,14 +222,15 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def check_scheme(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Raise Refusal for a request over plain HTTP if TOOLGATE_HTTPS is on.
-
-    As in Django, the scheme is the first in X-Forwarded-Proto, or else that of the connection.
-    """
-    forwarded = headers.get("x-forwarded-proto")
-    scheme = scope.get("scheme") if forwarded is None else forwarded.partition(",")[0].strip()
-    if settings.TOOLGATE_HTTPS and scheme != "https":
+    """Raise Refusal for a request over plain HTTP if TOOLGATE_HTTPS is on."""
+    if settings.TOOLGATE_HTTPS and scheme_of(scope, headers) != "https":
         raise Refusal(403, INVALID_REQUEST, "This server accepts HTTPS only.")
+
+
+def scheme_of(scope: Scope, headers: Mapping[str, str]) -> str:
+    """Return the scheme of a request. As in Django, behind a proxy it is the first in X-Forwarded-Proto."""
+    forwarded = headers.get("x-forwarded-proto") if settings.TOOLGATE_HTTPS else None
+    return str(scope.get("scheme", "http")) if forwarded is None else forwarded.partition(",")[0].strip()
 
 
 def check_host(headers: Mapping[str, str]) -> None:

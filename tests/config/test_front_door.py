@@ -121,7 +121,9 @@ def test_phones_lead_everywhere_too(request, name):
     assert sidebar <= near | further
 
 
-def test_a_client_that_looks_for_an_oauth_server_is_told_about_its_token():
+def test_a_client_that_looks_for_an_oauth_server_is_told_about_its_token(settings):
+    """Such a client would report HTML as the error, and hide that its token was refused."""
+    settings.TOOLGATE_OAUTH_CLIENTS = "off"
     client = Pages().client
     for answer in (client.get("/.well-known/oauth-protected-resource/mcp"), client.post("/register")):
         assert (answer.status_code, answer["Content-Type"]) == (404, "application/json")

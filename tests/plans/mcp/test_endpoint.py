@@ -44,13 +44,16 @@ async def test_hosts_origins_and_tokens_are_checked_first(mcp_url: str, headers:
     assert (await post(mcp_url, headers | {"origin": own})).status_code == 200
     assert (await post(mcp_url, headers | {"origin": "https://evil.example"})).status_code == 403
     assert (await post(mcp_url, headers | {"host": "evil.example"})).status_code == 421
+    metadata = f'resource_metadata="{own}/.well-known/oauth-protected-resource/mcp", scope="tools:read calls:create"'
     for wrong, challenge in (
         ("Bearer tg_unknown", 'Bearer error="invalid_token"'),
-        ("Basic x", "Bearer"),
-        ("", "Bearer"),
+        ("Bearer tga_unknown", 'Bearer error="invalid_token"'),
+        ("Basic x", f"Bearer {metadata}"),
+        ("", f"Bearer {metadata}"),
     ):
         answer = await post(mcp_url, headers | {"authorization": wrong})
-        assert (answer.status_code, answer.headers["www-authenticate"].partition(",")[0]) == (401, challenge)
+        told = answer.headers["www-authenticate"]
+        assert answer.status_code == 401 and told.startswith(challenge) and told.endswith(metadata)
         assert "/connect/" in answer.json()["error"]["message"]
 
 

@@ -1,0 +1,137 @@
+"""Changes of connections: create one from a consent, end one, allow a client, delete what is too old."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from catalog import signals
+from catalog.access import tokens
+from catalog.access.roles import ADMINISTRATOR, NotAllowed, acting_token_of, has_role
+from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME
+from catalog.connections.models import (
+    MAX_CLIENT_NAME,
+    AccessToken,
+    Client,
+    Connection,
+    Grant,
+    RefreshToken,
+    redirect_host,
+)
+from catalog.connections.scopes import held_scopes
+from catalog.core import clock
+from catalog.core.rate_limits import MAX_CLEARED_ROWS
+from catalog.core.transactions import retry_on_deadlock
+from catalog.models import ApiToken
+
+UNUSED_CLIENT_LIFETIME = timedelta(days=1)
+"""Time after which a client without a connection is deleted."""
+GRANT_LIFETIME = timedelta(days=1)
+"""Time for which a code is kept, so that the log can say that it was used twice or too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentTerms:
+    """What a person consents to. `limits` is None for a connection without limits."""
+
+    scopes: tuple[str, ...]
+    days: int = DEFAULT_TOKEN_DAYS
+    limits: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        limits = None if self.limits is None else dict(self.limits)
+        return {"scopes": list(self.scopes), "days": self.days, "limits": limits}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        return cls(tuple(stored["scopes"]), stored["days"], stored["limits"])
+
+
+def create_connection(*, user: User, client: Client, redirect_uri: str, terms: ConsentTerms) -> Connection:
+    """Create a connection: a token of kind agent that has no text, and the client that uses it.
+
+    The scopes are those of the terms that the user's roles allow at this moment. Raises NotAllowed if none are left,
+    and ParameterError.
+    """
+    scopes = held_scopes(user, terms.scopes)
+    if not user.is_active or not scopes:
+        raise NotAllowed(f"The roles of {user.get_username()} allow none of the scopes {', '.join(terms.scopes)}.")
+    name = (client.name or client.client_id)[: min(MAX_TOKEN_NAME, MAX_CLIENT_NAME)]
+    more: dict[str, Any] = {} if terms.limits is None else {"limits": terms.limits}
+    with transaction.atomic():
+        # The text that belongs to the digest is forgotten here, so that no bearer token but OAuth's finds the row.
+        token, _ = tokens.create_token(user=user, kind="agent", scopes=scopes, name=name, days=terms.days, **more)
+        connection = Connection.objects.create(
+            token=token, client=client, client_name=name, client_host=redirect_host(redirect_uri)
+        )
+        signals.record_fact(
+            "token.connected", by=user, token=token.prefix, client=name, host=connection.client_host, scopes=scopes
+        )
+    return connection
+
+
+def end_connection(connection: Connection, *, by: User) -> None:
+    """End a connection and all its tokens. Raises NotAllowed, and Conflict if it has ended."""
+    tokens.revoke_token(connection.token, by=by)
+
+
+@retry_on_deadlock
+def end_for_client(token: ApiToken, *, reason: str, kind: str = "token.revoked") -> bool:
+    """End a connection in the name of its client, or because it misbehaved; return whether it was live."""
+    with transaction.atomic():
+        if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=clock.now()):
+            return False
+        signals.record_fact(kind, token=token.prefix, owner=token.user.get_username(), reason=reason)
+    return True
+
+
+def allow_client(client: Client, *, by: User) -> None:
+    """Let people connect a client while TOOLGATE_OAUTH_CLIENTS is `known`. Raises NotAllowed."""
+    _require_administrator(by)
+    with transaction.atomic():
+        if Client.objects.filter(pk=client.pk, allowed_at=None).update(allowed_at=clock.now(), allowed_by=by):
+            signals.record_fact("client.allowed", by=by, client=client.client_id, name=str(client))
+
+
+def forbid_client(client: Client, *, by: User) -> None:
+    """Take back `allow_client`; its connections go on until they are ended. Raises NotAllowed."""
+    _require_administrator(by)
+    with transaction.atomic():
+        if Client.objects.filter(pk=client.pk, allowed_at__isnull=False).update(allowed_at=None, allowed_by=None):
+            signals.record_fact("client.forbidden", by=by, client=client.client_id, name=str(client))
+
+
+def _require_administrator(by: User) -> None:
+    if acting_token_of(by) is not None or not has_role(by, ADMINISTRATOR):
+        raise NotAllowed("Only an administrator who has signed in may allow clients.")
+
+
+def clear_credentials(*, now: datetime) -> int:
+    """Delete a batch of expired codes and tokens and return how many."""
+    deleted = 0
+    for rows in (
+        Grant.objects.filter(expires__lt=now - GRANT_LIFETIME),
+        AccessToken.objects.filter(expires__lt=now),
+        RefreshToken.objects.filter(expires__lt=now),
+    ):
+        old = list(rows.order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
+        deleted = max(deleted, rows.model._default_manager.filter(pk__in=old).delete()[0] if old else 0)
+    return deleted
+
+
+def clear_clients(*, now: datetime) -> int:
+    """Delete a batch of clients that nobody connected within a day and return how many; allowed ones are kept."""
+    unused = unused_clients().filter(updated__lt=now - UNUSED_CLIENT_LIFETIME)
+    old = list(unused.order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
+    return Client.objects.filter(pk__in=old).delete()[0] if old else 0
+
+
+def unused_clients() -> Any:
+    """Return the clients without a connection, a code or an administrator's permission."""
+    connected = Connection.objects.filter(client=OuterRef("pk"))
+    consented = Grant.objects.filter(application=OuterRef("pk"))
+    return Client.objects.filter(~Exists(connected), ~Exists(consented), allowed_at=None)

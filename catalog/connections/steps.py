@@ -1,0 +1,81 @@
+"""The log of connecting: each step of a client's attempt in words, for the person and for administrators.
+
+It is bounded: a client writes at most MAX_STEPS_PER_HOUR, and old steps are deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+
+from catalog.access.roles import ADMINISTRATOR, acting_token_of, has_role
+from catalog.connections.models import MAX_CLIENT_NAME, MAX_WORDS, Client, Connection, Step
+from catalog.core import clock
+from catalog.core.rate_limits import MAX_CLEARED_ROWS
+from catalog.models import ApiToken
+
+MAX_STEPS_PER_HOUR = 100
+"""Steps kept of one client in an hour, and of all unknown clients together."""
+KEPT_FOR = timedelta(days=30)
+ATTEMPT_KEY = "toolgate.attempt"
+"""Key in a request's META of the attempt that it belongs to; the OAuth library hands META on to the validator."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request of a client, filled in while it is checked."""
+
+    name: str
+    client: Client | None = None
+    user: User | None = None
+    token: ApiToken | None = None
+    words: str = ""
+    """Why it is refused, if the check knows more than the answer says."""
+
+
+def attempt_of(request: Any) -> Attempt:
+    """Return the attempt of a request of the OAuth library."""
+    attempt = request.headers.get(ATTEMPT_KEY)
+    return attempt if isinstance(attempt, Attempt) else Attempt("")
+
+
+def record_step(attempt: Attempt, *, succeeded: bool, words: str) -> None:
+    """Write a step, unless its client has written too many within the hour."""
+    since = clock.now() - timedelta(hours=1)
+    if Step.objects.filter(client=attempt.client, at__gt=since).count() >= MAX_STEPS_PER_HOUR:
+        return
+    Step.objects.create(
+        name=attempt.name,
+        succeeded=succeeded,
+        words="".join(each for each in words if each.isprintable())[:MAX_WORDS],
+        client=attempt.client,
+        client_name=str(attempt.client or "")[:MAX_CLIENT_NAME],
+        user=attempt.user,
+        token=attempt.token,
+    )
+
+
+def steps_for(viewer: User) -> QuerySet[Step]:
+    """Return the steps that the viewer may see, newest first: one's own, for administrators all, for agents none."""
+    steps = Step.objects.select_related("client", "user", "token").order_by("-pk")
+    if acting_token_of(viewer) is not None:
+        return steps.none()
+    return steps if has_role(viewer, ADMINISTRATOR) else steps.filter(user=viewer)
+
+
+def steps_of(connection: Connection, viewer: User) -> QuerySet[Step]:
+    """Return the steps of a connection: those with its token, and its client's before that."""
+    own = Q(token=connection.token_id)
+    if connection.client_id is not None:
+        own |= Q(client=connection.client_id, token=None, at__lte=connection.token.created_at)
+    return steps_for(viewer).filter(own)
+
+
+def clear_steps(*, now: datetime) -> int:
+    """Delete a batch of old steps and return how many."""
+    old = Step.objects.filter(at__lt=now - KEPT_FOR).order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS]
+    return Step.objects.filter(pk__in=list(old)).delete()[0]
