@@ -1,13 +1,12 @@
-"""Django admin: users and their roles; read-only lists of requests, reviews and the audit log."""
+"""Django admin: read-only lists of accounts, groups, requests, reviews and the audit log."""
 
 from typing import Any
 
+import django.contrib.auth.admin  # noqa: F401 (registers its models, which are unregistered below)
 from django.contrib import admin
-from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
-from approvals.audit import accounts
 from approvals.models import ApprovalRequest, AuditEntry, Review
 from catalog.access.roles import ADMINISTRATOR, has_role
 
@@ -35,20 +34,14 @@ admin.site.unregister([User, Group])
 
 
 @admin.register(User)
-class PeopleAdmin(UserAdmin):  # type: ignore[type-arg] # as above
-    """Users and their roles; changes are audited in the name of the signed-in user."""
+class PeopleAdmin(ReadOnlyAdmin):
+    """Accounts; read-only, because their changes go through `catalog.access.people`."""
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        with accounts.attribute_changes_to(request.user):
-            return super().changeform_view(request, *args, **kwargs)
-
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        with accounts.attribute_changes_to(request.user):
-            return super().changelist_view(request, *args, **kwargs)
-
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        with accounts.attribute_changes_to(request.user):
-            return super().delete_view(request, *args, **kwargs)
+    list_display = ("username", "first_name", "last_name", "email", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser", "groups")
+    search_fields = ("username", "first_name", "last_name", "email")
+    ordering = ("username",)
+    exclude = ("password",)
 
 
 @admin.register(Group)

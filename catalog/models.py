@@ -283,6 +283,39 @@ class SignInCount(models.Model):
         return f"{self.attempts} attempts to sign in"
 
 
+def new_link_id() -> str:
+    return new_public_id("link")
+
+
+class AccountLink(models.Model):
+    """A link with which a person sets a password: an invitation or a reset. Only the SHA-256 of its key is stored."""
+
+    class Kind(models.TextChoices):
+        INVITATION = "invitation"
+        RESET = "reset"
+
+    public_id = models.CharField(max_length=40, unique=True, default=new_link_id)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="account_links")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    secret_digest = models.CharField(max_length=64, unique=True)
+    sent_to = models.EmailField(blank=True, help_text="Address that it was mailed to; empty if it was handed over.")
+    made_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    made_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True, help_text="Time at which a newer link or an administrator ended it.")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["person"], condition=Q(used_at=None, ended_at=None), name="account_link_open_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.person.get_username()}"
+
+
 class CatalogState(models.Model):
     """A single row whose revision tells every process that tools changed."""
 

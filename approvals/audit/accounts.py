@@ -5,18 +5,17 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AnonymousUser, Group, User
+from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.audit.rights import row_digest
 from approvals.models import AuditEntry
+from catalog.access.people import acting_user
 from catalog.access.roles import SIGNED_IN_AT_KEY
 from catalog.access.sign_in import client_address
 from catalog.core import clock
@@ -29,20 +28,8 @@ GIVEN, TAKEN, DELETED = "role.given", "role.taken", "role.deleted"
 GROUP_CHANGE_ACTIONS = {"post_add": GIVEN, "post_remove": TAKEN, "post_clear": TAKEN}
 SUPERUSER = "superuser"
 AUDITED_FLAGS = ("is_active", "is_superuser")
-AUDITED_FIELDS = ("username", "password", "is_staff")
+AUDITED_FIELDS = ("username", "password", "is_staff", "first_name", "last_name", "email")
 """Fields whose changes are audited; a password also changes when it is hashed anew at sign-in."""
-
-_acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
-
-
-@contextmanager
-def attribute_changes_to(user: User | AnonymousUser) -> Iterator[None]:
-    """Record account changes inside this `with` block as made by `user`."""
-    token = _acting_user.set(user if isinstance(user, User) else None)
-    try:
-        yield
-    finally:
-        _acting_user.reset(token)
 
 
 def on_groups_change(
@@ -133,12 +120,12 @@ def after_group_delete(sender: object, *, instance: Group, **kwargs: Any) -> Non
 def _append_role_entry(action: str, group: Group, **details: Any) -> None:
     ref = f"group_{group.pk}"
     entry_details = {"roles": [group.name], **row_digest("role", ref), **details}
-    append_entry(AuditRecord(action=action, by=_acting_user.get(), object_ref=ref, details=entry_details))
+    append_entry(AuditRecord(action=action, by=acting_user(), object_ref=ref, details=entry_details))
 
 
 def _append_account_entry(action: str, person: User, **details: Any) -> None:
     entry_details = {"person": person.get_username(), **row_digest("account", _ref(person)), **details}
-    append_entry(AuditRecord(action=action, by=_acting_user.get(), object_ref=_ref(person), details=entry_details))
+    append_entry(AuditRecord(action=action, by=acting_user(), object_ref=_ref(person), details=entry_details))
 
 
 def on_sign_in(sender: object, *, request: HttpRequest, user: "User", **kwargs: Any) -> None:

@@ -27,8 +27,8 @@ SYSTEM_ACTOR = "Toolgate"
 AUDITED_CALL_FACTS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
 UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed", "approval.reminded")
 AUDITED_CATALOG_FACTS = (
-    *("tool.", "source.", "token.", "client.", "policy."),
-    *("grant.", "notifications.", "agent.", "account."),
+    *("tool.", "source.", "token.", "client.", "policy.", "grant."),
+    *("notifications.", "agent.", "account.", "link."),
 )
 FORBIDDEN_DETAILS = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})
 

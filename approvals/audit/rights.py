@@ -104,6 +104,7 @@ for _table in (
     RightsTable(
         "token", "catalog.ApiToken", "prefix", ("token.",), left_out=frozenset({"last_used_at", "first_refusal"})
     ),
+    RightsTable("link", "catalog.AccountLink", "public_id", ("link.",)),
     RightsTable(
         "source",
         "catalog.Source",

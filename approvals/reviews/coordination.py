@@ -1,6 +1,8 @@
 """Claims, snoozes, delegations and comments of reviewers. A claim prevents nobody from deciding."""
 
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -56,6 +58,24 @@ def release(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
             raise Conflict(f"You have not claimed this. {whose}")
         record_fact("approval.released", call=current.call, by=by, approval=current.public_id)
         return _reload(current)
+
+
+def on_access_ended(sender: object, *, person: User, by: User, **kwargs: Any) -> None:
+    """Release a person's claims, in transactions of their own after the change: it holds the audit log's lock."""
+    transaction.on_commit(partial(_release_claims, person, by))
+
+
+def _release_claims(person: User, by: User) -> None:
+    for request in ApprovalRequest.objects.filter(claimed_by=person, status=RequestStatus.PENDING):
+        _release_claim_of(request, person, by)
+
+
+@retry_on_deadlock
+def _release_claim_of(request: ApprovalRequest, person: User, by: User) -> None:
+    with transaction.atomic():
+        current = lock_request(request)
+        if _pending_row(current).filter(claimed_by=person).update(claimed_by=None, claimed_until=None):
+            record_fact("approval.released", call=current.call, by=by, approval=current.public_id)
 
 
 def claimant_of(request: ApprovalRequest, now: datetime) -> "User | None":

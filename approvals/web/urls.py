@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals.web import audit, grants, insights, notifications, request_list
+from approvals.web import audit, grants, groups, insights, notifications, people, request_list
 from approvals.web.policies import views as policies_views
 from approvals.web.review import views
 from approvals.web.review import views as review_views
@@ -29,6 +29,14 @@ urlpatterns = [
     path("policies/simulator/", policies_views.simulator, name="policy-simulator"),
     path("policies/<slug:public_id>/", policies_views.policy, name="policy"),
     path("policies/<slug:public_id>/act/", policies_views.policy_action, name="policy-act"),
+    path("people/", people.people_list, name="people"),
+    path("people/new/", people.new_person, name="person-new"),
+    path("people/<int:number>/", people.person, name="person"),
+    path("people/<int:number>/access/", people.change_access, name="person-access"),
+    path("groups/", groups.group_list, name="groups"),
+    path("groups/new/", groups.new_group, name="group-new"),
+    path("groups/<int:number>/", groups.group, name="group"),
+    path("groups/<int:number>/change/", groups.change_group, name="group-change"),
     path("audit/", audit.audit_log, name="audit"),
     path("audit/export/", audit.export_audit_log, name="audit-export"),
     path("audit/deliveries/", notifications.deliveries, name="deliveries"),

@@ -25,6 +25,7 @@ class LockSpace(IntEnum):
     REQUESTER = 8_042
     SESSION = 8_043
     SAME_CALL = 8_044
+    PEOPLE = 8_045
 
 
 class LockTimeout(Exception):

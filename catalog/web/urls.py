@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from catalog.web import http_tools, new_source, profile, saved_filters, sources, tokens, views
+from catalog.web import account_links, http_tools, new_source, profile, saved_filters, sources, tokens, views
 
 urlpatterns = [
     path("tools/", views.tools, name="tools"),
@@ -17,6 +17,7 @@ urlpatterns = [
     path("sources/<str:name>/change/", sources.change_source, name="source-change"),
     path("sources/<str:name>/accept/", sources.accept_changes, name="source-accept"),
     path("sources/<str:name>/sync/", sources.sync_source, name="source-sync"),
+    path("welcome/", account_links.welcome, name="welcome"),
     path("saved-filters/", saved_filters.save_filter, name="saved-filters"),
     path("saved-filters/<int:number>/delete/", saved_filters.delete_filter, name="saved-filter-delete"),
     path("profile/", profile.profile, name="profile"),

@@ -16,7 +16,7 @@ from config.help.markdown import Heading, Rendering, parse, plain_text
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 GROUPS = (
     (gettext_lazy("Start"), ("quickstart", "glossary")),
-    (gettext_lazy("Use"), ("reviewing", "lists", "plans", "policies", "grants", "notifications", "profile")),
+    (gettext_lazy("Use"), ("reviewing", "lists", "plans", "policies", "people", "grants", "notifications", "profile")),
     (
         gettext_lazy("Connect agents"),
         (
@@ -38,6 +38,7 @@ GUIDE_OF_SECTION: Mapping[str, str] = {
     "connect": "connect",
     "insights": "reviewing#insights",
     "notifications": "notifications",
+    "people": "people",
     "plans": "plans",
     "profile": "profile",
     "policies": "policies",

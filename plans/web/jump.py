@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db.models import Q
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -79,6 +79,8 @@ COMMANDS = (
     Place(gettext_lazy("Add source"), "source-new", "source", ADMINISTRATORS, "new mcp openapi server"),
     Place(gettext_lazy("New HTTP tool"), "http-tool-new", "tools", ADMINISTRATORS, "create api"),
     Place(gettext_lazy("New agent"), "agent-new", "bot", ADMINISTRATORS, "create model"),
+    Place(gettext_lazy("Invite person"), "person-new", "human", ADMINISTRATORS, "new create user account people"),
+    Place(gettext_lazy("New group"), "group-new", "human", ADMINISTRATORS, "create reviewers people"),
 )
 PAGES = (
     Place(gettext_lazy("Home"), "home", "home", words="start overview"),
@@ -94,6 +96,8 @@ PAGES = (
     Place(gettext_lazy("Tools"), "tools", "tools", words="catalog"),
     Place(gettext_lazy("Sources"), "sources", "source", ADMINISTRATORS, "mcp openapi servers"),
     Place(gettext_lazy("Policies"), "policies", "filter", ANY_ROLE, "rules"),
+    Place(gettext_lazy("People"), "people", "human", ADMINISTRATORS, "users accounts members invitations"),
+    Place(gettext_lazy("Roles and groups"), "groups", "human", ADMINISTRATORS, "people reviewers permissions"),
     Place(gettext_lazy("Which policy decides?"), "policy-simulator", "filter", ANY_ROLE, "simulator test"),
     Place(gettext_lazy("Audit log"), "audit", "audit", ADMINISTRATORS, "history chain entries"),
     Place(gettext_lazy("Deliveries"), "deliveries", "bell", ADMINISTRATORS, "notifications mail failed"),
@@ -229,6 +233,7 @@ def _searches(viewer: User) -> Iterator[tuple[str, str, Callable[[User, str], It
     if ADMINISTRATOR in roles:
         yield "sources", _("Sources"), _sources
         yield "people", _("People"), _people
+        yield "groups", _("Groups"), _groups
 
 
 def _tool_hit(name: str, description: str = "") -> Hit:
@@ -250,7 +255,7 @@ def _requests(viewer: User, text: str) -> Iterator[Hit]:
     return (_request_hit(request) for request in found)
 
 
-PERSON_COLUMNS = ("username", "first_name", "last_name")
+PERSON_COLUMNS = ("username", "first_name", "last_name", "email")
 
 
 def _request_hit(request: ApprovalRequest) -> Hit:
@@ -293,13 +298,18 @@ def _sources(_viewer: User, text: str) -> Iterator[Hit]:
 
 
 def _people(_viewer: User, text: str) -> Iterator[Hit]:
-    """Yield people with the page of their entries in the audit log."""
     people = User.objects.order_by("username")
     for word in text.split():
         people = people.filter(Q(*((f"{name}__icontains", word) for name in PERSON_COLUMNS), _connector=Q.OR))
     for person in people[:OTHERS_SHOWN]:
-        entries = f"{reverse('audit')}?{urlencode({'who': person.username})}"
-        yield Hit(user_display_name(person), entries, "audit", _("their entries in the audit log"))
+        yield Hit(user_display_name(person), reverse("person", args=[person.pk]), "human", person.username)
+
+
+def _groups(_viewer: User, text: str) -> Iterator[Hit]:
+    for number, name in (
+        Group.objects.filter(name__icontains=text).order_by("name").values_list("pk", "name")[:OTHERS_SHOWN]
+    ):
+        yield Hit(name, reverse("group", args=[number]), "human", _("role") if name in ROLES else _("group"))
 
 
 def _hits_by_id(viewer: User, text: str) -> Iterator[Hit]:

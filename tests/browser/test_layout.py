@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
+from django.contrib.auth.models import Group
 from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
@@ -61,6 +62,7 @@ NOT_WALKED = {
     "/readyz",
     "/saved-filters/",
     "/sign-out/",
+    "/welcome/",
 }
 """Redirects, downloads, probes and fragments."""
 PARTS = 4
@@ -172,6 +174,9 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     Source.objects.create(name="gone", kind=Source.Kind.MCP, url="https://gone.invalid/mcp", error="Gone. " * 30)
     by_hand = make_http_tool(admin, "https://shop.invalid/" + "orders/" * 20 + "{id}")
     under_actions = {(1280, height): {"under the buttons": rules.UNDER_ACTIONS} for height in (600, 800)}
+    group = Group.objects.create(name="finance " * 12)
+    group.user_set.add(ada)
+    set_rule(stages=[{"group": group.name, "count": 1}])
     policies = [policy.public_id for policy in Policy.objects.order_by("order")]
     views = [
         View("/", tabs=True),
@@ -195,6 +200,9 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         *(View(path, tabs=True) for path in ("/profile/tokens/", "/profile/tokens/new/", "/tokens/")),
         View(f"/tokens/{token.pk}/"),
         View("", "the text of a new token", act=create_a_token),
+        *(View(path, tabs=True) for path in ("/people/", f"/people/{ada.pk}/", "/people/new/")),
+        View("", "the link of an invitation", act=invite_a_person),
+        *(View(path) for path in ("/groups/", "/groups/new/", f"/groups/{group.pk}/")),
         View("/plans/", also=(1081,), at={(390, 800): {"overlapping tabs": rules.OVERLAPPING_TABS}}),
         View("/calls/", also=(1081,)),
         View("/plans/new/"),
@@ -235,6 +243,14 @@ def create_a_token(page: Page) -> None:
     page.get_by_label("Name", exact=True).fill("laptop")
     page.get_by_role("button", name="Create token").click()
     expect(page.locator("#token-text")).to_be_visible()
+
+
+def invite_a_person(page: Page) -> None:
+    """Invite someone by the form."""
+    page.goto("/people/new/")
+    page.get_by_label("Username", exact=True).fill("noor")
+    page.get_by_role("button", name="Invite person").click()
+    expect(page.locator("#link-text")).to_be_visible()
 
 
 def preview_a_source(page: Page) -> None:

@@ -1,7 +1,7 @@
 """Fixtures: the guide's example module in the catalog, and an object of each kind to read."""
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
@@ -51,8 +51,10 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "filters": str(SavedFilter.objects.create(person=ada, list_name="plans", name="Failed", query="").pk),
         "for": "approvals",
         "grants": grant(admin).public_id,
+        "groups": str(Group.objects.get_or_create(name="finance")[0].pk),
         "help": "policies",
         "http": make_http_tool(admin).name,
+        "people": str(ada.pk),
         "pictures": "plan-light",
         "plans": plan.public_id,
         "policies": add_policy(5, effect="deny").policy.public_id,

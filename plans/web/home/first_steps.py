@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import User
-from django.db.models import Exists
+from django.db.models import Exists, OuterRef
 from django.urls import reverse_lazy
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
@@ -38,6 +38,13 @@ REVIEWERS = (REVIEWER, ADMINISTRATOR), _("A reviewer or an administrator does th
 
 SIGN_IN = FirstStep(_("Sign in"), _("You are signed in."))
 STEPS = (
+    FirstStep(
+        _("First colleague"),
+        _("Nobody approves their own requests, so invite a second person as a reviewer."),
+        *ADMINISTRATORS,
+        _("Invite person"),
+        reverse_lazy("person-new"),
+    ),
     FirstStep(
         _("First tools"),
         _("Enable a set that ships with Toolgate, or add an MCP server or an HTTP API."),
@@ -111,6 +118,7 @@ def first_steps_for(viewer: User) -> FirstSteps | None:
     tools = Tool.objects.filter(enabled=True, registered=True, source__enabled=True)
     # Asked beside the viewer's row, so that one statement answers all.
     [done] = User.objects.filter(pk=viewer.pk).values_list(
+        Exists(User.objects.exclude(pk=OuterRef("pk"))),
         Exists(tools.exclude(categories__name__in=EXCLUDED_CATEGORIES)),  # those are there from the beginning
         Exists(ApiToken.objects.filter(kind=ApiToken.Kind.AGENT)),
         Exists(Call.objects.all()),

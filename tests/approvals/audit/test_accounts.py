@@ -67,25 +67,6 @@ def test_superuser_changes_are_audited(db):
     ]
 
 
-def test_changes_on_admin_pages_name_the_administrator(ada):
-    root = User.objects.create_superuser("root", password="secret-root")
-    client = Client()
-    client.force_login(root)
-    form = {
-        "username": "ada",
-        "groups": [Group.objects.get(name="reviewer").pk],
-        "date_joined_0": "2026-01-01",
-        "date_joined_1": "00:00:00",
-    }
-    response = client.post(f"/admin/auth/user/{ada.pk}/change/", form)
-    assert response.status_code == 302
-    assert sorted(kept()[2:]) == [
-        ("account.switched_off", "ada", "root", None),
-        ("role.given", "ada", "root", ["reviewer"]),
-        ("role.taken", "ada", "root", ["operator"]),
-    ]
-
-
 def test_deleting_a_group_is_audited_for_every_member(ada, ben):
     operator = Group.objects.get(name="operator")
     ref = f"group_{operator.pk}"
@@ -98,27 +79,15 @@ def test_deleting_a_group_is_audited_for_every_member(ada, ben):
     assert verify().intact
 
 
-@pytest.mark.parametrize(
-    ("address", "form"),
-    [
-        ("/admin/auth/user/{pk}/delete/", {"post": "yes"}),
-        ("/admin/auth/user/", {"action": "delete_selected", "_selected_action": "{pk}", "post": "yes"}),
-    ],
-)
-def test_account_deletion_names_the_administrator(ada, address, form):
-    client = Client()
-    client.force_login(User.objects.create_superuser("root", password="secret-root"))
-    sent = {name: value.format(pk=ada.pk) for name, value in form.items()}
-    assert client.post(address.format(pk=ada.pk), sent).status_code == 302
-    assert not User.objects.filter(username="ada").exists()
-    assert kept()[2:] == [("account.deleted", "ada", "root", ["operator"])]
-
-
-def test_groups_are_read_only_on_admin_pages(ada):
+def test_accounts_and_groups_are_read_only_on_admin_pages(ada):
     client, group = Client(), Group.objects.get(name="reviewer")
     client.force_login(User.objects.create_superuser("root", password="secret-root"))
-    page = f"/admin/auth/group/{group.pk}"
-    assert client.get(f"{page}/change/").status_code == 200
-    assert client.post(f"{page}/change/", {"name": "readers"}).status_code == 403
-    assert client.post(f"{page}/delete/", {"post": "yes"}).status_code == 403
-    assert Group.objects.get(pk=group.pk).name == "reviewer"
+    for page in (f"/admin/auth/user/{ada.pk}", f"/admin/auth/group/{group.pk}"):
+        shown = client.get(f"{page}/change/")
+        assert shown.status_code == 200 and b"md5$" not in shown.content
+        assert client.post(f"{page}/change/", {"name": "readers", "username": "root2"}).status_code == 403
+        assert client.post(f"{page}/delete/", {"post": "yes"}).status_code == 403
+    assert client.get("/admin/auth/user/add/").status_code == 403
+    chosen = {"action": "delete_selected", "_selected_action": str(ada.pk), "post": "yes"}
+    client.post("/admin/auth/user/", chosen)
+    assert User.objects.filter(username="ada").exists()

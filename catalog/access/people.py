@@ -1,0 +1,489 @@
+"""People and their groups: create, invite, change, deactivate and reset. Roles are groups with the names of ROLES.
+
+Only administrators change people, in a session that began within the last hour. One lock serialises all changes, so
+that the last active administrator cannot be lost to a race. Changes of accounts and groups are audited by the signals
+of their models, in the name that `attribute_changes_to` sets.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import ProtectedError, Q, QuerySet
+from django.dispatch import Signal
+from django.urls import reverse
+
+from catalog import signals
+from catalog.access.roles import (
+    ADMINISTRATOR,
+    ROLES,
+    NotAllowed,
+    acting_token_of,
+    has_role,
+    is_fresh_sign_in,
+    is_session_user,
+    signed_in_at,
+)
+from catalog.access.tokens import revoke_token
+from catalog.core import clock
+from catalog.core.locks import LockSpace, lock_until_commit
+from catalog.core.transactions import retry_on_deadlock
+from catalog.errors import Conflict, ParameterError, field_error
+from catalog.models import AccountLink, ApiToken
+from catalog.text.deceptive_text import confusable_words, hidden_places
+
+INVITATION_LIFETIME = timedelta(days=7)
+RESET_LIFETIME = timedelta(days=1)
+NAMES = ("first_name", "last_name")
+COLUMNS = (*NAMES, "email")
+MAX_NAME = 150
+MAX_USERNAME = 150
+MAX_EMAIL = 254
+MAX_GROUP_NAME = 150
+MAX_MEMBERS = 500
+"""Maximum number of people that one change adds to a group or removes from it."""
+ACTIVE, INVITED, DEACTIVATED = STATES = ("active", "invited", "deactivated")
+
+access_ended = Signal()
+"""Sent with `person` and `by`, inside the transaction, if a person's sessions, claims and subscriptions end.
+
+The password cannot be used any more then, which ends the sessions; other modules end what they keep for the person.
+"""
+
+_acting_user: ContextVar[User | None] = ContextVar("acting", default=None)
+
+
+@contextmanager
+def attribute_changes_to(user: User | AnonymousUser) -> Iterator[None]:
+    """Record changes of accounts and groups inside this `with` block as made by `user`."""
+    token = _acting_user.set(user if isinstance(user, User) else None)
+    try:
+        yield
+    finally:
+        _acting_user.reset(token)
+
+
+def acting_user() -> User | None:
+    return _acting_user.get()
+
+
+class SignInTooOld(NotAllowed):
+    """The session began too long ago for this change. → 403"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLink:
+    """A link that was made just now, with the key that is not stored. `address` is what the person opens."""
+
+    link: AccountLink
+    key: str
+
+    def address(self, server: str = "") -> str:
+        return f"{server or settings.TOOLGATE_URL}{reverse('welcome')}?key={self.key}"
+
+
+def check_may_change_people(by: User) -> None:
+    """Raise NotAllowed unless `by` is an administrator in a session, and SignInTooOld if that is older than an hour."""
+    if acting_token_of(by) is not None or not is_session_user(by):
+        raise NotAllowed("A token cannot change people or groups. An administrator signs in to do this.")
+    if not has_role(by, ADMINISTRATOR):
+        raise NotAllowed("Only administrators may change people and groups.")
+    if not has_fresh_sign_in(by):
+        raise SignInTooOld("Sign in again: people and groups are changed within an hour of signing in.")
+
+
+def has_fresh_sign_in(by: User) -> bool:
+    at = signed_in_at(by)
+    return is_fresh_sign_in(at.timestamp() if at else None)
+
+
+def state_condition(state: str) -> Q:
+    """Return the condition for people in one of STATES."""
+    invited = Q(
+        pk__in=AccountLink.objects.filter(kind=AccountLink.Kind.INVITATION, used_at=None, ended_at=None).values(
+            "person"
+        )
+    )
+    if state == ACTIVE:
+        return Q(is_active=True)
+    return Q(is_active=False) & (invited if state == INVITED else ~invited)
+
+
+def open_links(of: Collection[int]) -> dict[int, AccountLink]:
+    """Return the open link of each of these people who has one, expired ones included. One query."""
+    found = AccountLink.objects.filter(person__in=of, used_at=None, ended_at=None)
+    return {link.person_id: link for link in found}
+
+
+def state_of(person: User, link: AccountLink | None) -> str:
+    """Return the state of a person with this open link."""
+    if person.is_active:
+        return ACTIVE
+    return INVITED if link is not None and link.kind == AccountLink.Kind.INVITATION else DEACTIVATED
+
+
+@retry_on_deadlock
+def create_person(
+    *, username: str, groups: Iterable[str] = (), invited: bool = True, by: User, **columns: str
+) -> tuple[User, NewLink | None]:
+    """Create a person in these groups, roles included; invited ones are inactive until they have used the link.
+
+    `columns` are those of COLUMNS, empty if left out. A person who is not invited is active, and has no password until
+    an administrator resets it. Raises NotAllowed and ParameterError.
+    """
+    with _changing_people(by):
+        username = User.normalize_username(username)
+        problems = [
+            *_username_problems(username),
+            *_column_problems(columns),
+            *_group_problems(names := list(dict.fromkeys(groups))),
+        ]
+        _refuse(problems)
+        person = User(username=username, is_active=not invited, **_clean_columns(columns))
+        person.is_staff = ADMINISTRATOR in names
+        person.set_unusable_password()
+        person.save()
+        person.groups.set(Group.objects.filter(name__in=names))
+        link = _make_link(person, AccountLink.Kind.INVITATION, by) if invited else None
+    return person, link
+
+
+@retry_on_deadlock
+def change_person(person: User, changes: Mapping[str, Any], *, by: User) -> User:
+    """Change columns of COLUMNS, or `groups` (all groups, roles included), of a person; return the person.
+
+    Raises NotAllowed, ParameterError, and Conflict if nobody would be an active administrator any more.
+    """
+    with _changing_people(by):
+        current = User.objects.get(pk=person.pk)
+        columns = {name: str(changes[name]) for name in COLUMNS if name in changes}
+        names = list(dict.fromkeys(changes["groups"])) if "groups" in changes else None
+        _refuse([*_column_problems(columns, current), *(_group_problems(names) if names is not None else ())])
+        if names is not None:
+            _set_groups(current, names)
+        for column, value in _clean_columns(columns).items():
+            setattr(current, column, value)
+        current.save()
+        _require_administrator()
+    return current
+
+
+def _set_groups(person: User, names: Sequence[str]) -> None:
+    """Set all groups of a person. Whoever is not among the administrators is no superuser either."""
+    person.is_superuser = person.is_superuser and ADMINISTRATOR in names
+    person.is_staff = ADMINISTRATOR in names
+    person.groups.set(Group.objects.filter(name__in=names))
+
+
+@retry_on_deadlock
+def deactivate_person(person: User, *, by: User) -> None:
+    """End a person's access: sessions, tokens and connections, claims and subscriptions. Their records are kept.
+
+    The password is removed, so that sessions do not come to life again with the account. Raises NotAllowed, and
+    Conflict if the person is not active or is the last active administrator.
+    """
+    with _changing_people(by):
+        current = User.objects.get(pk=person.pk)
+        if not current.is_active:
+            raise Conflict("This person is not active.")
+        current.is_active = False
+        _remove_password(current, by)
+        _require_administrator()
+        for token in ApiToken.objects.filter(user=current, revoked_at=None, expires_at__gt=clock.now()):
+            revoke_token(token, by=by)
+
+
+@retry_on_deadlock
+def activate_person(person: User, *, by: User) -> NewLink:
+    """Let a deactivated person in again; return the link with which they set a password. Raises Conflict."""
+    with _changing_people(by):
+        current = User.objects.get(pk=person.pk)
+        if current.is_active:
+            raise Conflict("This person is active.")
+        if state_of(current, open_links([current.pk]).get(current.pk)) == INVITED:
+            raise Conflict("This person was invited and has not accepted yet. Send the invitation again instead.")
+        current.is_active = True
+        current.save()
+        return _make_link(current, AccountLink.Kind.RESET, by)
+
+
+@retry_on_deadlock
+def reset_person(person: User, *, by: User) -> NewLink:
+    """End a person's sessions and password; return the link with which they set a new one.
+
+    For someone who was invited, this is a new invitation, and the earlier link ends. Raises NotAllowed and Conflict.
+    """
+    with _changing_people(by):
+        current = User.objects.get(pk=person.pk)
+        state = state_of(current, open_links([current.pk]).get(current.pk))
+        if state == DEACTIVATED:
+            raise Conflict("This person is deactivated. Activate the account instead.")
+        if state == INVITED:
+            return _make_link(current, AccountLink.Kind.INVITATION, by)
+        _remove_password(current, by)
+        return _make_link(current, AccountLink.Kind.RESET, by)
+
+
+@retry_on_deadlock
+def withdraw_invitation(person: User, *, by: User) -> None:
+    """Delete a person who has not accepted the invitation, so that the username is free again. Raises Conflict."""
+    with _changing_people(by):
+        current = User.objects.get(pk=person.pk)
+        if state_of(current, open_links([current.pk]).get(current.pk)) != INVITED:
+            raise Conflict("This person has no open invitation.")
+        links = list(AccountLink.objects.filter(person=current).values_list("public_id", flat=True))
+        AccountLink.objects.filter(person=current).delete()
+        for link in links:
+            signals.record_fact("link.deleted", by=by, link=link, person=current.get_username())
+        try:
+            current.delete()
+        except ProtectedError:
+            raise Conflict("Records name this person, so the account is kept. Deactivate it instead.") from None
+
+
+def find_link(key: str) -> AccountLink | None:
+    """Return the link with this key, usable or not, with its person."""
+    return AccountLink.objects.select_related("person").filter(secret_digest=_key_digest(key)).first()
+
+
+def is_usable(link: AccountLink) -> bool:
+    """Return whether the link still sets a password: it was neither used nor ended, and has not expired."""
+    is_open = link.used_at is None and link.ended_at is None and link.expires_at > clock.now()
+    return is_open and (link.person.is_active or link.kind == AccountLink.Kind.INVITATION)
+
+
+@retry_on_deadlock
+def use_link(link: AccountLink, *, password: str, **names: str) -> User:
+    """Set a person's password, and with an invitation activate the account; return the person.
+
+    `names` are those of NAMES. A link is used once: Conflict if it was used, ended or has expired meanwhile. Raises
+    ParameterError for a password that is too weak.
+    """
+    problems = _column_problems(names)
+    try:
+        validate_password(password, link.person)
+    except ValidationError as error:
+        problems += [_problem("password", message) for message in error.messages]
+    _refuse(problems)
+    encoded = make_password(password)  # slow on purpose, so it is done before the lock
+    with _people_locked(link.person):
+        current = AccountLink.objects.select_related("person").get(pk=link.pk)
+        now = clock.now()
+        usable = AccountLink.objects.filter(pk=link.pk, used_at=None, ended_at=None, expires_at__gt=now)
+        if not is_usable(current) or not usable.update(used_at=now):
+            raise Conflict("This link was used already, has expired, or was replaced by a newer one.")
+        person = current.person
+        person.password = encoded
+        person.is_active = True
+        for column, value in _clean_columns(names).items():
+            setattr(person, column, value)
+        person.save()
+        signals.record_fact("link.used", by=person, link=current.public_id, person=person.get_username())
+    return person
+
+
+@retry_on_deadlock
+def record_mailed(new_link: NewLink) -> None:
+    """Record that a link was sent to the mail address of its person: opening it proves that the address is theirs."""
+    link = new_link.link
+    with transaction.atomic():
+        AccountLink.objects.filter(pk=link.pk).update(sent_to=link.person.email)
+        signals.record_fact("link.sent", by=link.made_by, link=link.public_id, person=link.person.get_username())
+
+
+@retry_on_deadlock
+def create_group(name: str, members: Iterable[str] = (), *, by: User) -> Group:
+    """Create a group that policies may name. Raises NotAllowed and ParameterError."""
+    with _changing_people(by):
+        name = " ".join(name.split())
+        _refuse(_group_name_problems(name))
+        group: Group = Group.objects.create(name=name)
+        group.user_set.add(*_members(members, "members"))
+    return group
+
+
+@retry_on_deadlock
+def change_members(group: Group, *, add: Iterable[str] = (), remove: Iterable[str] = (), by: User) -> None:
+    """Add people to a group and remove others, by username. Raises NotAllowed, ParameterError, Conflict for roles."""
+    with _changing_people(by):
+        if group.name in ROLES:
+            raise Conflict(f"{group.name} is a role. Change the roles of each person instead.")
+        joining, leaving = _members(add, "add"), _members(remove, "remove")
+        if both := {person.pk for person in joining} & {person.pk for person in leaving}:
+            name = next(person.get_username() for person in joining if person.pk in both)
+            raise field_error("remove", "invalid", f"{name} is both added and removed.")
+        group.user_set.add(*joining)
+        group.user_set.remove(*leaving)
+
+
+@retry_on_deadlock
+def delete_group(group: Group, *, by: User) -> None:
+    """Delete a group. Raises NotAllowed, and Conflict for a role or while a policy or an open request names it."""
+    with _changing_people(by):
+        if group.name in ROLES:
+            raise Conflict(f"{group.name} is a role and cannot be deleted.")
+        signals.record_fact("group.deleting", by=by, group=group.name)  # higher layers refuse by raising Conflict
+        group.delete()
+
+
+@contextmanager
+def _changing_people(by: User) -> Iterator[None]:
+    """Open the transaction of a change by an administrator, whose role is read again. Raises NotAllowed."""
+    check_may_change_people(by)
+    with _people_locked(by):
+        if not administrators().filter(pk=by.pk).exists():
+            raise NotAllowed("Only administrators may change people and groups.")
+        yield
+
+
+@contextmanager
+def _people_locked(by: User) -> Iterator[None]:
+    """Open the transaction of a change by `by`, under the lock of all changes of people."""
+    with transaction.atomic(), attribute_changes_to(by):
+        lock_until_commit(LockSpace.PEOPLE, "")
+        yield
+
+
+def administrators() -> QuerySet[User]:
+    """Return the active administrators, superusers included."""
+    is_administrator = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)
+    return User.objects.filter(is_administrator, is_active=True).distinct()
+
+
+def _require_administrator() -> None:
+    if not administrators().exists():
+        raise Conflict("This is the last active administrator. Make someone else an administrator first.")
+
+
+def _remove_password(person: User, by: User) -> None:
+    """Make the password unusable, which ends every session, and tell what else ends with them."""
+    person.set_unusable_password()
+    person.save()
+    _end_links(person)
+    access_ended.send(sender=User, person=person, by=by)
+
+
+def _make_link(person: User, kind: AccountLink.Kind, by: User) -> NewLink:
+    """Make the only link of a person that works; an earlier one ends."""
+    _end_links(person)
+    key, now = secrets.token_urlsafe(32), clock.now()
+    lifetime = INVITATION_LIFETIME if kind == AccountLink.Kind.INVITATION else RESET_LIFETIME
+    link = AccountLink.objects.create(
+        person=person, kind=kind, secret_digest=_key_digest(key), made_by=by, made_at=now, expires_at=now + lifetime
+    )
+    signals.record_fact("link.created", by=by, link=link.public_id, person=person.get_username(), purpose=kind.value)
+    return NewLink(link, key)
+
+
+def _end_links(person: User) -> None:
+    for link in AccountLink.objects.filter(person=person, used_at=None, ended_at=None):
+        AccountLink.objects.filter(pk=link.pk).update(ended_at=clock.now())
+        signals.record_fact("link.ended", by=acting_user(), link=link.public_id, person=person.get_username())
+
+
+def _key_digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+Problem = dict[str, str]
+
+
+def _problem(field: str, message: str) -> Problem:
+    return {"path": field, "code": "invalid", "message": message}
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise ParameterError(problems[0]["message"], {"field": problems[0]["path"], "errors": list(problems)})
+
+
+def _username_problems(username: str) -> list[Problem]:
+    if not 1 <= len(username) <= MAX_USERNAME:
+        return [_problem("username", f"The username must have 1 to {MAX_USERNAME} characters.")]
+    try:
+        UnicodeUsernameValidator()(username)
+    except ValidationError as error:
+        return [_problem("username", error.messages[0])]
+    if not username.strip("."):
+        return [_problem("username", "The username must have a letter or digit.")]
+    if confusable_words(username) or hidden_places(username):
+        return [_problem("username", "The username has characters that look like others. Use letters of one script.")]
+    # Compared here, because databases fold the case of ASCII letters alone, or by their locale.
+    taken = {each.casefold(): each for each in User.objects.values_list("username", flat=True)}
+    if username.casefold() in taken:
+        return [_problem("username", f"The username {taken[username.casefold()]} is taken.")]
+    return []
+
+
+def _clean_columns(columns: Mapping[str, str]) -> dict[str, str]:
+    return {name: " ".join(text.split()) for name, text in columns.items()}
+
+
+def _column_problems(columns: Mapping[str, str], of: User | None = None) -> list[Problem]:
+    problems = []
+    for field, text in _clean_columns(columns).items():
+        if field == "email":
+            problems += _email_problems(text, of)
+        elif len(text) > MAX_NAME:
+            problems.append(_problem(field, f"A name may have at most {MAX_NAME} characters."))
+        elif hidden_places(text):
+            message = "The name has invisible characters, or characters that change its direction."
+            problems.append(_problem(field, message))
+    return problems
+
+
+def _email_problems(email: str, of: User | None = None) -> list[Problem]:
+    if not email:
+        return []
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        return [_problem("email", error.messages[0])]
+    if len(email) > MAX_EMAIL:
+        return [_problem("email", f"The mail address may have at most {MAX_EMAIL} characters.")]
+    others = User.objects.exclude(pk=of.pk) if of is not None else User.objects.all()
+    if any(email.casefold() == each.casefold() for each in others.values_list("email", flat=True)):
+        return [_problem("email", "Someone else has this mail address.")]
+    return []
+
+
+def _group_problems(names: Sequence[str]) -> list[Problem]:
+    known = set(Group.objects.filter(name__in=names).values_list("name", flat=True))
+    unknown = [name for name in names if name not in known]
+    return [_problem("groups", f"There is no group {name[:MAX_GROUP_NAME]}.") for name in unknown[:1]]
+
+
+def _group_name_problems(name: str) -> list[Problem]:
+    if not 1 <= len(name) <= MAX_GROUP_NAME:
+        return [_problem("name", f"The name must have 1 to {MAX_GROUP_NAME} characters.")]
+    if not all(each.isalnum() or each in " ._-+@" for each in name) or not any(map(str.isalnum, name)):
+        return [_problem("name", "A group's name has letters, digits, spaces and . _ - + @ only.")]
+    if confusable_words(name):
+        return [_problem("name", "The name has characters that look like others. Use letters of one script.")]
+    taken = {each.casefold(): each for each in Group.objects.values_list("name", flat=True)}
+    if name.casefold() in taken:
+        return [_problem("name", f"The group {taken[name.casefold()]} exists.")]
+    return []
+
+
+def _members(usernames: Iterable[str], field: str) -> list[User]:
+    names = list(dict.fromkeys(usernames))
+    if len(names) > MAX_MEMBERS:
+        raise field_error(field, "invalid", f"Name at most {MAX_MEMBERS} people at once.")
+    found = {person.get_username(): person for person in User.objects.filter(username__in=names)}
+    if unknown := [name for name in names if name not in found]:
+        raise field_error(field, "invalid", f"There is nobody with the username {unknown[0][:MAX_USERNAME]}.")
+    return [found[name] for name in names]
