@@ -142,7 +142,11 @@ def tokens_for(viewer: User) -> QuerySet[ApiToken]:
     Administrators see all tokens, others their own, an agent's token only itself.
     """
     learnt = LearntWait.objects.filter(seconds__isnull=False).order_by("client")
-    tokens = ApiToken.objects.select_related("user").prefetch_related(Prefetch("learnt_waits", learnt)).order_by("-pk")
+    tokens = (
+        ApiToken.objects.select_related("user", "connection")
+        .prefetch_related(Prefetch("learnt_waits", learnt))
+        .order_by("-pk")
+    )
     acting = acting_token_of(viewer)
     if acting is not None and acting.kind == ApiToken.Kind.AGENT:
         return tokens.filter(pk=acting.pk)

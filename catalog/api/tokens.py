@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import transaction
 from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
@@ -99,6 +99,13 @@ class LearntWaitSerializer(serializers.Serializer[Any]):
     seconds = serializers.FloatField()
 
 
+class ConnectedClientSerializer(serializers.Serializer[Any]):
+    """The client that connected by OAuth, by the name that it gave itself and the host of its redirect address."""
+
+    name = serializers.CharField(source="client_name")
+    host = serializers.CharField(source="client_host")
+
+
 class TokenSerializer(serializers.Serializer[Any]):
     """A token. Its text is shown only in the response that creates it."""
 
@@ -115,6 +122,12 @@ class TokenSerializer(serializers.Serializer[Any]):
     revoked_at = serializers.DateTimeField(allow_null=True)
     hold_seconds = serializers.IntegerField(allow_null=True)
     limits = LimitsBody(allow_null=True, help_text="The tools that the token may use; null for all tools.")
+    via = serializers.SerializerMethodField(help_text="`oauth` for a connection of a client; null for a bearer token.")
+    client = ConnectedClientSerializer(source="connection", allow_null=True)
+
+    @extend_schema_field({"type": ["string", "null"], "enum": ["oauth", None]})
+    def get_via(self, token: ApiToken) -> str | None:
+        return "oauth" if hasattr(token, "connection") else None
 
 
 class CreatedTokenSerializer(TokenSerializer):

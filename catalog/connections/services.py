@@ -61,10 +61,11 @@ def create_connection(*, user: User, client: Client, redirect_uri: str, terms: C
     if not user.is_active or not scopes:
         raise NotAllowed(f"The roles of {user.get_username()} allow none of the scopes {', '.join(terms.scopes)}.")
     name = (client.name or client.client_id)[: min(MAX_TOKEN_NAME, MAX_CLIENT_NAME)]
-    more: dict[str, Any] = {} if terms.limits is None else {"limits": terms.limits}
     with transaction.atomic():
         # The text that belongs to the digest is forgotten here, so that no bearer token but OAuth's finds the row.
-        token, _ = tokens.create_token(user=user, kind="agent", scopes=scopes, name=name, days=terms.days, **more)
+        token, _ = tokens.create_token(
+            user=user, kind="agent", scopes=scopes, name=name, days=terms.days, limits=terms.limits
+        )
         connection = Connection.objects.create(
             token=token, client=client, client_name=name, client_host=redirect_host(redirect_uri)
         )

@@ -38,10 +38,12 @@ def with_token(app: App, token: str) -> App:
     return forward
 
 
-async def serve(listener: socket, is_up: threading.Event, stop: threading.Event, token: str | None) -> None:
+async def serve(
+    listener: socket, is_up: threading.Event, stop: threading.Event, token: str | None, others: App
+) -> None:
     """Serve on a socket until told to stop; with a `token` every request has it."""
     endpoint = McpEndpoint()
-    router: App = McpRouter(endpoint, nowhere)
+    router: App = McpRouter(endpoint, others)
     app = with_token(router, token) if token else router
     config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -55,13 +57,16 @@ async def serve(listener: socket, is_up: threading.Event, stop: threading.Event,
 
 
 @contextmanager
-def serving_mcp(token: str | None = None) -> Iterator[str]:
-    """Serve in a thread while the body runs, which gets the address; with a `token` every request has it."""
+def serving_mcp(token: str | None = None, others: App = nowhere) -> Iterator[str]:
+    """Serve in a thread while the body runs, which gets the address; with a `token` every request has it.
+
+    `others` answers what is not for the MCP server.
+    """
     is_up, stop = threading.Event(), threading.Event()
     with socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        thread = threading.Thread(target=lambda: asyncio.run(serve(listener, is_up, stop, token)))
+        thread = threading.Thread(target=lambda: asyncio.run(serve(listener, is_up, stop, token, others)))
         thread.start()
         is_up.wait()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
