@@ -27,6 +27,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
 ]
 
 
+handler400 = "config.views.bad_request_page"
 handler404 = "config.views.not_found_page"
 handler500 = "config.views.server_error_page"
 

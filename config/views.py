@@ -10,9 +10,9 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
-from django.views.defaults import page_not_found, server_error
+from django.views.defaults import bad_request, page_not_found, server_error
 
-from catalog.connections.endpoints import not_found_response
+from catalog.connections.endpoints import json_error, not_found_response
 from catalog.core.transactions import is_unavailable
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.ui.requests import render_rejected_form
@@ -44,6 +44,13 @@ def server_error_page(request: HttpRequest) -> HttpResponse:
             render_to_string("503.html"), status=DATABASE_UNAVAILABLE.status, headers=DATABASE_UNAVAILABLE.headers
         )
     return server_error(request)
+
+
+def bad_request_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 400, such as for a host that is not allowed: as JSON where a client looks for metadata, else as a page."""
+    if request.path.startswith("/.well-known"):
+        return json_error("invalid_request", "This server does not answer under this name: see ALLOWED_HOSTS.", 400)
+    return bad_request(request, exception)
 
 
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:

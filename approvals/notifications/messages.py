@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 from approvals.models import Delivery
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
+from catalog.models import ApiToken
 from catalog.text.deceptive_text import split_hidden
 
 MAX_NAME_LENGTH = 80
@@ -25,6 +26,7 @@ TITLES: Mapping[str, str] = {
     "approval.revoked": gettext_noop("Approval revoked: %(tool)s"),
     "approval.expired": gettext_noop("Expired without an answer: %(tool)s"),
     "step.outcome_unknown": gettext_noop("Unknown outcome: %(tool)s may or may not have run"),
+    "token.reused": gettext_noop("Connection ended: a credential of %(client)s was used twice"),
 }
 KIND_LABELS: Mapping[str, str] = {
     "approval.opened": gettext_noop("Approval needed"),
@@ -37,6 +39,7 @@ KIND_LABELS: Mapping[str, str] = {
     "approval.revoked": gettext_noop("Approval revoked"),
     "approval.expired": gettext_noop("Expired"),
     "step.outcome_unknown": gettext_noop("Unknown outcome"),
+    "token.reused": gettext_noop("Connection ended"),
 }
 """Labels of the kinds in the log of deliveries, which names no tools."""
 FACT_LABELS: Mapping[str, str] = {
@@ -49,6 +52,8 @@ FACT_LABELS: Mapping[str, str] = {
     "Expires": gettext_noop("Expires"),
     "Answer": gettext_noop("Decision"),
     "Answered by": gettext_noop("Decided by"),
+    "Client": gettext_noop("Client"),
+    "Owner": gettext_noop("Owner"),
 }
 """Labels of the facts in mails and chats; webhooks send the names in lower case as JSON fields."""
 KINDS_ASKING_FOR_ANSWER = frozenset(
@@ -88,6 +93,8 @@ class Notice:
 
 def build_notice(delivery: Delivery) -> Notice:
     """Return the notification of a delivery with the current facts. Raises LookupError if its call is gone."""
+    if delivery.kind == "token.reused":
+        return _notice_of_connection(delivery)
     request = delivery.request
     call = request.call if request is not None else delivery.call
     if call is None:
@@ -109,6 +116,18 @@ def build_notice(delivery: Delivery) -> Notice:
         path = f"/approvals/?item={request.public_id}"
     subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'tool': one_line(call.tool_name)}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}{path}")
+
+
+def _notice_of_connection(delivery: Delivery) -> Notice:
+    """Return the notification of a connection that has ended. Raises LookupError if it is gone."""
+    prefix = delivery.event_key.partition(":")[2]
+    token = ApiToken.objects.select_related("user", "connection").filter(prefix=prefix).order_by("-pk").first()
+    if token is None or not hasattr(token, "connection"):
+        raise LookupError("The connection is gone.")
+    client = one_line(token.connection.client_name)
+    facts = {"Client": client, "Owner": one_line(user_display_name(token.user))}
+    subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': client}}"
+    return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}/tokens/{token.pk}/")
 
 
 def one_line(text: str) -> str:

@@ -30,6 +30,8 @@ REQUEST_KINDS = {
     for word in ("opened", "reminded", "escalated", "delegated", "commented", "decided", "revoked", "expired")
 }
 OUTCOME_UNKNOWN_KIND = "step.outcome_unknown"
+CONNECTION_REUSED_KIND = "token.reused"
+"""A credential of a connection was used twice, so that the connection was ended: it concerns no call."""
 REVIEWER_KINDS = {"approval.opened", "approval.reminded", "approval.escalated"}
 CHANGES_REQUESTED_KIND = "approval.changes_requested"
 KINDS_WITH_LOADED_REQUEST = {"approval.opened", "approval.decided"}
@@ -48,6 +50,10 @@ class NotificationEvent:
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    if fact.kind == CONNECTION_REUSED_KIND:
+        event = NotificationEvent(fact.kind, f"{fact.kind}:{fact.data['token']}", None, fact, clock.now())
+        Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
+        return
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
         kinds = ("approval.decided", CHANGES_REQUESTED_KIND)
         waiting = Delivery.objects.filter(request__public_id=str(fact.data.get("approval")), kind__in=kinds)
@@ -75,6 +81,8 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
     """Return the users to notify. The user who caused the event is left out."""
     users = User.objects.filter(is_active=True)
     request, call, by = event.request, event.fact.call, event.fact.by
+    if event.kind == CONNECTION_REUSED_KIND:
+        return users.filter(Q(groups__name=ADMINISTRATOR) | Q(username=event.fact.data["owner"]))
     if by is not None and event.kind != "approval.opened":
         users = users.exclude(pk=by.pk)
     if request is None or call is None or event.kind == OUTCOME_UNKNOWN_KIND:

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from approvals.models import AuditEntry
+from approvals.models import AuditEntry, Delivery
+from approvals.notifications.messages import build_notice
 from catalog.access import tokens as access_tokens
 from catalog.connections import services, steps
 from catalog.connections.authentication import authenticate_at_mcp
@@ -55,6 +56,22 @@ def test_a_refresh_token_used_after_its_grace_ends_everything(ada, later):
     entry = AuditEntry.objects.get(action="token.reused")
     assert entry.object_ref == Connection.objects.get().token.prefix
     assert not Step.objects.filter(words__contains="tgr_").exists()
+
+
+def test_the_owner_and_administrators_are_notified_of_reuse(ada, admin, ben, later, settings):
+    settings.TOOLGATE_SENDS_MAIL = True
+    for person in (ada, admin, ben):
+        person.email = f"{person.username}@example.org"
+        person.save()
+    client = OAuthClient.registered(client_name="Claude")
+    first = client.connected(ada)
+    client.refresh(first["refresh_token"])
+    later(minutes=6)
+    client.refresh(first["refresh_token"])
+    sent = Delivery.objects.filter(kind="token.reused")
+    assert {each.person for each in sent} == {ada, admin}
+    notice = build_notice(sent[0])
+    assert "Claude" in notice.subject and notice.url.endswith(f"/tokens/{Connection.objects.get().token_id}/")
 
 
 def test_tokens_end_with_their_time_and_with_their_connection(ada, later):

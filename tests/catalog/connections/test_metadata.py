@@ -1,0 +1,58 @@
+"""Metadata, and everything else under `/.well-known/`: always JSON, never a redirect."""
+
+import pytest
+from django.test import Client as Browser
+
+pytestmark = pytest.mark.django_db
+
+DOCUMENTS = [
+    f"/.well-known/{name}{suffix}"
+    for name in ("oauth-protected-resource", "oauth-authorization-server")
+    for suffix in ("", "/mcp")
+]
+OTHERS = [
+    *("/.well-known", "/.well-known/", "/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp"),
+    *("/.well-known/jwks.json", "/.well-known/oauth-protected-resource/", "/.well-known/oauth-protected-resource/x"),
+    *("/.well-known/oauth-authorization-server/mcp/", "/.well-known/oauth-authorization-server/evil.example"),
+    *("/.well-known/security.txt", "/.well-known/%2e%2e/tools/", "/.well-known//"),
+]
+
+
+@pytest.mark.parametrize("https", [False, True])
+@pytest.mark.parametrize("switch", ["any", "off"])
+@pytest.mark.parametrize("path", [*DOCUMENTS, *OTHERS])
+def test_no_well_known_address_redirects_or_answers_html(path, switch, https, settings, admin):
+    settings.TOOLGATE_OAUTH_CLIENTS, settings.SECURE_SSL_REDIRECT = switch, https
+    signed_in = Browser()
+    signed_in.force_login(admin)
+    for browser in (Browser(), signed_in):
+        for method in ("get", "head", "post", "put", "delete", "options"):
+            response = getattr(browser, method)(path, headers={"accept": "text/html"})
+            is_document = path in DOCUMENTS and switch == "any"
+            statuses = (200,) if method in ("get", "head") else (405,)
+            assert response.status_code in (statuses if is_document else (404,))
+            assert response["Content-Type"] == "application/json" and "Location" not in response.headers
+
+
+def test_the_metadata_is_that_of_the_host_that_the_client_uses(settings):
+    settings.ALLOWED_HOSTS = ["tools.example", "testserver"]
+    for host in settings.ALLOWED_HOSTS:
+        browser, origin = Browser(headers={"host": host}), f"http://{host}"
+        resource, resource_of_mcp, server, _ = (browser.get(path).json() for path in DOCUMENTS)
+        assert resource == resource_of_mcp
+        assert (resource["resource"], resource["authorization_servers"]) == (f"{origin}/mcp", [origin])
+        assert server["issuer"] == origin and server["token_endpoint"] == f"{origin}/oauth/token/"
+        assert server["code_challenge_methods_supported"] == ["S256"]
+        assert server["scopes_supported"] == resource["scopes_supported"] == ["tools:read", "calls:create"]
+    for path in (DOCUMENTS[0], "/.well-known/x"):
+        refused = Browser(headers={"host": "evil.example"}).get(path)
+        assert (refused.status_code, refused["Content-Type"]) == (400, "application/json")
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/token/", "/oauth/register", "/oauth/revoke"])
+def test_endpoints_answer_with_and_without_their_last_slash(path, settings):
+    assert Browser().post(path).status_code in (400, 401)
+    assert Browser().get(path).status_code == 405
+    settings.TOOLGATE_OAUTH_CLIENTS = "off"
+    response = Browser().post(path)
+    assert (response.status_code, response["Content-Type"]) == (404, "application/json")
