@@ -316,6 +316,16 @@ class AccountLink(models.Model):
         return f"{self.kind} of {self.person.get_username()}"
 
 
+class TotpUse(models.Model):
+    """The time step of the last code used from an authenticator app. No code of that step or before is accepted."""
+
+    authenticator = models.OneToOneField("mfa.Authenticator", models.CASCADE, primary_key=True, related_name="+")
+    step = models.BigIntegerField(help_text="Seconds since 1970, divided by 30.")
+
+    def __str__(self) -> str:
+        return f"step {self.step}"
+
+
 class CatalogState(models.Model):
     """A single row whose revision tells every process that tools changed."""
 

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ImproperlyConfigured
 
+ROLE_NAMES = ("viewer", "operator", "reviewer", "administrator")
 SETTING_PREFIX = "TOOLGATE_"
 TEST_PREFIXES = ("TOOLGATE_TEST_", "TOOLGATE_REQUIRE_", "TOOLGATE_NIGHTLY")
 MAX_TYPO_DISTANCE = 2
@@ -74,6 +75,15 @@ def check_variable_patterns(patterns: Iterable[str]) -> list[str]:
             raise ImproperlyConfigured(
                 f"TOOLGATE_STDIO_ENVIRONMENT must list names such as WIKI_URL or ACME_*, not {pattern}."
             )
+    return found
+
+
+def check_roles(name: str, roles: Iterable[str]) -> list[str]:
+    """Return the roles in a setting. Refuses a name that is no role."""
+    found = [role.strip() for role in roles if role.strip()]
+    for role in found:
+        if role not in ROLE_NAMES:
+            raise ImproperlyConfigured(f"{name} must list roles ({', '.join(ROLE_NAMES)}), not {role}.")
     return found
 
 

@@ -181,6 +181,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "catalog.ui.reader.ReaderMiddleware",
+    "catalog.accounts.middleware.SessionActivityMiddleware",
+    "catalog.accounts.middleware.SecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -218,6 +220,13 @@ ACCOUNT_ADAPTER = "catalog.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
+MFA_ADAPTER = "catalog.accounts.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["recovery_codes", "totp", "webauthn"]
+MFA_RECOVERY_CODES_SHOW_ONCE = MFA_PASSKEY_LOGIN_ENABLED = True
+TOOLGATE_SECOND_FACTOR_ROLES = setting_checks.check_roles(
+    "TOOLGATE_SECOND_FACTOR_ROLES", env.list("TOOLGATE_SECOND_FACTOR_ROLES", [])
+)
+PASSWORD_RESET_TIMEOUT = 3600
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # attempts are counted in the database: catalog.access.sign_in
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"

@@ -7,16 +7,20 @@ itself, or in templates of its own.
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
+from catalog.access import second_factors
 from catalog.access.roles import SIGNED_IN_AT_KEY, is_fresh_sign_in
 from catalog.access.sign_in import authenticate_user, client_address
 from catalog.ui.toasts import announce
 
+ISSUER = "Toolgate"
 UNKNOWN_ADDRESS = "0.0.0.0"  # noqa: S104 - stored where a proxy on the same machine connects without an address
 
 
@@ -55,3 +59,30 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] # django-alla
 
     def add_message(self, *args: Any, **options: Any) -> None:
         """Say nothing: the pages say it in their own words."""
+
+    def send_notification_mail(
+        self, template_prefix: str, user: Any, context: dict[str, Any] | None = None, email: str | None = None
+    ) -> None:
+        """Send no mail of django-allauth's; the pages send their own (`catalog.accounts.mails`)."""
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc] # as above
+    """Encrypts the keys of factors, and names this product and the username where a person sees them."""
+
+    def encrypt(self, text: str) -> str:
+        return second_factors.encrypt(text)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return second_factors.decrypt(encrypted_text)
+
+    def get_totp_issuer(self) -> str:
+        return ISSUER
+
+    def _get_site_name(self) -> str:
+        return ISSUER
+
+    def _get_user_identifier(self, user: User) -> str:
+        return user.get_username()
+
+    def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
+        return second_factors.can_remove_factor(authenticator)

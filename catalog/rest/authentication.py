@@ -18,6 +18,7 @@ from catalog.access.roles import (
     mark_session_user,
     user_for_token,
 )
+from catalog.access.second_factors import FACTOR_REQUIRED, lacks_required_factor
 from catalog.access.tokens import SCOPE_ROLES, authenticate_token
 from catalog.models import ApiToken
 
@@ -46,9 +47,11 @@ class SignedInAuthentication(SessionAuthentication):
     """Session authentication that also records on the user when they signed in."""
 
     def authenticate(self, request: Request) -> "tuple[User, None] | None":
-        """Return the user of the session, or None. Raises PermissionDenied if the CSRF check fails."""
+        """Return the user of the session, or None. Raises PermissionDenied without CSRF token or required factor."""
         found: tuple[User, None] | None = super().authenticate(request)
         if found is not None:
+            if lacks_required_factor(found[0]):
+                raise PermissionDenied(FACTOR_REQUIRED)
             mark_session_user(found[0], request._request.session.get(SIGNED_IN_AT_KEY))
         return found
 

@@ -16,7 +16,10 @@ from config.help.markdown import Heading, Rendering, parse, plain_text
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 GROUPS = (
     (gettext_lazy("Start"), ("quickstart", "glossary")),
-    (gettext_lazy("Use"), ("reviewing", "lists", "plans", "policies", "people", "grants", "notifications", "profile")),
+    (
+        gettext_lazy("Use"),
+        ("reviewing", "lists", "plans", "policies", "people", "grants", "notifications", "profile", "accounts"),
+    ),
     (
         gettext_lazy("Connect agents"),
         (
@@ -41,6 +44,8 @@ GUIDE_OF_SECTION: Mapping[str, str] = {
     "people": "people",
     "plans": "plans",
     "profile": "profile",
+    "security": "accounts",
+    "sign-ins": "accounts",
     "policies": "policies",
     "sessions": "connect#sessions",
     "settings": "settings",

@@ -23,7 +23,8 @@ READING_ROUTES = frozenset(
 )
 """Routes whose POST changes nothing."""
 ALLOWED_ROUTES = READING_ROUTES | {
-    *("sign-in", "sign-out", "audit", "api-audit-verify", "audit-export", "api-audit-export"),
+    *("sign-in", "sign-in-code", "sign-in-passkey", "account_login", "mfa_authenticate", "sign-out"),
+    *("audit", "api-audit-verify", "audit-export", "api-audit-export"),
     *("plan-pause", "api-plan-pause", "plan-cancel", "api-plan-cancel", "draft-cancel"),
     "token-revoke",
 }

@@ -24,6 +24,7 @@ from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
 from catalog.access.roles import can_see_all, user_for_token
+from catalog.access.second_factors import FACTOR_REQUIRED, lacks_required_factor
 from catalog.access.tokens import authenticate_token
 from catalog.core.asgi import Receive, Scope, Send
 from catalog.core.transactions import log_unexpected
@@ -81,6 +82,8 @@ def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
     user = get_user(SimpleNamespace(session=session))  # type: ignore[arg-type] # it reads the session and nothing else
     if key is None or not user.is_authenticated:
         raise SocketRefused(SIGNED_OUT, "Sign in first.")
+    if lacks_required_factor(user):
+        raise SocketRefused(NO_RIGHT, FACTOR_REQUIRED)
     return SocketUser(user, None, can_see_all(user))
 
 

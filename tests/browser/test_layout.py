@@ -61,13 +61,16 @@ NOT_WALKED = {
     "/profile/choose/",
     "/readyz",
     "/saved-filters/",
+    "/profile/security/app/remove/",
+    "/profile/sessions/end-others/",
+    "/sign-in/passkey/",
     "/sign-out/",
     "/welcome/",
 }
 """Redirects, downloads, probes and fragments."""
 PARTS = 4
 """Tests that share the pages of an administrator, so that they run side by side."""
-WALKED_BY_OTHERS = {"/ask/", "/sign-in/"}
+WALKED_BY_OTHERS = {"/ask/", "/sign-in/", "/sign-in/code/", "/sign-in/reset/"}
 LONG_WORDS = "Featherstonehaugh"
 Faults = list[str]
 Scheme = Literal["light", "dark"]
@@ -196,6 +199,9 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("/policies/simulator/"),
         *(View(f"/policies/{policy}/") for policy in policies[:2]),
         View("/profile/", tabs=True),
+        View("/profile/security/", tabs=True),
+        View("/profile/sessions/", tabs=True),
+        *(View(f"/profile/security/{path}/") for path in ("password", "mail", "app", "passkeys/new", "codes")),
         *(View(path) for path in ("/profile/notifications/", "/agents/", "/agents/new/", "/agents/ann/")),
         *(View(path, tabs=True) for path in ("/profile/tokens/", "/profile/tokens/new/", "/tokens/")),
         View(f"/tokens/{token.pk}/"),
@@ -414,7 +420,13 @@ def ask_for_two(page: Page) -> None:
 
 def test_pages_without_a_person(page_as: PageAs):
     """Signing in, refused and not."""
-    assert walk(page_as(), View("/sign-in/", tabs=True), View("", "/sign-in/ refused", act=sign_in_wrongly)) == []
+    views = [
+        View("/sign-in/", tabs=True),
+        View("", "/sign-in/ refused", act=sign_in_wrongly),
+        View("/sign-in/reset/"),
+        View("/sign-in/reset/MQ/used/"),
+    ]
+    assert walk(page_as(), *views) == []
 
 
 def check_chain(page: Page) -> None:

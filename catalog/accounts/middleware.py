@@ -1,0 +1,58 @@
+"""Middleware of accounts: the time at which sessions were last used, and the second factor that a role requires."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+
+from catalog.access.second_factors import lacks_required_factor
+from catalog.access.sessions import note_activity
+from catalog.rest.problems import API_PREFIX, SAFE_METHODS
+
+SET_UP_ROUTES = frozenset(
+    {
+        *("sign-in", "account_login", "sign-in-code", "sign-in-passkey", "sign-out", "help", "help-guide"),
+        *("security", "authenticator-app", "passkey-new", "recovery-codes", "security-password"),
+    }
+)
+"""Names of the routes that are open to someone whose role requires a second factor that they have not set up."""
+
+
+class SessionActivityMiddleware:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Pass the request on, then store that its session was used if it has been a while."""
+        response = self._get_response(request)
+        note_activity(request)
+        return response
+
+
+class SecondFactorMiddleware:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Pass the request on; only `process_view`, which knows the route, can decide to refuse it."""
+        return self._get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponseBase | None:
+        """Lead to the page *Security*, or refuse, where a factor is missing. REST checks this in its authentication."""
+        if not settings.TOOLGATE_SECOND_FACTOR_ROLES or request.path_info.startswith(API_PREFIX):
+            return None
+        match = request.resolver_match
+        if match is None or match.view_name in SET_UP_ROUTES or settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return None
+        if not lacks_required_factor(request.user):
+            return None
+        if request.method in SAFE_METHODS and "HX-Request" not in request.headers:
+            return redirect("security")
+        return refused(request)
+
+
+def refused(request: HttpRequest) -> HttpResponse:
+    return render(request, "accounts/factor_required.html", status=403)

@@ -1,0 +1,245 @@
+"""The page Security: factors, recovery codes, password and mail address, and roles that require a factor."""
+
+import json
+import re
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+from django.contrib.sessions.models import Session
+from django.core import mail
+from django.test import Client
+
+from approvals.models import AuditEntry
+from catalog.access import second_factors
+from catalog.access.roles import SIGNED_IN_AT_KEY
+from catalog.access.second_factors import STEP_SECONDS
+from catalog.core import clock
+from plans.live.sockets import SocketRefused, authenticate_socket
+from tests.catalog.accounts.factories import SECRET, add_app, add_passkey, codes_of, secure_pages
+from tests.pages import Pages
+from tests.rest import agent
+
+pytestmark = pytest.mark.django_db
+NEW = "a-long-new-secret"
+
+
+@pytest.fixture
+def sends_mail(settings, monkeypatch):
+    """Send mails at once."""
+    settings.TOOLGATE_SENDS_MAIL = True
+
+    def send(email, subject, *paragraphs):
+        mail.send_mail(subject, "\n\n".join(paragraphs), None, [email])
+
+    for module in ("mails", "security", "password_reset"):
+        monkeypatch.setattr(f"catalog.accounts.{module}.send_soon", send)
+
+
+def actions() -> list[str]:
+    return list(
+        AuditEntry.objects.filter(action__startswith="account.").order_by("seq").values_list("action", flat=True)
+    )
+
+
+def make_stale(pages: Pages) -> None:
+    session = pages.client.session
+    session[SIGNED_IN_AT_KEY] = clock.now().timestamp() - 3601
+    session.save()
+
+
+def link_in_mail() -> str:
+    found = re.search(r"https?://[^/\s]+(/\S+)", str(mail.outbox[-1].body))
+    assert found is not None
+    return found[1]
+
+
+def test_an_app_is_set_up_by_its_first_code_and_kept_encrypted(rosa, monkeypatch):
+    monkeypatch.setattr("allauth.mfa.totp.internal.auth.generate_totp_secret", lambda: SECRET)
+    pages = secure_pages(rosa)
+    assert "000 000" not in pages.open("/profile/security/app/")
+    pages.send("/profile/security/app/", {"code": "12"}, 422)
+    code = format_hotp_value(hotp_value(SECRET, int(clock.now().timestamp()) // STEP_SECONDS))
+    pages.send("/profile/security/app/", {"code": code})
+    codes = pages.context["codes"]
+    assert len(codes) == 10
+    app = Authenticator.objects.get(user=rosa, type="totp")
+    assert SECRET not in json.dumps(app.data)
+    assert second_factors.decrypt(app.data["secret"]) == SECRET
+    assert second_factors.use_code(rosa, code) is None
+    assert "account.second_factor_added" in actions()
+    assert not any(code in pages.open("/profile/security/codes/") for code in codes)
+
+
+def test_new_recovery_codes_end_the_old_and_are_shown_once(rosa):
+    add_app(rosa)
+    old = codes_of(rosa)
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/")
+    pages.send("/profile/security/codes/")
+    assert set(pages.context["codes"]).isdisjoint(old)
+    pages.open("/profile/security/codes/")
+    assert pages.context["codes"] == []
+    assert second_factors.use_code(rosa, old[0]) is None
+    assert actions() == ["account.recovery_codes_made"]
+
+
+def test_a_passkey_is_added_and_removed(rosa):
+    add_passkey(rosa)
+    pages = secure_pages(rosa)
+    assert "Phone" in pages.open("/profile/security/")
+    number = Authenticator.objects.get(user=rosa, type="webauthn").pk
+    other = secure_pages(rosa)
+    other.open("/profile/security/")
+    pages.send(f"/profile/security/passkeys/{number}/remove/")
+    assert not Authenticator.objects.filter(user=rosa).exists()
+    other.send(f"/profile/security/passkeys/{number}/remove/", status=404)
+    assert actions() == ["account.passkey_added", "account.passkey_removed"]
+
+
+def test_factors_of_others_cannot_be_removed(rosa, ada):
+    add_passkey(rosa)
+    pages = secure_pages(ada)
+    pages.open("/profile/security/")
+    number = Authenticator.objects.get(user=rosa, type="webauthn").pk
+    pages.send(f"/profile/security/passkeys/{number}/remove/", status=404)
+    assert Authenticator.objects.filter(user=rosa, type="webauthn").exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["password/", "mail/", "app/", "passkeys/new/", "codes/", "app/remove/", "passkeys/1/remove/"]
+)
+def test_changes_need_a_fresh_sign_in(rosa, path):
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/")
+    make_stale(pages)
+    response = pages.client.get(f"/profile/security/{path}")
+    if response.status_code != 405:
+        assert response["Location"] == f"/sign-in/?again=&next=/profile/security/{path}"
+    pages.send(f"/profile/security/{path}", {"email": "new@example.org"}, 403)
+
+
+def test_a_new_password_ends_all_other_sessions(rosa):
+    pages, other = secure_pages(rosa), secure_pages(rosa)
+    pages.open("/profile/security/password/")
+    sent = {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
+    pages.send("/profile/security/password/", sent, 422)
+    pages.send("/profile/security/password/", sent | {"old_password": "secret-rosa", "new_password2": "x"}, 422)
+    pages.send("/profile/security/password/", sent | {"old_password": "secret-rosa"})
+    rosa.refresh_from_db()
+    assert rosa.check_password(NEW)
+    assert pages.client.get("/profile/sessions/").status_code == 200
+    assert other.client.get("/profile/sessions/").status_code == 302
+    assert Session.objects.count() == 1
+    assert "account.password_changed" in actions()
+
+
+def test_a_mail_address_is_confirmed_by_its_own_mail(rosa, ada, sends_mail):
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/mail/")
+    pages.send("/profile/security/mail/", {"email": "new@example.org"})
+    rosa.refresh_from_db()
+    assert rosa.email != "new@example.org"
+    address = link_in_mail()
+    assert mail.outbox[-1].to == ["new@example.org"]
+    assert "another account" in secure_pages(ada).open(address, 410)
+    pages.open(address)
+    pages.send(address)
+    rosa.refresh_from_db()
+    assert rosa.email == "new@example.org"
+    pages.open(address, 410)
+    assert actions().count("account.mail_changed") == 1
+
+
+def test_without_a_mail_server_the_address_changes_at_once(rosa):
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/mail/")
+    pages.send("/profile/security/mail/", {"email": "not an address"}, 422)
+    pages.send("/profile/security/mail/", {"email": "new@example.org"})
+    rosa.refresh_from_db()
+    assert rosa.email == "new@example.org"
+
+
+def test_a_password_is_reset_by_mail_and_the_answer_never_says_for_whom(rosa, sends_mail):
+    rosa.email = "rosa@example.org"
+    rosa.save()
+    other = secure_pages(rosa)
+    pages = secure_pages()
+    pages.open("/sign-in/reset/")
+    answers = []
+    for email in ("rosa@example.org", "nobody@example.org"):
+        answers.append(pages.send("/sign-in/reset/", {"email": email}).replace(email, ""))
+        pages.open("/sign-in/reset/")
+    assert answers[0] == answers[1]
+    assert [each.to for each in mail.outbox] == [["rosa@example.org"]]
+    address = link_in_mail()
+    response = pages.client.get(address)
+    pages.open(response["Location"])
+    pages.send(response["Location"], {"new_password1": NEW, "new_password2": NEW})
+    rosa.refresh_from_db()
+    assert rosa.check_password(NEW)
+    assert other.client.get("/profile/sessions/").status_code == 302
+    assert "used" in pages.open(address)
+    assert "account.password_reset" in actions()
+
+
+def test_resets_are_limited(rosa, sends_mail):
+    rosa.email = "rosa@example.org"
+    rosa.save()
+    pages = secure_pages()
+    pages.open("/sign-in/reset/")
+    statuses = []
+    for _ in range(21):
+        token = pages.field("csrfmiddlewaretoken")
+        sent = {"email": "rosa@example.org", "csrfmiddlewaretoken": token}
+        statuses.append(pages.client.post("/sign-in/reset/", sent).status_code)
+    assert statuses == [200] * 20 + [429]
+    assert len(mail.outbox) == 3
+
+
+def test_without_a_mail_server_an_administrator_is_named(db):
+    pages = secure_pages()
+    assert "administrator" in pages.open("/sign-in/reset/")
+    assert 'name="email"' not in pages.html
+
+
+def test_a_role_leads_to_a_factor_before_anything_else(rosa, ada, settings):
+    settings.TOOLGATE_SECOND_FACTOR_ROLES = ["reviewer"]
+    pages = secure_pages(rosa)
+    assert pages.client.get("/approvals/")["Location"] == "/profile/security/"
+    pages.open("/profile/security/")
+    pages.send("/profile/sessions/end-others/", status=403)
+    answer = pages.client.get("/api/v1/approvals/")
+    assert answer.status_code == 403
+    assert "/profile/security/" in answer.json()["detail"]
+    assert agent(rosa).get("approvals/").status_code == 200
+    cookie = "; ".join(f"{name}={each.value}" for name, each in pages.client.cookies.items())
+    headers = [(b"host", b"testserver"), (b"origin", b"http://testserver"), (b"cookie", cookie.encode())]
+    with pytest.raises(SocketRefused):
+        authenticate_socket(headers, None)
+    assert secure_pages(ada).client.get("/approvals/").status_code == 200
+    add_passkey(rosa)
+    assert authenticate_socket(headers, None).user == rosa
+    assert pages.client.get("/approvals/").status_code == 200
+
+
+def test_the_last_required_factor_stays(rosa, settings):
+    settings.TOOLGATE_SECOND_FACTOR_ROLES = ["reviewer"]
+    add_passkey(rosa)
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/")
+    number = Authenticator.objects.get(user=rosa, type="webauthn").pk
+    pages.send(f"/profile/security/passkeys/{number}/remove/")
+    assert Authenticator.objects.filter(pk=number).exists()
+    add_app(rosa)
+    pages.send(f"/profile/security/passkeys/{number}/remove/")
+    assert not Authenticator.objects.filter(pk=number).exists()
+
+
+def test_an_ip_address_leads_to_localhost_for_passkeys(rosa, settings):
+    settings.ALLOWED_HOSTS = ["127.0.0.1"]
+    client = Client(HTTP_HOST="127.0.0.1:8000")
+    client.force_login(rosa)
+    page = client.get("/profile/security/", SERVER_PORT="8000").content.decode()
+    assert 'href="http://localhost:8000/profile/security/"' in page
+    assert client.get("/profile/security/passkeys/new/").status_code == 302
