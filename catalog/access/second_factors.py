@@ -6,6 +6,7 @@ own. Keys of apps and seeds of recovery codes are encrypted with TOOLGATE_SECRET
 
 from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
 from allauth.core.internal.cryptokit import compare_user_code
 from allauth.mfa.models import Authenticator
@@ -17,6 +18,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from catalog.access.roles import roles_of
 from catalog.core import clock
 from catalog.models import TotpUse
+from catalog.signals import record_fact
 
 STEP_SECONDS = 30
 CLOCK_DRIFT_STEPS = 1
@@ -60,6 +62,14 @@ def can_remove_factor(authenticator: Authenticator) -> bool:
     """Return False for the last factor of someone who must have one."""
     factors = Authenticator.objects.filter(user=authenticator.user, type__in=SIGN_IN_FACTORS)
     return not requires_second_factor(authenticator.user) or bool(factors.exclude(pk=authenticator.pk).exists())
+
+
+def on_access_ended(sender: object, *, person: User, by: User, **kwargs: Any) -> None:
+    """Remove the factors of someone whose access an administrator ended or reset: they may have lost them."""
+    deleted, _ = Authenticator.objects.filter(user=person).delete()
+    if deleted:
+        ref, name = f"user_{person.pk}", person.get_username()
+        record_fact("account.second_factor_removed", by=by, account=ref, person=name, factor="all")
 
 
 def matching_step(secret: str, code: str) -> int | None:

@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from allauth.usersessions.models import UserSession
 from django.contrib.auth import SESSION_KEY
@@ -89,6 +90,11 @@ def sign_out_everywhere(user: User, *, keep: str | None) -> None:
     with transaction.atomic():
         ended, ref = end_sessions(user, keep=keep), f"user_{user.pk}"
         record_fact("account.signed_out_everywhere", by=user, account=ref, person=user.get_username(), sessions=ended)
+
+
+def on_access_ended(sender: object, *, person: User, **kwargs: Any) -> None:
+    """End all sessions of someone whose access an administrator ended or reset."""
+    end_sessions(person, keep=None)
 
 
 def rename_session(old_key: str | None, new_key: str | None) -> None:

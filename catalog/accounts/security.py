@@ -29,8 +29,8 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from catalog.access.people import attribute_changes_to
 from catalog.access.passkeys import MAX_PASSKEY_NAME, MAX_PASSKEYS, passkey_host_fault, registered_credential
+from catalog.access.people import attribute_changes_to
 from catalog.access.second_factors import (
     SIGN_IN_FACTORS,
     can_remove_factor,

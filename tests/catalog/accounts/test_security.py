@@ -12,7 +12,8 @@ from django.test import Client
 
 from approvals.models import AuditEntry
 from catalog.access import second_factors
-from catalog.access.roles import SIGNED_IN_AT_KEY
+from catalog.access.people import reset_person
+from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
 from catalog.access.second_factors import STEP_SECONDS
 from catalog.core import clock
 from plans.live.sockets import SocketRefused, authenticate_socket
@@ -243,3 +244,14 @@ def test_an_ip_address_leads_to_localhost_for_passkeys(rosa, settings):
     page = client.get("/profile/security/", SERVER_PORT="8000").content.decode()
     assert 'href="http://localhost:8000/profile/security/"' in page
     assert client.get("/profile/security/passkeys/new/").status_code == 302
+
+
+def test_a_reset_by_an_administrator_removes_the_factors_and_ends_the_sessions(rosa, admin):
+    add_app(rosa)
+    pages = secure_pages(rosa)
+    mark_session_user(admin, clock.now().timestamp())
+    reset_person(rosa, by=admin)
+    assert not Authenticator.objects.filter(user=rosa).exists()
+    assert pages.client.get("/profile/sessions/").status_code == 302
+    assert not Session.objects.exists()
+    assert "account.second_factor_removed" in actions()

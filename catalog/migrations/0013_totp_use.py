@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0011_token_limits"),
+        ("catalog", "0012_account_links"),
         ("mfa", "0003_authenticator_type_uniq"),
     ]
 
