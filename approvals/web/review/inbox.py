@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from math import ceil
 from urllib.parse import urlencode
 
@@ -88,8 +89,10 @@ class InboxForm(forms.Form):
         """Return the cursor of a list of open requests; None if the cursor has no valid time."""
         try:
             cursor = PageCursor.read(self.cleaned_data["after"])
-            return cursor if cursor is not None and parse_datetime(str(cursor.value)) else None
-        except (ValidationError, ValueError):
+            moment = parse_datetime(str(cursor.value)) if cursor else None
+            # Databases store times in UTC, where the first and last ones with an offset do not exist.
+            return cursor if moment and moment.tzinfo and moment.astimezone(UTC) else None
+        except (ValidationError, ValueError, OverflowError):
             return None
 
     @property

@@ -14,6 +14,7 @@ from approvals.reviews.decisions import decide
 from approvals.web.review.inbox import InboxQuery, inbox_for, next_request_id
 from catalog.core import clock
 from catalog.models import Call
+from catalog.rest.pagination import PageCursor
 from catalog.results import Preview
 from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
@@ -223,6 +224,13 @@ def test_decided_requests_are_listed_newest_first(ada, rosa):
         page = pages.open(f"/approvals/?status=decided{query}")
         assert re.findall(r'id="q-([^"]+)"\s+data-item', pages.html) == [requests[at].public_id for at in listed]
         assert "by Rosa" in page
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2026-01-01", "x"])
+def test_cursor_with_an_impossible_time_is_ignored(ada, rosa, moment):
+    request = ask(ada)
+    cursor = PageCursor(back=False, value=moment, pk=request.pk)
+    assert page_of_request(request) in Pages(rosa).client.get("/approvals/", {"after": cursor.text()}).content.decode()
 
 
 def test_precedents_are_shown(ada, rosa, tomas):
