@@ -140,9 +140,9 @@ def status_choices(statuses: Sequence[str]) -> list[Choice]:
 
 
 def column_choices(rows: "QuerySet[Any]", column: str, chosen: Sequence[str]) -> list[Choice]:
-    """Return the values of a text column of at most `MAX_CHOICES` rows, those in `chosen` first. One query."""
+    """Return at most `MAX_CHOICES` values of a text column, those in `chosen` first. One query."""
     values = _first(rows, f"{column}__in", chosen).order_by("is_other", column).values_list(column, flat=True)
-    return [Choice(value, value) for value in dict.fromkeys(values[:MAX_CHOICES])]
+    return [Choice(value, value) for value in values.distinct()[:MAX_CHOICES]]
 
 
 def person_choices(people: "QuerySet[User]", chosen: Sequence[str]) -> list[Choice]:

@@ -8,8 +8,10 @@ import re
 import pytest
 from django.contrib.auth.models import User
 
-from catalog.models import SavedFilter
+from catalog.access.tokens import create_token
+from catalog.models import ApiToken, SavedFilter
 from catalog.ui import list_views
+from catalog.ui.lists import column_choices
 from plans.models import Plan
 from tests.builders import make_plan, step, work_off
 from tests.pages import Pages
@@ -49,6 +51,14 @@ def test_counts_of_long_lists_are_minimums(three_plans, vera, monkeypatch):
     monkeypatch.setattr("catalog.ui.lists.MAX_COUNTED", 2)
     page = Pages(vera).open("/plans/")
     assert "2+ plans" in page and "Not started 2+" in page and "Failed 0" not in page
+
+
+def test_equal_values_are_one_choice(ada, monkeypatch):
+    monkeypatch.setattr("catalog.ui.lists.MAX_CHOICES", 2)
+    for name in ("nightly", "nightly", "release"):
+        create_token(user=ada, kind="agent", scopes=["tools:read"], name=name)
+    for chosen, offered in (([], ["nightly", "release"]), (["release"], ["release", "nightly"])):
+        assert [choice.value for choice in column_choices(ApiToken.objects.all(), "name", chosen)] == offered
 
 
 def test_filters_are_chips_that_lead_back(three_plans, vera):
