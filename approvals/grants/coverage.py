@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from approvals.audit.restore_guard import ensure_start_allowed
 from approvals.grants.conditions import conditions_cover
@@ -57,6 +57,13 @@ class GrantCandidate:
     requesters: frozenset[int]
     barred: frozenset[int]
     replaces_call: bool = False
+
+
+def tools_with_grants(person: User) -> set[int]:
+    """Return the keys of tools of which a grant lets some calls of this person start, in whatever session."""
+    scopes = Q(scope=Grant.Scope.REQUESTER, scope_ref=person.get_username()) | Q(scope=Grant.Scope.SESSION)
+    grants = Grant.objects.filter(in_force(clock.now()), scopes, requester=person, created_by__is_active=True)
+    return {grant.tool_id for grant in grants.select_related("tool__current_version") if grant.tool.grant_limits}
 
 
 def find_covering(candidate: GrantCandidate, rule: Rule) -> Grant | None:

@@ -45,6 +45,11 @@ def can_require_approval(facts: CallFacts) -> bool:
     return _fresh().book.can_require_approval(facts)
 
 
+def rules_in_force() -> Rulebook:
+    """Return the rules that the gate asks, for pages that tell what it would say. Never use them to start a call."""
+    return _fresh().book
+
+
 def _fresh() -> _View:
     view = _view
     return _refresh_view() if monotonic() - view.read_at > snapshot.SNAPSHOT_SECONDS else view

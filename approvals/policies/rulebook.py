@@ -289,17 +289,33 @@ class Rulebook:
             isinstance(each, Hold) for each in (answers.otherwise, *(verdict for _, verdict in answers.conditional))
         )
 
+    def possible_verdicts(self, facts: CallFacts, at: datetime) -> list[GateDecision]:
+        """Return the verdicts that calls of this tool by this requester can get now, whatever their arguments.
+
+        The arguments in `facts` are ignored. A rule for one plan counts, since such a call may belong to that plan.
+        """
+        found: list[GateDecision] = []
+        answers = self.answers(facts)
+        for match, verdict in answers.conditional:
+            whole = replace(match, plan="")
+            if not whole.fits_without_arguments(facts, at, entirely=isinstance(verdict, Allow)):
+                continue
+            found.append(verdict)
+            if not (match.predicate.rows or match.plan):
+                return found
+        return [*found, answers.otherwise]
+
     def _known_answers(self, facts: CallFacts) -> ToolVerdicts:
         key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
         answers = self._known.get(key)
         if answers is None:
+            if len(self._known) >= MAX_CACHED_TOOLS:
+                self._known.clear()
             answers = self._known[key] = self.answers(facts)
         return answers
 
     def answers(self, facts: CallFacts) -> ToolVerdicts:
         """Compute the verdicts of the rules on a tool."""
-        if len(self._known) >= MAX_CACHED_TOOLS:
-            self._known.clear()
         known = facts.safety_level in LEVELS
         facts = facts if known else replace(facts, safety_level=SafetyLevel.DANGEROUS)
         conditional: list[tuple[Match, GateDecision]] = []

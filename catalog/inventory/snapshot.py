@@ -53,6 +53,12 @@ class CallableTool:
     options: tuple["CallableTool", ...] = ()
     bounds: tuple[int, ...] = ()
 
+    @property
+    def is_ready(self) -> bool:
+        """True if the tool is enabled and served, with the code of the catalog and without a held change."""
+        is_served = self.implementation_pk is not None or any(self.bounds)
+        return self.enabled and is_served and not self.drifted and not self.held
+
     def with_catalog_contract(self) -> "CallableTool | None":
         """Return the tool with the catalog's contract; None if the code here is newer than the last synchronisation."""
         if self.fingerprint == self.tool.fingerprint:

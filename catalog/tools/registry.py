@@ -119,6 +119,8 @@ RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compos
 """Names with a special meaning in the layers above, also without a configured model."""
 STEP_TOOLS = frozenset({"agent_turn", "ask_user"})
 """Names of tools that work only as steps of a plan: a direct call of one fails."""
+PLANNER_CATEGORY = "planner"
+"""The category of the planner's own tools, which create plans and are offered neither to agents nor for steps."""
 RESERVED_PREFIX = "planning_"
 
 ToolT = TypeVar("ToolT", bound=Tool[Any, Any] | BaseTool)

@@ -36,6 +36,7 @@ from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge
 from catalog.ui.page_forms import CardSelect, CardSelectMultiple, CardText, FormSection, PageForm, render_form
 from catalog.ui.requests import PageRequest, parse_number, server_address, sign_in_required
+from catalog.ui.token_limits import LIMITS_SECTION, LimitsForm, count_tools_within, limits_in_words
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -84,7 +85,7 @@ class TokenSettingsForm(PageForm):
     )
 
 
-class NewTokenForm(TokenSettingsForm):
+class NewTokenForm(LimitsForm, TokenSettingsForm):
     """A new token, limited to the scopes that its owner's roles allow."""
 
     kind = forms.ChoiceField(
@@ -113,6 +114,7 @@ class NewTokenForm(TokenSettingsForm):
     layout = (
         FormSection("client", _("Client"), _("Say which program uses the token."), ("kind", "name")),
         FormSection("permissions", _("Permissions"), _("Only those that your roles allow are offered."), ("scopes",)),
+        LIMITS_SECTION,
         FormSection("lifetime", _("Lifetime"), _("You can revoke the token earlier at any time."), ("days",)),
         FormSection(
             "advanced",
@@ -166,6 +168,10 @@ class TokenRow:
         return [(scope, SCOPE_SENTENCES.get(scope, ""), may_hold_scope(owner, scope)) for scope in self.token.scopes]
 
     @property
+    def limits(self) -> list[str]:
+        return limits_in_words(self.token.limits)
+
+    @property
     def learnt_waits(self) -> Sequence[LearntWait]:
         return list(self.token.learnt_waits.all())
 
@@ -211,9 +217,20 @@ def _token_list(request: PageRequest, *, everyone: bool) -> HttpResponse:
 def new_token(request: PageRequest) -> HttpResponse:
     form = NewTokenForm(request.user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
+        terms = {name: value for name, value in form.cleaned_data.items() if name not in LIMITS_SECTION.fields}
         with form.refusals_shown():
-            return _create(request, form.cleaned_data)
-    return render_form(request, "tokens/new.html", form, section="tokens")
+            return _create(request, terms | {"limits": form.limits})
+    count = count_tools_within(form.limits if form.is_bound and form.is_valid() else None)
+    return render_form(request, "tokens/new.html", form, section="tokens", tool_count=count)
+
+
+@require_POST
+@sign_in_required
+def token_tools(request: PageRequest) -> HttpResponse:
+    """Show the number of tools that a token with the limits of an unsent form would see."""
+    form = LimitsForm(request.POST)
+    count = count_tools_within(form.limits) if form.is_valid() else 0
+    return render(request, "tokens/_tool_count.html", {"tool_count": count})
 
 
 def _create(request: PageRequest, fields: dict[str, Any]) -> HttpResponse:
@@ -270,6 +287,24 @@ def change_token(request: PageRequest, number: int) -> HttpResponse:
 
 @require_POST
 @sign_in_required
+def change_limits(request: PageRequest, number: int) -> HttpResponse:
+    token = _token_or_404(request, number)
+    form = LimitsForm(request.POST, stored=token.limits)
+    if not form.is_valid():
+        return _render_detail(request, token, limits_form=form, status=422)
+    try:
+        tokens.change_token(token, {"limits": form.limits}, by=request.user)
+        messages.success(request, gettext("Saved."))
+    except ParameterError as error:
+        form.add_problems(error)
+        return _render_detail(request, token, limits_form=form, status=422)
+    except Conflict as error:
+        messages.warning(request, error.message)
+    return redirect("token", number)
+
+
+@require_POST
+@sign_in_required
 def reset_waits(request: PageRequest, number: int) -> HttpResponse:
     tokens.change_token(_token_or_404(request, number), {"learnt_waits": []}, by=request.user)
     messages.success(request, gettext("Learnt waits reset. The token's clients get the default waits again."))
@@ -289,13 +324,19 @@ def revoke_token(request: PageRequest, number: int) -> HttpResponse:
 
 
 def _render_detail(
-    request: PageRequest, token: ApiToken, form: TokenSettingsForm | None = None, status: int = 200
+    request: PageRequest,
+    token: ApiToken,
+    form: TokenSettingsForm | None = None,
+    limits_form: LimitsForm | None = None,
+    status: int = 200,
 ) -> HttpResponse:
     stored = {"name": token.name, "hold_seconds": token.hold_seconds}
     shown = {
         "section": "tokens",
         "row": TokenRow(token),
         "form": form or TokenSettingsForm(initial=stored),
+        "limits_form": limits_form or LimitsForm(stored=token.limits),
+        "tool_count": count_tools_within(token.limits),
         "is_own": token.user_id == request.user.pk,
     }
     return render(request, "tokens/token.html", shown, status=status)

@@ -24,9 +24,11 @@ urlpatterns = [
     path("profile/choose/", profile.choose_setting, name="profile-choose"),
     path("profile/tokens/", tokens.own_tokens, name="own-tokens"),
     path("profile/tokens/new/", tokens.new_token, name="token-new"),
+    path("profile/tokens/tools/", tokens.token_tools, name="token-tools"),
     path("tokens/", tokens.all_tokens, name="tokens"),
     path("tokens/<int:number>/", tokens.token_detail, name="token"),
     path("tokens/<int:number>/change/", tokens.change_token, name="token-change"),
+    path("tokens/<int:number>/limits/", tokens.change_limits, name="token-limits"),
     path("tokens/<int:number>/waits/", tokens.reset_waits, name="token-waits"),
     path("tokens/<int:number>/revoke/", tokens.revoke_token, name="token-revoke"),
 ]

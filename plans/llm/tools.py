@@ -13,10 +13,10 @@ from catalog.dispatch.pipeline import CallFacts
 from catalog.inventory import snapshot
 from catalog.inventory.search import search_words
 from catalog.inventory.snapshot import CallableTool
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans.store.requesters import Requester
 
-CATEGORY = "planner"
-"""The category of the planner's own tools, which create plans and are never offered for steps of a plan."""
+CATEGORY = PLANNER_CATEGORY
 EXCLUDED_CATEGORIES = frozenset({CATEGORY, "planning"})
 MOST_CHARACTERS = 40_000
 LONGEST_DESCRIPTION = 1_200
@@ -92,9 +92,7 @@ def short_schema(schema: Mapping[str, Any]) -> Any:
 
 def may_call(callable_tool: CallableTool, by: Requester) -> bool:
     """Return whether a tool is enabled, served, without a held change, and not refused to the requester by a policy."""
-    is_served = callable_tool.implementation_pk is not None or any(callable_tool.bounds)
-    is_ready = callable_tool.enabled and is_served and not callable_tool.drifted and not callable_tool.held
-    return is_ready and not refuses(facts_without_arguments(callable_tool, by))
+    return callable_tool.is_ready and not refuses(facts_without_arguments(callable_tool, by))
 
 
 def facts_without_arguments(callable_tool: CallableTool, by: Requester) -> CallFacts:

@@ -10,7 +10,8 @@ from catalog.models import ApiToken, LearntWait
 from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
-FIELDS = {"name": "laptop", "kind": "agent", "scopes": "calls:create", "days": "30", "hold_seconds": ""}
+LIMITS = {"max_level": "", "category_choice": "any", "source_choice": "any"}
+FIELDS = {"name": "laptop", "kind": "agent", "scopes": "calls:create", "days": "30", "hold_seconds": "", **LIMITS}
 TEXT = re.compile(r'id="token-text"[^>]*>(tg_[^<]+)<')
 
 
@@ -77,3 +78,26 @@ def test_administrators_see_everyones_tokens_and_others_their_own(ada, ben, admi
     assert mine.revoked_at is not None
     with django_assert_max_num_queries(11):
         pages.open("/tokens/")
+
+
+def test_limits_are_chosen_for_a_new_token_and_changed_later(stage, ada):
+    pages = Pages(ada)
+    pages.open("/profile/tokens/new/")
+    everything = pages.context["tool_count"]
+    fields = FIELDS | {"key": pages.field("key"), "max_level": "cautious"}
+    pages.send("/profile/tokens/new/", fields, status=201)
+    token = ApiToken.objects.get()
+    assert token.limits == {"max_level": "cautious"}
+    pages.open(f"/tokens/{token.pk}/")
+    assert 0 < pages.context["tool_count"] < everything
+    path = f"/tokens/{token.pk}/limits/"
+    for wrong in ({"category_choice": "only"}, {"source_choice": "only", "sources": "nowhere"}, {"max_level": "x"}):
+        pages.send(path, LIMITS | wrong, status=422)
+    pages.send(path, LIMITS | {"source_choice": "only", "sources": ["tests.tools_for_tests"]})
+    token.refresh_from_db()
+    assert token.limits == {"sources": ["tests.tools_for_tests"]}
+    pages.send(path, LIMITS)
+    token.refresh_from_db()
+    assert token.limits is None
+    pages.send("/profile/tokens/tools/", LIMITS | {"max_level": "safe"})
+    assert 0 < pages.context["tool_count"] < everything
