@@ -7,7 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from catalog.connections.authorize import AuthorizeView
+from approvals.web.consent import ConsentView
 from config.help import views as help_views
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
@@ -41,7 +41,7 @@ urlpatterns = [
     path("help/pictures/<slug:name>.png", help_views.help_picture, name="help-picture"),
     path("help/<path:name>/", help_views.help_guide, name="help-guide"),
     path("", include("catalog.accounts.urls")),
-    path("oauth/authorize/", AuthorizeView.as_view(), name="oauth-authorize"),
+    path("oauth/authorize/", ConsentView.as_view(), name="oauth-authorize"),
     path("", include("catalog.connections.urls")),
     path("", include("catalog.web.urls")),
     path("", include("approvals.web.urls")),

@@ -190,7 +190,6 @@ class AuthorizeView(OAuthLibMixin, View):
         # Without it, the browser would stop the redirect to the client after the form was sent.
         source = form_action_source(authorization.redirect_uri)
         response._csp_update = {"form-action": [SELF, source]}  # type: ignore[attr-defined] # read by CSPMiddleware
-        response["Referrer-Policy"] = "no-referrer"
         return response
 
     def _refuse(self, request: HttpRequest, refused: Refused) -> HttpResponse:

@@ -40,6 +40,17 @@ SAFETY_EFFECTS = {
     "dangerous": _("Each call waits for a person."),
 }
 """The meaning of each level and its effect on a call unless a policy decides otherwise."""
+SCOPE_SENTENCES: dict[str, "StrOrPromise"] = {
+    "tools:read": _("Read the tools of the catalog and their schemas."),
+    "calls:create": _("Call tools, over REST and MCP. Dangerous calls still wait for approval."),
+    "plans:read": _("Read plans, calls, sessions and their results."),
+    "plans:write": _("Submit, start, change and cancel plans."),
+    "approvals:read": _("Read requests for approval."),
+    "approvals:decide": _("Approve and reject requests as you."),
+    "catalog:write": _("Change tools, sources and agents."),
+    "policies:write": _("Change policies and make grants."),
+    "audit:read": _("Read and verify the audit log."),
+}
 REVERSIBILITY_BADGES = {
     "reversible": Badge(_("Reversible"), "undoable", ""),
     "restorable": Badge(_("Restorable"), "undoable", "medium"),

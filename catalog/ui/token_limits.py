@@ -47,6 +47,7 @@ class LimitsForm(PageForm):
     category_choice = forms.ChoiceField(
         label=_("Categories"),
         choices=[(ANY, _("Any category")), (ONLY, _("Only the chosen ones"))],
+        required=False,
         widget=CardSelect(
             {
                 ANY: CardText(_("Also categories that are added later.")),
@@ -58,6 +59,7 @@ class LimitsForm(PageForm):
     source_choice = forms.ChoiceField(
         label=_("Sources"),
         choices=[(ANY, _("Any source")), (ONLY, _("Only the chosen ones"))],
+        required=False,
         widget=CardSelect({ANY: CardText(_("Also sources that are added later.")), ONLY: CardText()}),
     )
     sources = forms.MultipleChoiceField(label=_("Chosen sources"), required=False, widget=CardSelectMultiple)
@@ -74,9 +76,8 @@ class LimitsForm(PageForm):
 
     def _offer(self, name: str, counted: Iterable[tuple[str, int]], kept: Iterable[str]) -> None:
         counts = {**dict.fromkeys(kept, 0), **dict(counted)}
-        titles = {each: Source(name=each, kind=Source.Kind.PYTHON).title if "." in each else each for each in counts}
         field: Any = self.fields[name]
-        field.choices = [(each, titles[each] if name == "sources" else each) for each in sorted(counts)]
+        field.choices = [(each, source_title(each) if name == "sources" else each) for each in sorted(counts)]
         field.widget.cards = {each: CardText(_tool_count(count)) for each, count in counts.items()}
 
     def clean(self) -> None:
@@ -102,6 +103,11 @@ def count_tools_within(limits: Limits | None) -> int:
     """Return the number of enabled tools within the limits, whether or not a policy refuses their calls."""
     usable = offered_tools().filter(tools_within(limits) & Q(in_use=True))
     return usable.exclude(categories__name=PLANNER_CATEGORY).count()
+
+
+def source_title(name: str) -> str:
+    """Return the name of a source as pages show it. Only those of Python modules, as shipped sets are, have dots."""
+    return Source(name=name, kind=Source.Kind.PYTHON if "." in name else Source.Kind.MCP).title
 
 
 def _initial(limits: Limits) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, LearntWait
 from catalog.rest.idempotency import record_done, run_once
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
-from catalog.ui.labels import Badge
+from catalog.ui.labels import SCOPE_SENTENCES, Badge
 from catalog.ui.page_forms import CardSelect, CardSelectMultiple, CardText, FormSection, PageForm, render_form
 from catalog.ui.requests import PageRequest, parse_number, server_address, sign_in_required
 from catalog.ui.token_limits import LIMITS_SECTION, LimitsForm, count_tools_within, limits_in_words
@@ -46,17 +46,6 @@ EXPIRES_SOON = timedelta(days=14)
 EXPIRY_DAYS = (7, 30, 90, 180, 365)
 USUAL_AGENT_SCOPES = ("tools:read", "calls:create", "plans:read", "approvals:read")
 MAX_KEY = 64
-SCOPE_SENTENCES: Mapping[str, "StrOrPromise"] = {
-    "tools:read": _("Read the tools of the catalog and their schemas."),
-    "calls:create": _("Call tools, over REST and MCP. Dangerous calls still wait for approval."),
-    "plans:read": _("Read plans, calls, sessions and their results."),
-    "plans:write": _("Submit, start, change and cancel plans."),
-    "approvals:read": _("Read requests for approval."),
-    "approvals:decide": _("Approve and reject requests as you."),
-    "catalog:write": _("Change tools, sources and agents."),
-    "policies:write": _("Change policies and make grants."),
-    "audit:read": _("Read and verify the audit log."),
-}
 KIND_LABELS: Mapping[str, Badge] = {
     ApiToken.Kind.AGENT: Badge(_("Agent"), "bot", "idle"),
     ApiToken.Kind.PERSONAL: Badge(_("Personal"), "human", "idle"),

@@ -59,6 +59,7 @@ NOT_WALKED = {
     "/metrics",
     "/policies/sentence/",
     "/profile/choose/",
+    "/profile/tokens/tools/",
     "/readyz",
     "/saved-filters/",
     "/profile/security/app/remove/",

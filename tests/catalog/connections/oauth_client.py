@@ -57,8 +57,12 @@ class OAuthClient:
         browser.force_login(user)
         response = browser.post(self.address(**changes), {"decision": decision, "days": days})
         if response.status_code == 303:
-            self.sent = dict(parse_qsl(urlsplit(response["Location"]).query, keep_blank_values=True))
+            self.receive(response)
         return response
+
+    def receive(self, response: Any) -> None:
+        """Read the answer that a redirect brings."""
+        self.sent = dict(parse_qsl(urlsplit(response["Location"]).query, keep_blank_values=True))
 
     def exchange(self, **changes: str | None) -> Any:
         """Exchange the code that was received last."""
