@@ -151,23 +151,43 @@ class _Tally:
 
 
 MAX_DECISIONS_TIMED = 2000
-"""Maximum number of newest reviews from which the daily times to decision are taken."""
+"""Maximum number of newest reviews from which decisions and their times are taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedDecision:
+    """A decision with the time it took and the call it was about. `requester` and `token` are primary keys."""
+
+    at: datetime
+    seconds: float
+    is_approval: bool
+    call: int
+    tool: str
+    requester: int | None
+    token: int | None
+
+
+def decisions_since(since: datetime) -> list[TimedDecision]:
+    """Return the newest decisions from `since` on, each by the review that decided its request."""
+    columns = (
+        *("request_id", "at", "request__opened_at", "request__decided_at", "verdict", "request__call_id"),
+        *("request__call__tool_name", "request__call__requested_by_id", "request__call__token_id"),
+    )
+    newest = Review.objects.filter(undone_at=None).order_by("-id").values_list(*columns)
+    deciding: dict[int, TimedDecision] = {}
+    for request, at, opened_at, decided_at, verdict, *call in newest[:MAX_DECISIONS_TIMED]:
+        if decided_at is not None and at >= since:
+            seconds = max(0.0, (at - opened_at).total_seconds())
+            # The last review decided.
+            deciding.setdefault(request, TimedDecision(at, seconds, verdict == ReviewVerdict.APPROVE, *call))
+    return list(deciding.values())
 
 
 def seconds_to_decision(since: datetime) -> Mapping[date, float]:
     """Return the median seconds from opening to decision of the requests decided on each day (UTC) from `since` on."""
-    newest = (
-        Review.objects.filter(undone_at=None)
-        .order_by("-id")
-        .values_list("at", "request_id", "request__opened_at", "request__decided_at")
-    )
-    deciding: dict[int, tuple[datetime, datetime]] = {}
-    for at, request, opened_at, decided_at in newest[:MAX_DECISIONS_TIMED]:
-        if decided_at is not None and at >= since:
-            deciding.setdefault(request, (at, opened_at))  # the last review decided
     seconds: dict[date, list[float]] = defaultdict(list)
-    for at, opened_at in deciding.values():
-        seconds[at.date()].append(max(0.0, (at - opened_at).total_seconds()))
+    for decision in decisions_since(since):
+        seconds[decision.at.date()].append(decision.seconds)
     return {day: median(values) for day, values in seconds.items()}
 
 

@@ -19,7 +19,7 @@ from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
 from catalog.models import Tool, ToolVersion
 from catalog.templatetags.toolgate import icon, revealed
 from catalog.text.deceptive_text import EncodedRun
-from catalog.ui.labels import Badge, format_duration, format_timespan
+from catalog.ui.labels import Badge, format_seconds, format_share, format_timespan
 
 register = template.Library()
 EFFECT_BADGES = {
@@ -93,21 +93,8 @@ EXPIRY_SENTENCES = {
 }
 
 
-NO_VALUE = "\N{EN DASH}"
-
-
-@register.filter
-def rounded_percent(share: float | None) -> str:
-    """Format a share as 96 %, None as an en dash. Only exactly 0 and 1 are shown as 0 % and 100 %."""
-    if share is None:
-        return NO_VALUE
-    return f"{share if share in (0, 1) else min(0.99, max(0.01, share)):.0%}".replace("%", " %")
-
-
-@register.filter
-def seconds(span: float | None) -> str:
-    """Format a duration as 12 s or 4 min 09 s, None as an en dash."""
-    return NO_VALUE if span is None else format_duration(span * 1000)
+register.filter("rounded_percent", format_share)
+register.filter("seconds", format_seconds)
 
 
 @register.filter

@@ -1,30 +1,29 @@
-"""Small charts as numbers for SVG attributes: a line of calls per day, bars with failures. Pure functions."""
+"""Charts and tables of statistics: numbers for SVG attributes, texts of cells. Pure functions.
 
-from collections.abc import Sequence
+The templates are in `templates/charts/`, the colours and patterns of the parts of a bar in components/charts.css.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
 
 from catalog.calls.statistics import Usage
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 SPARK_WIDTH, SPARK_HEIGHT = 72, 22
-BARS_WIDTH, BARS_HEIGHT = 300, 60
-STACKED_WIDTH, STACKED_HEIGHT = 600, 90
+CHART_WIDTH, CHART_HEIGHT = 600, 90
+ROW_BAR_WIDTH = 160
 MIN_BAR_HEIGHT = 2
-"""Pixels of padding above the highest point."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsageBar:
-    """The bar of one day: left edge and width, and top and height of the parts for all and for failed calls."""
-
-    x: float
-    width: float
-    top: float
-    height: float
-    failed_top: float
-    failed_height: float
+"""Pixels of padding above the highest point, and the height of the smallest bar that is not empty."""
+DAY_MARGIN = 0.1
+"""Fraction of a day's width that is kept free on both sides of its bar."""
 
 
 def spark_path(usage: Usage) -> str:
+    """Return an SVG path for the calls of each day."""
     counts = [day.calls for day in usage.days]
     step, unit = SPARK_WIDTH / max(1, len(counts) - 1), (SPARK_HEIGHT - 2 * MIN_BAR_HEIGHT) / max(1, *counts)
     points = (
@@ -33,47 +32,115 @@ def spark_path(usage: Usage) -> str:
     return "M" + " L".join(points)
 
 
-def usage_bars(usage: Usage) -> Sequence[UsageBar]:
-    pitch = BARS_WIDTH / max(1, len(usage.days))
-    unit = (BARS_HEIGHT - MIN_BAR_HEIGHT) / max(1, *(day.calls for day in usage.days))
-    return [
-        UsageBar(
-            x=round(index * pitch + 2, 1),
-            width=round(pitch - 4, 1),
-            top=round(BARS_HEIGHT - day.calls * unit, 1),
-            height=round(day.calls * unit, 1),
-            failed_top=round(BARS_HEIGHT - day.failed * unit, 1),
-            failed_height=round(day.failed * unit, 1),
-        )
-        for index, day in enumerate(usage.days)
-    ]
+@dataclass(frozen=True, slots=True)
+class ChartPart:
+    """A part of every bar: `look` names its colour or pattern, `label` what it counts. A hatched part has a pattern."""
+
+    look: str
+    label: "StrOrPromise"
+    is_hatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class StackedBar:
-    """A bar of two parts, the second above the first. Lengths are SVG units in STACKED_WIDTH by STACKED_HEIGHT."""
+class Segment:
+    """One part of a bar."""
 
-    x: float
-    width: float
+    part: ChartPart
     top: float
     height: float
-    other_top: float
-    other_height: float
 
 
-def stacked_bars(values: Sequence[tuple[float, float]]) -> list[StackedBar]:
-    """Return a bar for each pair of a lower and an upper part, on one scale."""
-    pitch = STACKED_WIDTH / max(1, len(values))
-    most = max((lower + upper for lower, upper in values), default=0)
-    unit = (STACKED_HEIGHT - MIN_BAR_HEIGHT) / most if most else 0
-    return [
-        StackedBar(
-            x=round((index + 0.1) * pitch, 1),
-            width=round(pitch * 0.8, 1),
-            top=round(STACKED_HEIGHT - lower * unit, 1),
-            height=round(lower * unit, 1),
-            other_top=round(STACKED_HEIGHT - (lower + upper) * unit, 1),
-            other_height=round(upper * unit, 1),
+@dataclass(frozen=True, slots=True)
+class ChartColumn:
+    x: float
+    width: float
+    segments: Sequence[Segment]
+
+
+@dataclass(frozen=True, slots=True)
+class DayChart:
+    """A chart with a bar for each day, today last. Lengths are SVG units in CHART_WIDTH by CHART_HEIGHT.
+
+    `key` is unique in its page, `summary` is a number of the whole chart.
+    """
+
+    key: str
+    title: "StrOrPromise"
+    summary: str
+    since: date
+    parts: Sequence[ChartPart]
+    columns: Sequence[ChartColumn]
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(column.segments for column in self.columns)
+
+
+def day_chart(
+    key: str,
+    title: "StrOrPromise",
+    days: Mapping[date, Sequence[float]],
+    parts: Sequence[ChartPart],
+    *,
+    summary: str = "",
+) -> DayChart:
+    """Return a chart of the values of each day, one for each of the parts, which lie on each other from below."""
+    pitch = CHART_WIDTH / max(1, len(days))
+    most = max((sum(values) for values in days.values()), default=0)
+    unit = (CHART_HEIGHT - MIN_BAR_HEIGHT) / most if most else 0
+    columns = [
+        ChartColumn(
+            x=round((index + DAY_MARGIN) * pitch, 1),
+            width=round(pitch * (1 - 2 * DAY_MARGIN), 1),
+            segments=_segments(values, parts, unit),
         )
-        for index, (lower, upper) in enumerate(values)
+        for index, values in enumerate(days.values())
     ]
+    return DayChart(key, title, summary, min(days), parts, columns)
+
+
+def _segments(values: Sequence[float], parts: Sequence[ChartPart], unit: float) -> list[Segment]:
+    below, segments = 0.0, []
+    for value, part in zip(values, parts, strict=True):
+        if not value:
+            continue
+        height = max(MIN_BAR_HEIGHT, value * unit)
+        below += height
+        segments.append(Segment(part, round(max(0.0, CHART_HEIGHT - below), 1), round(height, 1)))
+    return segments
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """A row of a table: a name, with an address if it has a page, and the texts of its cells.
+
+    `bar` is the length of the row's bar in SVG units, `remark` a warning about the row.
+    """
+
+    name: str
+    cells: Sequence[str]
+    address: str = ""
+    is_code: bool = False
+    bar: float | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """A table of numbers. `key` is unique in its page, and the name of its CSV if it has one; `first` heads the names.
+
+    `look` is that of the bars of the rows.
+    """
+
+    key: str
+    title: "StrOrPromise"
+    first: "StrOrPromise"
+    columns: "Sequence[StrOrPromise]"
+    rows: Sequence[FigureRow]
+    look: str = ""
+
+
+def bar_lengths(amounts: Sequence[float]) -> list[float]:
+    """Return the length of each row's bar, on one scale."""
+    most = max(amounts, default=0) or 1
+    return [round(amount / most * ROW_BAR_WIDTH, 1) for amount in amounts]

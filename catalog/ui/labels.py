@@ -162,6 +162,21 @@ def format_duration(milliseconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+NO_VALUE = "\N{EN DASH}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Return a duration such as 12 s or 4 min 09 s, and an en dash for None."""
+    return NO_VALUE if seconds is None else format_duration(seconds * 1000)
+
+
+def format_share(share: float | None) -> str:
+    """Return a share as 96 %, and an en dash for None. Only exactly 0 and 1 are 0 % and 100 %."""
+    if share is None:
+        return NO_VALUE
+    return f"{share if share in (0, 1) else min(0.99, max(0.01, share)):.0%}".replace("%", " %")
+
+
 def format_timespan(seconds: int) -> str:
     """Return a configured duration in the largest unit that gives a whole number: 3 days, 24 h, 15 min, 90 s."""
     if seconds > 86400 and seconds % 86400 == 0:

@@ -6,8 +6,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import prefetch_related_objects
 from django.http import Http404
+from django.utils.translation import gettext_lazy
 
-from catalog.calls.statistics import implementation_stats, last_calls, p95_ms, usage_by_tool
+from catalog.calls.statistics import Usage, implementation_stats, last_calls, p95_ms, usage_by_tool
 from catalog.exports.providers import PROVIDERS, export_for_page
 from catalog.inventory import snapshot
 from catalog.inventory.http_tools import is_defined_by_hand, operation_of
@@ -15,13 +16,15 @@ from catalog.inventory.overrides import can_override
 from catalog.inventory.selectors import tool_versions
 from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_tables
-from catalog.ui.charts import usage_bars
+from catalog.ui.charts import ChartPart, DayChart, day_chart
 from catalog.ui.requests import parse_number
 from catalog.ui.version_changes import VersionChange, held_change, pair_versions
 from catalog.web.change_forms import ChangeForm, change_forms, implementation_rows
 
 VERSIONS_A_PAGE = 20
 MOST_EXAMPLES = 20
+NOT_FAILED = ChartPart("plain", gettext_lazy("others"))
+FAILED = ChartPart("failed", gettext_lazy("rejected or failed"), is_hatched=True)
 PROVIDER_NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "mcp": "MCP", "gram": "gram", "json": "JSON"}
 
 
@@ -51,7 +54,7 @@ def tool_page_context(
         "examples": tool.examples[:MOST_EXAMPLES],
         "implementations": implementation_rows(outcomes, forms.get("implementations")),
         "usage": usage,
-        "bars": usage_bars(usage),
+        "chart": usage_chart(usage),
         "p95": p95_ms(tool),
         "last_calls": last_calls(tool, viewer),
         "latest": pair_versions(list(tool_versions(tool).order_by("-number")[:2]))[:1],
@@ -61,6 +64,11 @@ def tool_page_context(
         "refused": refused_form,
         "loaded": "no" if found is None else "drifted" if found.drifted else "yes",
     }
+
+
+def usage_chart(usage: Usage) -> DayChart:
+    days = {day.day: (day.calls - day.failed, day.failed) for day in usage.days}
+    return day_chart("calls", gettext_lazy("Calls by day"), days, [NOT_FAILED, FAILED])
 
 
 def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:

@@ -1,25 +1,27 @@
-"""Use of the installation over the last days: calls, waits, tokens and cost, by day, tool, person, agent and model.
+"""Use of the installation over the last days: calls, decisions, tokens and cost, by day, tool, person, agent and model.
 
 Reads no arguments or results. The number of queries is fixed, and only the newest rows are counted.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from statistics import median
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet, Sum
+from django.utils.translation import gettext as _
 
-from approvals.queue.insights import seconds_to_decision
+from approvals.queue.insights import TimedDecision, decisions_since
 from catalog.access.roles import NotAllowed, can_see_all, user_display_name
 from catalog.calls.statistics import UtcDay
 from catalog.core import clock
-from catalog.models import Call
+from catalog.models import ApiToken, Call
 from catalog.states import CallStatus
-from plans.models import AgentRun, ModelUse
+from plans.models import AgentRun, ModelUse, Step
 
 MAX_CALLS_COUNTED, MAX_MODEL_USES_COUNTED = 50_000, 20_000
 """Maximum numbers of rows evaluated, newest first."""
@@ -30,9 +32,10 @@ FAILED = frozenset({CallStatus.FAILED, CallStatus.OUTCOME_UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """Calls, and requests to language models with their tokens and cost, of one day, tool, person, agent or model.
+    """Calls, decisions, and requests to language models with tokens and cost, of one day, tool, person, agent or model.
 
     `failed` counts failed calls and those with unknown outcome; `cost` is in US dollars, as far as prices are known.
+    `wait` is the median time to decision in seconds; None without decisions.
     """
 
     name: str = ""
@@ -41,6 +44,9 @@ class UsageLine:
     requests: int = 0
     tokens: int = 0
     cost: Decimal = Decimal(0)
+    decided: int = 0
+    approved: int = 0
+    wait: float | None = None
 
     def plus(self, line: "UsageLine") -> "UsageLine":
         return replace(
@@ -52,21 +58,31 @@ class UsageLine:
             cost=self.cost + line.cost,
         )
 
+    def with_decisions(self, decisions: Sequence[TimedDecision]) -> "UsageLine":
+        if not decisions:
+            return self
+        return replace(
+            self,
+            decided=len(decisions),
+            approved=sum(each.is_approval for each in decisions),
+            wait=median(each.seconds for each in decisions),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class UsageDay:
-    """The usage of one day (UTC). `wait` is the median time to decision in seconds; None without decisions."""
+    """The usage of one day (UTC)."""
 
     day: date
     line: UsageLine
-    wait: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
     """Usage over the last `days`. `is_cut` is True if older rows of the period are not counted.
 
-    In `agents`, `calls` are those that the agents' runs made, and `requests` counts the runs.
+    In `agents`, `calls` are those that the agents' runs made, and `requests` counts the runs. `clients` are the tokens
+    that call tools over REST and MCP.
     """
 
     days: int
@@ -74,6 +90,7 @@ class UsageReport:
     per_day: Sequence[UsageDay]
     tools: Sequence[UsageLine]
     people: Sequence[UsageLine]
+    clients: Sequence[UsageLine]
     agents: Sequence[UsageLine]
     models: Sequence[UsageLine]
     total: UsageLine
@@ -86,6 +103,15 @@ class UsageReport:
 class _Tally:
     lines: dict[Any, UsageLine] = field(default_factory=lambda: defaultdict(UsageLine))
 
+    def decide(self, decisions: Iterable[TimedDecision], key: Callable[[TimedDecision], Any]) -> None:
+        """Count the decisions at their lines. Those whose key is None belong to no line."""
+        grouped: dict[Any, list[TimedDecision]] = defaultdict(list)
+        for each in decisions:
+            grouped[key(each)].append(each)
+        grouped.pop(None, None)
+        for name, own in grouped.items():
+            self.lines[name] = self.lines[name].with_decisions(own)
+
     def add(self, key: Any, line: UsageLine) -> None:
         self.lines[key] = self.lines[key].plus(line)
 
@@ -94,7 +120,9 @@ class _Tally:
         lines = [
             replace(line, name=str(key) if names is None else names.get(key, "")) for key, line in self.lines.items()
         ]
-        return sorted(lines, key=lambda line: (-line.calls, -line.tokens, -line.requests, line.name))[:LINES_SHOWN]
+        return sorted(lines, key=lambda line: (-line.calls, -line.tokens, -line.requests, -line.decided, line.name))[
+            :LINES_SHOWN
+        ]
 
 
 def usage_report(viewer: User, days: int) -> UsageReport:
@@ -105,12 +133,14 @@ def usage_report(viewer: User, days: int) -> UsageReport:
     since = datetime.combine(last - timedelta(days=days - 1), time.min, tzinfo=UTC)
     calls, calls_cut = _newest(Call.objects.all(), MAX_CALLS_COUNTED, "created_at", since)
     uses, uses_cut = _newest(ModelUse.objects.all(), MAX_MODEL_USES_COUNTED, "at", since)
-    by_day, by_tool, by_person, by_model = _Tally(), _Tally(), _Tally(), _Tally()
-    grouped = calls.order_by().values_list(UtcDay("created_at"), "tool_name", "requested_by", "status")
-    for day, tool, person, status, count in grouped.annotate(count=Count("pk")):
+    by_day, by_tool, by_person, by_token, by_model = _Tally(), _Tally(), _Tally(), _Tally(), _Tally()
+    grouped = calls.order_by().values_list(UtcDay("created_at"), "tool_name", "requested_by", "token", "status")
+    for day, tool, person, token, status, count in grouped.annotate(count=Count("pk")):
         line = UsageLine(calls=count, failed=count if status in FAILED else 0)
         for tally, key in ((by_day, day), (by_tool, tool), (by_person, person)):
             tally.add(key, line)
+        if token is not None:
+            by_token.add(token, line)
     used = uses.order_by().values_list(UtcDay("at"), "model", "call__requested_by")
     sums = used.annotate(
         requests=Count("pk"),
@@ -125,19 +155,24 @@ def usage_report(viewer: User, days: int) -> UsageReport:
         unpriced += requests - priced
         for tally, key in ((by_day, day), (by_model, model), (by_person, person)):
             tally.add(key, line)
+    decisions = decisions_since(since)
+    by_day.decide(decisions, lambda decision: decision.at.date())
+    by_tool.decide(decisions, lambda decision: decision.tool)
+    by_person.decide(decisions, lambda decision: decision.requester)
+    by_token.decide(decisions, lambda decision: decision.token)
     people = {user.pk: user_display_name(user) for user in User.objects.filter(pk__in=filter(None, by_person.lines))}
-    waits = seconds_to_decision(since)
     dates = [since.date() + timedelta(days=number) for number in range(days)]
-    per_day = [UsageDay(day, by_day.lines.get(day, UsageLine()), waits.get(day)) for day in dates]
+    per_day = [UsageDay(day, by_day.lines.get(day, UsageLine())) for day in dates]
     return UsageReport(
         days=days,
         since=since,
         per_day=per_day,
         tools=by_tool.named(),
         people=by_person.named(people),
-        agents=_agents(since),
+        clients=by_token.named(_client_names(by_token.lines)),
+        agents=_agents(since, decisions),
         models=by_model.named(),
-        total=_total(day.line for day in per_day),
+        total=_total(day.line for day in per_day).with_decisions(decisions),
         is_cut=calls_cut or uses_cut,
         unpriced=unpriced,
     )
@@ -152,13 +187,25 @@ def _newest(rows: "QuerySet[Any]", most: int, time_field: str, since: datetime) 
     return found, False
 
 
-def _agents(since: datetime) -> list[UsageLine]:
+def _client_names(tokens: Iterable[int]) -> dict[int, str]:
+    """Return the names of tokens, each with the person for whom its client works."""
+    found = ApiToken.objects.filter(pk__in=tokens).select_related("user")
+    return {
+        token.pk: _("%(token)s, for %(person)s") % {"token": token.name, "person": user_display_name(token.user)}
+        for token in found
+    }
+
+
+def _agents(since: datetime, decisions: Sequence[TimedDecision]) -> list[UsageLine]:
     """Return the runs of agents that began since a time, with what they have used since their last (re)start."""
     runs = AgentRun.objects.filter(started_at__gte=since).order_by().values_list("agent__name")
     sums = runs.annotate(runs=Count("pk"), made=Sum("calls"), used=Sum("tokens"), paid=Sum("cost"))
     tally = _Tally()
     for name, count, calls, tokens, cost in sums:
         tally.add(name, UsageLine(requests=count, calls=calls, tokens=tokens, cost=cost))
+    steps = Step.objects.filter(call__in=[each.call for each in decisions], parent__agent_run__isnull=False)
+    agents = dict(steps.values_list("call", "parent__agent_run__agent__name"))
+    tally.decide(decisions, lambda decision: agents.get(decision.call))
     return tally.named()
 
 

@@ -1,107 +1,161 @@
-"""Page of usage and cost: calls, waits, tokens and dollars over a number of days, as charts, tables and CSV."""
+"""Page of usage and cost: calls, decisions, waits, tokens and dollars over a number of days, as charts and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.functional import Promise
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from catalog.text.spreadsheets import csv_text
-from catalog.ui.charts import StackedBar, stacked_bars
-from catalog.ui.labels import format_duration
+from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, bar_lengths, day_chart
+from catalog.ui.labels import format_seconds
 from catalog.ui.periods import PERIODS, PeriodForm
 from catalog.ui.requests import PageRequest, sign_in_required
 from plans.store.usage import UsageLine, UsageReport, usage_report
 
-CSV_HEAD = ("name", "calls", "failed", "requests", "tokens", "cost_usd")
-DAYS_CSV_HEAD = ("day", *CSV_HEAD[1:], "median_wait_seconds")
-BAR_WIDTH = 160
+PLAIN = ChartPart("plain", gettext_lazy("others"))
+FAILED = ChartPart("failed", gettext_lazy("failed or unknown"), is_hatched=True)
 
 
 @dataclass(frozen=True, slots=True)
-class UsageTable:
-    """One table of the page. `key` is its name in the URL of its CSV; `bars` are lengths in SVG units."""
+class UsageColumn:
+    """A column of numbers: its heading, its name in a CSV, the text of a cell and the value in a CSV."""
 
-    key: str
-    title: str | Promise
-    first: str | Promise
-    requests: str | Promise
-    rows: Sequence[tuple[UsageLine, float]]
-    has_calls: bool = True
-    has_models: bool = True
+    label: str | Promise
+    csv_name: str
+    value: Callable[[UsageLine], float | None]
+    text: Callable[[UsageLine], str]
 
 
-@dataclass(frozen=True, slots=True)
-class DayChart:
-    """A chart of the days; `most` is the value of its highest bar, for people."""
+def _counted(label: str | Promise, name: str) -> UsageColumn:
+    def value(line: UsageLine) -> float:
+        number: int = getattr(line, name)
+        return number
 
-    title: str | Promise
-    most: str
-    bars: Sequence[StackedBar]
-    has_two_parts: bool = False
+    return UsageColumn(label, name, value, lambda line: f"{value(line):,}")
 
 
-def usage_tables(report: UsageReport) -> list[UsageTable]:
-    requests, runs = gettext_lazy("Model requests"), gettext_lazy("Runs")
-    return [
-        UsageTable(
-            "tools", gettext_lazy("Tools"), gettext_lazy("Tool"), requests, _rows(report.tools), has_models=False
+CALLS, FAILURES = _counted(gettext_lazy("Calls"), "calls"), _counted(gettext_lazy("Failed or unknown"), "failed")
+REQUESTS, RUNS = _counted(gettext_lazy("Model requests"), "requests"), _counted(gettext_lazy("Runs"), "requests")
+TOKENS = _counted(gettext_lazy("Tokens"), "tokens")
+COST = UsageColumn(
+    gettext_lazy("US dollars"), "cost_usd", lambda line: float(line.cost), lambda line: f"{line.cost:.4f}"
+)
+DECIDED, APPROVED = _counted(gettext_lazy("Decided"), "decided"), _counted(gettext_lazy("Approved"), "approved")
+WAIT = UsageColumn(
+    gettext_lazy("Median wait"),
+    "median_wait_seconds",
+    lambda line: line.wait,
+    lambda line: format_seconds(line.wait),
+)
+CSV_COLUMNS = (CALLS, FAILURES, REQUESTS, TOKENS, COST, DECIDED, APPROVED, WAIT)
+DECISIONS = (DECIDED, APPROVED, WAIT)
+MODELS = (REQUESTS, TOKENS, COST)
+
+
+def usage_tables(report: UsageReport) -> list[FigureTable]:
+    """Return the tables that have rows."""
+    tables = [
+        _table("tools", gettext_lazy("Tools"), gettext_lazy("Tool"), report.tools, (CALLS, FAILURES, *DECISIONS)),
+        _table(
+            "clients", gettext_lazy("Clients"), gettext_lazy("Token"), report.clients, (CALLS, FAILURES, *DECISIONS)
         ),
-        UsageTable("people", gettext_lazy("People"), gettext_lazy("Person"), requests, _rows(report.people)),
-        UsageTable("agents", gettext_lazy("Agents"), gettext_lazy("Agent"), runs, _rows(report.agents)),
-        UsageTable(
-            "models", gettext_lazy("Models"), gettext_lazy("Model"), requests, _rows(report.models), has_calls=False
+        _table(
+            "agents",
+            gettext_lazy("Agents"),
+            gettext_lazy("Agent"),
+            report.agents,
+            (RUNS, CALLS, *DECISIONS, TOKENS, COST),
         ),
+        _table(
+            "people",
+            gettext_lazy("People"),
+            gettext_lazy("Person"),
+            report.people,
+            (CALLS, FAILURES, *DECISIONS, *MODELS),
+        ),
+        _table("models", gettext_lazy("Models"), gettext_lazy("Model"), report.models, MODELS),
     ]
+    return [table for table in tables if table.rows]
 
 
-def _rows(lines: Sequence[UsageLine]) -> list[tuple[UsageLine, float]]:
-    """Return the lines with the length of a bar for their calls, or their tokens if there are no calls."""
+PAGES_OF_NAMES = {"tools": "tool", "agents": "agent"}
+"""URL names of the pages of the things that a table lists."""
+
+
+def _table(
+    key: str,
+    title: str | Promise,
+    first: str | Promise,
+    lines: Sequence[UsageLine],
+    columns: Sequence[UsageColumn],
+) -> FigureTable:
     has_calls = any(line.calls for line in lines)
-    amounts = [line.calls if has_calls else line.tokens for line in lines]
-    most = max(amounts, default=0) or 1
-    return [(line, round(amount / most * BAR_WIDTH, 1)) for line, amount in zip(lines, amounts, strict=True)]
+    lengths = bar_lengths([line.calls if has_calls else line.tokens for line in lines])
+    page = PAGES_OF_NAMES.get(key)
+    rows = [
+        FigureRow(
+            line.name or _("Nobody"),
+            [column.text(line) for column in columns],
+            address=reverse(page, args=[line.name]) if page and line.name else "",
+            is_code=key == "tools",
+            bar=length,
+        )
+        for line, length in zip(lines, lengths, strict=True)
+    ]
+    return FigureTable(key, title, first, [column.label for column in columns], rows, look="plain")
 
 
 def day_charts(report: UsageReport) -> list[DayChart]:
     """Return the charts that have anything to show; that of calls always."""
-    lines, waits = [day.line for day in report.per_day], [day.wait or 0 for day in report.per_day]
-    charts = [
-        DayChart(
-            gettext_lazy("Calls"),
-            f"{max(line.calls for line in lines):,}",
-            stacked_bars([(line.calls - line.failed, line.failed) for line in lines]),
-            has_two_parts=True,
-        )
-    ]
-    if any(waits):
-        most = format_duration(max(waits) * 1000)
-        charts.append(
-            DayChart(gettext_lazy("Median wait for a decision"), most, stacked_bars([(wait, 0) for wait in waits]))
-        )
-    if report.total.requests:
-        tokens, costs = [line.tokens for line in lines], [float(line.cost) for line in lines]
-        charts += [
-            DayChart(gettext_lazy("Tokens"), f"{max(tokens):,}", stacked_bars([(each, 0) for each in tokens])),
-            DayChart(gettext_lazy("US dollars"), f"{max(costs):.4f}", stacked_bars([(each, 0) for each in costs])),
-        ]
+    lines = {day.day: day.line for day in report.per_day}
+    calls = {day: (line.calls - line.failed, line.failed) for day, line in lines.items()}
+    most = _("highest day %(most)s") % {"most": f"{max(line.calls for line in lines.values()):,}"}
+    charts = [day_chart("calls", gettext_lazy("Calls"), calls, [PLAIN, FAILED], summary=most)]
+    titles = {DECIDED: gettext_lazy("Decisions"), WAIT: gettext_lazy("Median wait for a decision")}
+    for column in (DECIDED, WAIT, TOKENS, COST):
+        highest = max(lines.values(), key=lambda line: column.value(line) or 0)
+        if column.value(highest):
+            values = {day: (column.value(line) or 0,) for day, line in lines.items()}
+            most = _("highest day %(most)s") % {"most": column.text(highest)}
+            title = titles.get(column, column.label)
+            charts.append(day_chart(column.csv_name, title, values, [PLAIN], summary=most))
     return charts
+
+
+def days_table(report: UsageReport) -> FigureTable:
+    columns = (CALLS, FAILURES, *DECISIONS, TOKENS, COST)
+    rows = [
+        FigureRow(date_format(day.day, "j M Y"), [column.text(day.line) for column in columns])
+        for day in reversed(report.per_day)
+    ]
+    labels = [column.label for column in columns]
+    return FigureTable("days", gettext_lazy("Usage by day"), gettext_lazy("Day"), labels, rows)
 
 
 def usage_csv(report: UsageReport, key: str) -> str:
     """Return one table of the report as CSV: that of the days unless `key` names another."""
-    tables = {"tools": report.tools, "people": report.people, "agents": report.agents, "models": report.models}
+    tables: Mapping[str, Sequence[UsageLine]] = {
+        "tools": report.tools,
+        "clients": report.clients,
+        "people": report.people,
+        "agents": report.agents,
+        "models": report.models,
+    }
+    names = [column.csv_name for column in CSV_COLUMNS]
     if key in tables:
-        return csv_text([CSV_HEAD, *([line.name, *_numbers(line)] for line in tables[key])])
-    rows = ([day.day.isoformat(), *_numbers(day.line), day.wait] for day in report.per_day)
-    return csv_text([DAYS_CSV_HEAD, *rows])
+        return csv_text([["name", *names], *([line.name, *_numbers(line)] for line in tables[key])])
+    return csv_text([["day", *names], *([day.day.isoformat(), *_numbers(day.line)] for day in report.per_day)])
 
 
-def _numbers(line: UsageLine) -> tuple[float, ...]:
-    return line.calls, line.failed, line.requests, line.tokens, float(line.cost)
+def _numbers(line: UsageLine) -> list[float | None]:
+    return [column.value(line) for column in CSV_COLUMNS]
 
 
 @require_safe
@@ -113,12 +167,23 @@ def usage(request: PageRequest) -> HttpResponse:
         response = HttpResponse(usage_csv(report, key), content_type="text/csv")
         response["Content-Disposition"] = 'attachment; filename="usage.csv"'
         return response
+    total = report.total
     shown = {
         "section": "insights",
         "form": form,
         "report": report,
-        "charts": day_charts(report),
-        "tables": usage_tables(report),
+        "days": report.days,
         "choices": PERIODS,
+        "figures": [
+            (_("Calls"), CALLS.text(total)),
+            (_("Failed or unknown"), FAILURES.text(total)),
+            (_("Decisions"), DECIDED.text(total)),
+            (_("Model requests"), REQUESTS.text(total)),
+            (_("Tokens"), TOKENS.text(total)),
+            (_("Cost in US dollars"), f"{total.cost:.2f}"),
+        ],
+        "charts": day_charts(report),
+        "by_day_table": days_table(report),
+        "tables": usage_tables(report),
     }
     return render(request, "plans/usage.html", shown)

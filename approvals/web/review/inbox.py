@@ -47,6 +47,8 @@ REQUESTS_ON_HOME = 3
 # A stored preview begins with its summary, so that a list need not read the texts after it.
 SUMMARY_PREFIX = '{"summary": '
 SUMMARY_PREFIX_LENGTH = 8192
+MOST_READ = 5000
+"""Most requests whose previews are read by a search: those of a long queue take too long for a keystroke."""
 MOST_SEARCHED = 50
 """Requests with a word in the beginning of their preview, among which a search by summary chooses."""
 
@@ -451,13 +453,15 @@ def summarised_requests(
 ) -> list[ApprovalRequest]:
     """Return the first `most` of these visible requests that have each word in their summary or their tool's name.
 
-    `summary` is set on each, as this viewer may see it, and only what they see is searched.
+    `summary` is set on each, as this viewer may see it, and only what they see is searched. With words, the first
+    MOST_READ requests are searched.
     """
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
     start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
     asker = (f"call__requested_by__{name}" for name in ("username", "first_name", "last_name"))
     columns = ("public_id", "call__tool_name", "call__token", "call__plan_ref", "call__step_ref", *asker)
-    found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
+    read = requests.filter(pk__in=requests.values("pk")[:MOST_READ]) if words else requests
+    found = read.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
     for word in words:
         found = found.filter(Q(call__tool_name__icontains=word) | _preview_has(word))
     listed: list[ApprovalRequest] = list(found[: MOST_SEARCHED if words else most])

@@ -1,56 +1,72 @@
-"""Picture of the last days: calls by safety level, and the time to decision, as numbers for SVG attributes."""
+"""Picture of the last days: calls by safety level, and the time to decision, as charts and a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
 from approvals.queue.insights import seconds_to_decision
 from catalog.calls.statistics import DailyLevels, calls_by_level, usage_window_start
 from catalog.core.clock import current_minute
+from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, day_chart
+from catalog.ui.labels import format_seconds
 
-WIDTH, HEIGHT, FLOOR = 420, 84, 2
-"""Size of each of the two charts in SVG units, and the height that is kept free above the highest bar."""
-MARGIN = 0.14
-"""Fraction of a day's width that is kept free on both sides of its bar."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One part of a bar; `look` names what it counts."""
-
-    look: str
-    top: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class DayColumn:
-    """One day: its numbers, and the bars that show them. `seconds` is None on a day without decisions."""
-
-    day: date
-    levels: DailyLevels
-    seconds: float | None
-    x: float
-    width: float
-    segments: Sequence[Segment]
-    decision_top: float
-    decision_height: float
+LEVELS = (
+    ChartPart("safe", gettext_lazy("safe")),
+    ChartPart("cautious", gettext_lazy("cautious"), is_hatched=True),
+    ChartPart("dangerous", gettext_lazy("dangerous")),
+)
+DECIDED_IN = ChartPart("plain", gettext_lazy("decided in"))
 
 
 @dataclass(frozen=True, slots=True)
 class LastDays:
-    columns: Sequence[DayColumn]
-    most_calls: int
-    longest: float
+    """Calls of each day, and the median seconds to decision of the days with decisions."""
 
-    @property
-    def calls(self) -> int:
-        return sum(column.levels.calls for column in self.columns)
+    days: Sequence[DailyLevels]
+    seconds: Mapping[date, float]
 
     @property
     def is_empty(self) -> bool:
-        return not self.calls and not self.longest
+        return not self.seconds and not any(day.calls for day in self.days)
+
+    @property
+    def charts(self) -> list[DayChart]:
+        """The chart of the calls, and that of the decisions if there are any."""
+        levels = {day.day: (day.safe, day.cautious, day.dangerous) for day in self.days}
+        calls = f"{sum(day.calls for day in self.days):,}"
+        charts = [day_chart("levels", gettext_lazy("Calls by safety level"), levels, LEVELS, summary=calls)]
+        if self.seconds:
+            waits = {day.day: (self.seconds.get(day.day, 0),) for day in self.days}
+            longest = _("up to %(time)s") % {"time": format_seconds(max(self.seconds.values()))}
+            title = gettext_lazy("Time to decision, median")
+            charts.append(day_chart("decided", title, waits, [DECIDED_IN], summary=longest))
+        return charts
+
+    @property
+    def table(self) -> FigureTable:
+        rows = [
+            FigureRow(
+                date_format(day.day, "j M"),
+                [
+                    *(f"{count:,}" for count in (day.safe, day.cautious, day.dangerous)),
+                    format_seconds(self.seconds.get(day.day)),
+                ],
+            )
+            for day in self.days
+        ]
+        title = gettext_lazy("Calls by safety level and median time to decision, by day")
+        columns = [
+            gettext_lazy("Safe"),
+            gettext_lazy("Cautious"),
+            gettext_lazy("Dangerous"),
+            gettext_lazy("Decided in"),
+        ]
+        return FigureTable("last-days", title, gettext_lazy("Day"), columns, rows)
 
 
 def last_days() -> LastDays:
@@ -59,9 +75,9 @@ def last_days() -> LastDays:
     A picture without calls or without decisions is not kept, so that the first of them shows at once.
     """
     days = _last_days(current_minute())
-    if not days.calls:
+    if not any(day.calls for day in days.days):
         forget()
-    elif not days.longest:
+    elif not days.seconds:
         _last_days.cache_clear()
     return days
 
@@ -79,34 +95,4 @@ def _calls_by_level(_minute: int) -> Sequence[DailyLevels]:
 
 @lru_cache(maxsize=1)
 def _last_days(minute: int) -> LastDays:
-    days, seconds = _calls_by_level(minute), seconds_to_decision(usage_window_start())
-    most, longest = max(day.calls for day in days), max(seconds.values(), default=0.0)
-    pitch = WIDTH / len(days)
-    columns = []
-    for index, day in enumerate(days):
-        span = seconds.get(day.day)
-        # A decision within a second still has a bar that can be seen.
-        height = max(FLOOR, span / longest * (HEIGHT - FLOOR)) if span is not None and longest else 0.0
-        columns.append(
-            DayColumn(
-                day=day.day,
-                levels=day,
-                seconds=span,
-                x=round((index + MARGIN) * pitch, 1),
-                width=round(pitch * (1 - 2 * MARGIN), 1),
-                segments=_segments(day, most),
-                decision_top=round(HEIGHT - height, 1),
-                decision_height=round(height, 1),
-            )
-        )
-    return LastDays(columns, most, longest)
-
-
-def _segments(levels: DailyLevels, most: int) -> list[Segment]:
-    """Stack the levels of one day, the most dangerous at the top."""
-    unit, below, found = (HEIGHT - FLOOR) / max(1, most), 0, []
-    for look, count in (("safe", levels.safe), ("cautious", levels.cautious), ("dangerous", levels.dangerous)):
-        below += count
-        if count:
-            found.append(Segment(look, round(HEIGHT - below * unit, 1), round(count * unit, 1)))
-    return found
+    return LastDays(_calls_by_level(minute), seconds_to_decision(usage_window_start()))

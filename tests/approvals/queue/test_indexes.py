@@ -42,3 +42,12 @@ def test_related_queries_use_their_index(ada, rosa, index):
     client = Client()
     client.force_login(rosa)
     assert any(f"INDEX {index} (" in way for way in ways_of(client, "/approvals/"))
+
+
+@pytest.mark.parametrize("order", ["-decided", "decided"])
+def test_decided_requests_are_read_in_the_order_of_an_index(ada, rosa, order):
+    decide(request := ask(ada), by=rosa, decision=rejection(request, "No."))
+    client = Client()
+    client.force_login(rosa)
+    ways = [way for way in ways_of(client, f"/approvals/decided/?sort={order}") if "request_by_decision" in way]
+    assert ways and not any("TEMP B-TREE" in way for way in ways)

@@ -5,12 +5,17 @@ from decimal import Decimal
 
 import pytest
 
+from approvals.reviews.decisions import decide
+from catalog.access.tokens import create_token
 from catalog.core import clock
-from plans.models import ModelUse
+from catalog.models import Call
+from plans.models import AgentRun, ModelUse, Step
 from plans.store import usage
 from plans.store.usage import usage_report
+from tests.approvals.factories import approval, ask, rejection
 from tests.builders import act, call_of, make_plan, work_off
 from tests.pages import Pages
+from tests.plans.agents.scripted import make_agent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
 
@@ -52,8 +57,32 @@ def test_only_the_newest_rows_are_counted(ada, vera, monkeypatch):
     assert (report.total.calls, report.is_cut) == (2, True)
 
 
+def test_decisions_are_counted_for_tool_requester_client_and_agent(ada, rosa, vera):
+    """An agent's calls are those of its run, whoever wrote the plan; a client's are those of its token."""
+    decided = [ask(ada), ask(ada)]
+    decide(decided[0], by=rosa, decision=approval(decided[0]))
+    decide(decided[1], by=rosa, decision=rejection(decided[1], "No."))
+    run = AgentRun.objects.create(
+        agent=make_agent(), step=make_plan(ada, act(1)).steps.get(), settings="{}", started_at=clock.now()
+    )
+    child = make_plan(ada, act(1)).steps.get()
+    Step.objects.filter(pk=child.pk).update(parent=run.step, call=decided[0].call)
+    token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"], name="laptop")
+    Call.objects.filter(pk=decided[1].call_id).update(token=token)
+    report = usage_report(vera, 7)
+    lines = [next(line for line in lines if line.decided) for lines in (report.tools, report.people)]
+    assert [(line.name, line.decided, line.approved) for line in (*lines, *report.agents, *report.clients)] == [
+        ("write_note", 2, 1),
+        ("Ada", 2, 1),
+        ("ann", 1, 1),
+        ("laptop, for Ada", 1, 0),
+    ]
+    assert (report.total.decided, report.per_day[-1].line.decided) == (2, 2)
+    assert report.total.wait is not None
+
+
 def test_tables_are_csv_without_formulas(ada, vera):
     use_model(call_of(work_off(make_plan(ada, act(1))), 1), Decimal("0.5"))
     client = Pages(vera).client
-    assert client.get("/usage/?csv=models").content.decode().splitlines()[1] == "'=gpt,0,0,1,30,0.5"
+    assert client.get("/usage/?csv=models").content.decode().splitlines()[1] == "'=gpt,0,0,1,30,0.5,0,0,"
     assert len(client.get("/usage/?days=14&csv=days").content.decode().splitlines()) == 15

@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import Policy
+from approvals.web.review import inbox
 from plans.models import Plan
 from plans.web.jump import JumpPage, jump_page, nearest_to_path
 from tests.approvals.factories import ask
@@ -99,3 +100,12 @@ def test_a_missing_page_keeps_the_navigation_and_names_similar_ones(admin: User,
         assert address in re.findall(r'href="([^"]+)"', pages.html.partition("Did you mean")[2]), path
         assert '<nav class="side"' in pages.html
     assert '<nav class="side"' not in Pages().client.get("/polices/").content.decode()
+
+
+def test_only_the_oldest_requests_are_searched(ada: User, rosa: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a longer queue is found by its id."""
+    for _ in range(2):
+        ask(ada)
+    assert len(found(jump_page(rosa, "note"))["requests"]) == 2
+    monkeypatch.setattr(inbox, "MOST_READ", 1)
+    assert len(found(jump_page(rosa, "note"))["requests"]) == 1
