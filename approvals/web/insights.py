@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from approvals.queue.insights import Age, Decisions, Insights, insights_for
+from catalog.text.formats import format_date, format_number
 from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, bar_lengths, day_chart
 from catalog.ui.labels import format_seconds, format_share, format_timespan
 from catalog.ui.periods import PERIODS, PeriodForm
@@ -44,7 +44,7 @@ def age_labels(ages: Sequence[Age]) -> list[str]:
 def waiting_table(ages: Sequence[Age]) -> FigureTable:
     lengths = bar_lengths([age.count for age in ages])
     rows = [
-        FigureRow(label, [f"{age.count:,}"], bar=length)
+        FigureRow(label, [format_number(age.count)], bar=length)
         for label, age, length in zip(age_labels(ages), ages, lengths, strict=True)
     ]
     title = gettext_lazy("Waiting requests by age")
@@ -59,7 +59,7 @@ def decisions_chart(found: Insights) -> DayChart:
 def decisions_by_day(found: Insights) -> FigureTable:
     """Return the days with a decision, newest first."""
     rows = [
-        FigureRow(date_format(day.day, "j M Y"), [f"{day.approved:,}", f"{day.others:,}"])
+        FigureRow(format_date(day.day), [format_number(day.approved), format_number(day.others)])
         for day in reversed(found.per_day)
         if day.approved or day.others
     ]
@@ -84,7 +84,7 @@ def tools_table(found: Insights) -> FigureTable:
     rows = [
         FigureRow(
             line.tool,
-            [*_decision_cells(line.decisions), f"{line.waiting:,}"],
+            [*_decision_cells(line.decisions), format_number(line.waiting)],
             address=reverse("tool", args=[line.tool]),
             is_code=True,
         )
@@ -97,7 +97,7 @@ def tools_table(found: Insights) -> FigureTable:
 def _decision_cells(decisions: Decisions) -> list[str]:
     spans = decisions.spans
     return [
-        f"{decisions.count:,}",
+        format_number(decisions.count),
         format_share(decisions.approve_rate),
         format_seconds(spans.median),
         format_seconds(spans.p95),
@@ -120,8 +120,8 @@ def insights(request: PageRequest) -> HttpResponse:
             (_("Approved"), approved),
             (_("Median"), median),
             (_("95th percentile"), p95),
-            (_("Expired"), f"{found.ended['expired']:,}"),
-            (_("Withdrawn"), f"{found.ended['withdrawn']:,}"),
+            (_("Expired"), format_number(found.ended["expired"])),
+            (_("Withdrawn"), format_number(found.ended["withdrawn"])),
         ],
         "chart": decisions_chart(found),
         "by_day": decisions_by_day(found),

@@ -9,6 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from catalog.calls.statistics import Usage
+from catalog.text.formats import format_day
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -67,7 +68,7 @@ class DayChart:
     key: str
     title: "StrOrPromise"
     summary: str
-    since: date
+    since: str
     parts: Sequence[ChartPart]
     columns: Sequence[ChartColumn]
 
@@ -96,7 +97,7 @@ def day_chart(
         )
         for index, values in enumerate(days.values())
     ]
-    return DayChart(key, title, summary, min(days), parts, columns)
+    return DayChart(key, title, summary, format_day(min(days)), parts, columns)
 
 
 def _segments(values: Sequence[float], parts: Sequence[ChartPart], unit: float) -> list[Segment]:

@@ -2,22 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.formats import date_format
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from catalog.text.formats import format_date, format_number
 from catalog.text.spreadsheets import csv_text
 from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, bar_lengths, day_chart
 from catalog.ui.labels import format_seconds
 from catalog.ui.periods import PERIODS, PeriodForm
 from catalog.ui.requests import PageRequest, sign_in_required
 from plans.store.usage import UsageLine, UsageReport, usage_report
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 PLAIN = ChartPart("plain", gettext_lazy("others"))
 FAILED = ChartPart("failed", gettext_lazy("failed or unknown"), is_hatched=True)
@@ -27,25 +30,25 @@ FAILED = ChartPart("failed", gettext_lazy("failed or unknown"), is_hatched=True)
 class UsageColumn:
     """A column of numbers: its heading, its name in a CSV, the text of a cell and the value in a CSV."""
 
-    label: str | Promise
+    label: "StrOrPromise"
     csv_name: str
     value: Callable[[UsageLine], float | None]
     text: Callable[[UsageLine], str]
 
 
-def _counted(label: str | Promise, name: str) -> UsageColumn:
+def _counted(label: "StrOrPromise", name: str) -> UsageColumn:
     def value(line: UsageLine) -> float:
         number: int = getattr(line, name)
         return number
 
-    return UsageColumn(label, name, value, lambda line: f"{value(line):,}")
+    return UsageColumn(label, name, value, lambda line: format_number(value(line)))
 
 
 CALLS, FAILURES = _counted(gettext_lazy("Calls"), "calls"), _counted(gettext_lazy("Failed or unknown"), "failed")
 REQUESTS, RUNS = _counted(gettext_lazy("Model requests"), "requests"), _counted(gettext_lazy("Runs"), "requests")
 TOKENS = _counted(gettext_lazy("Tokens"), "tokens")
 COST = UsageColumn(
-    gettext_lazy("US dollars"), "cost_usd", lambda line: float(line.cost), lambda line: f"{line.cost:.4f}"
+    gettext_lazy("US dollars"), "cost_usd", lambda line: float(line.cost), lambda line: format_number(line.cost, 4)
 )
 DECIDED, APPROVED = _counted(gettext_lazy("Decided"), "decided"), _counted(gettext_lazy("Approved"), "approved")
 WAIT = UsageColumn(
@@ -91,8 +94,8 @@ PAGES_OF_NAMES = {"tools": "tool", "agents": "agent"}
 
 def _table(
     key: str,
-    title: str | Promise,
-    first: str | Promise,
+    title: "StrOrPromise",
+    first: "StrOrPromise",
     lines: Sequence[UsageLine],
     columns: Sequence[UsageColumn],
 ) -> FigureTable:
@@ -116,7 +119,7 @@ def day_charts(report: UsageReport) -> list[DayChart]:
     """Return the charts that have anything to show; that of calls always."""
     lines = {day.day: day.line for day in report.per_day}
     calls = {day: (line.calls - line.failed, line.failed) for day, line in lines.items()}
-    most = _("highest day %(most)s") % {"most": f"{max(line.calls for line in lines.values()):,}"}
+    most = _("highest day %(most)s") % {"most": format_number(max(line.calls for line in lines.values()))}
     charts = [day_chart("calls", gettext_lazy("Calls"), calls, [PLAIN, FAILED], summary=most)]
     titles = {DECIDED: gettext_lazy("Decisions"), WAIT: gettext_lazy("Median wait for a decision")}
     for column in (DECIDED, WAIT, TOKENS, COST):
@@ -132,7 +135,7 @@ def day_charts(report: UsageReport) -> list[DayChart]:
 def days_table(report: UsageReport) -> FigureTable:
     columns = (CALLS, FAILURES, *DECISIONS, TOKENS, COST)
     rows = [
-        FigureRow(date_format(day.day, "j M Y"), [column.text(day.line) for column in columns])
+        FigureRow(format_date(day.day), [column.text(day.line) for column in columns])
         for day in reversed(report.per_day)
     ]
     labels = [column.label for column in columns]
@@ -180,7 +183,7 @@ def usage(request: PageRequest) -> HttpResponse:
             (_("Decisions"), DECIDED.text(total)),
             (_("Model requests"), REQUESTS.text(total)),
             (_("Tokens"), TOKENS.text(total)),
-            (_("Cost in US dollars"), f"{total.cost:.2f}"),
+            (_("Cost in US dollars"), format_number(total.cost, 2)),
         ],
         "charts": day_charts(report),
         "by_day_table": days_table(report),

@@ -453,15 +453,18 @@ def summarised_requests(
 ) -> list[ApprovalRequest]:
     """Return the first `most` of these visible requests that have each word in their summary or their tool's name.
 
-    `summary` is set on each, as this viewer may see it, and only what they see is searched. With words, the first
-    MOST_READ requests are searched.
+    `summary` is set on each, as this viewer may see it, and only what they see is searched. With words, the requests
+    are in the order in which they were opened, and the first MOST_READ are searched.
     """
     judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
     start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
     asker = (f"call__requested_by__{name}" for name in ("username", "first_name", "last_name"))
     columns = ("public_id", "call__tool_name", "call__token", "call__plan_ref", "call__step_ref", *asker)
-    read = requests.filter(pk__in=requests.values("pk")[:MOST_READ]) if words else requests
-    found = read.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
+    if words:
+        # A time and no subquery: PostgreSQL would read all previews before it applied that.
+        for opened_at in requests.values_list("opened_at", flat=True)[MOST_READ : MOST_READ + 1]:
+            requests = requests.filter(opened_at__lt=opened_at)
+    found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
     for word in words:
         found = found.filter(Q(call__tool_name__icontains=word) | _preview_has(word))
     listed: list[ApprovalRequest] = list(found[: MOST_SEARCHED if words else most])

@@ -6,9 +6,10 @@ Submitting it is a direct call of `draft_plan`; a form that is submitted twice m
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
@@ -24,13 +25,14 @@ from catalog.models import ApiToken, Call
 from catalog.rest.idempotency import run_once
 from catalog.rest.pagination import Page, PageCursor, PageParameters, paginate
 from catalog.ui.labels import Badge, status_badge
+from catalog.ui.page_forms import CardSelect, CardText, MultilineField, PageForm
 from plans import states
 from plans.llm import provider
 from plans.models import Plan
 from plans.planner import drafts
 from plans.store.requesters import Requester
 from plans.strategies import PlanningStrategy
-from plans.web.access import FORM_EXPIRED, NUL_CHARACTER
+from plans.web.access import FORM_EXPIRED
 from plans.web.plan_list import AWAITED_FROM_PEOPLE
 
 if TYPE_CHECKING:
@@ -106,17 +108,35 @@ EXAMPLES = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
-class AskForm:
-    """Form with a request in words; `wrong` is the reason why it was not accepted, `code` the HTTP status."""
+class AskForm(PageForm):
+    """Form with a request in words; `wrong` is the reason why it was not accepted, `code` the HTTP status.
 
-    request: str = ""
-    strategy: str = PlanningStrategy.REACT
-    key: str = field(default_factory=lambda: secrets.token_urlsafe(18))
-    wrong: str = ""
-    code: int = 200
-    strategies = STRATEGIES
-    most = drafts.LONGEST_REQUEST
+    `key` is that of the next submission; the one that was sent is in the data.
+    """
+
+    request = MultilineField(
+        label=gettext_lazy("What should be done?"),
+        max_length=drafts.LONGEST_REQUEST,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text=gettext_lazy(
+            "This text and the names of the tools you may call are sent to the language model. "
+            "Do not include passwords."
+        ),
+        error_messages={"required": gettext_lazy("Describe in a sentence or two what you want done.")},
+    )
+    strategy = forms.ChoiceField(
+        label=gettext_lazy("Strategy"),
+        choices=[(each.name, each.label) for each in STRATEGIES],
+        widget=CardSelect({each.name: CardText(each.says) for each in STRATEGIES}),
+        initial=STRATEGIES[0].name,
+        error_messages=dict.fromkeys(("required", "invalid_choice"), gettext_lazy("Choose a strategy.")),
+    )
+
+    def __init__(self, data: QueryDict | None = None, *, again: bool = False, **options: Any) -> None:
+        super().__init__(data, auto_id="%s", **options)
+        self.key, self.wrong, self.code = secrets.token_urlsafe(18), "", 200
+        if again:
+            self.fields["request"].label = _("Change the request")
 
     @property
     def is_configured(self) -> bool:
@@ -126,37 +146,22 @@ class AskForm:
 def new_form(query: Mapping[str, str]) -> AskForm:
     """Return a new form, filled with the example named in the query."""
     example = EXAMPLES.get(query.get("example", ""))
-    return AskForm(request=example.request, strategy=example.strategy) if example else AskForm()
-
-
-def submitted_form(form: QueryDict) -> AskForm:
-    return AskForm(
-        request=form.get("request", "").replace("\r\n", "\n").strip(),
-        strategy=form.get("strategy", ""),
-        key=form.get("key", ""),
-    )
+    return AskForm(initial={"request": example.request, "strategy": example.strategy} if example else None)
 
 
 def submit_request(form: AskForm, *, by: Requester) -> str:
     """Request a draft; return its id. Raises NotAllowed, ParameterError, NotConfigured and errors of calls."""
     if not may_ask(by.user):
         raise asking_role_required()
-    if not form.request:
-        raise ParameterError(_("Describe in a sentence or two what you want done."))
-    if len(form.request) > drafts.LONGEST_REQUEST:
-        raise ParameterError(
-            _("The request has %(length)s characters, but the maximum is %(max)s.")
-            % {"length": f"{len(form.request):,}", "max": f"{drafts.LONGEST_REQUEST:,}"}
-        )
-    if "\0" in form.request:
-        raise ParameterError(_(NUL_CHARACTER))
-    if form.strategy not in {each.name for each in STRATEGIES}:
-        raise ParameterError(_("Choose a strategy."))
-    if not KEY.fullmatch(form.key):
+    if not form.is_valid():
+        raise ParameterError(_("The request has errors."))
+    key = form.data.get("key", "")
+    if not KEY.fullmatch(key):
         raise Conflict(_(FORM_EXPIRED))
-    what = keyring().fingerprint(digest("ask", form.strategy, form.request))
-    owner, key = f"user:{by.user.pk}", f"ask:{form.key}:{what}"
-    return run_once(owner, key, what, lambda: drafts.request_draft(form.request, form.strategy, by=by).public_id)
+    request, strategy = form.cleaned_data["request"], form.cleaned_data["strategy"]
+    what = keyring().fingerprint(digest("ask", strategy, request))
+    owner, key = f"user:{by.user.pk}", f"ask:{key}:{what}"
+    return run_once(owner, key, what, lambda: drafts.request_draft(request, strategy, by=by).public_id)
 
 
 def may_ask(viewer: User) -> bool:

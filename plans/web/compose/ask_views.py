@@ -13,7 +13,7 @@ from plans.models import Plan
 from plans.planner import drafts
 from plans.store.requesters import Requester
 from plans.web.access import control_plan, error_status
-from plans.web.compose.ask_form import EXAMPLES, AskForm, load_history, may_ask, new_form, submitted_form
+from plans.web.compose.ask_form import EXAMPLES, AskForm, load_history, may_ask, new_form
 from plans.web.compose.ask_form import submit_request as ask_planner
 from plans.web.compose.draft import DraftPage, draft_or_404, draft_page
 from plans.web.compose.draft import start_drafted_plan as start_draft
@@ -24,14 +24,13 @@ NO_MODEL = 503
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def ask(request: PageRequest) -> HttpResponse:
-    form = submitted_form(request.POST) if request.method == "POST" else new_form(request.GET.dict())
+    form = AskForm(request.POST) if request.method == "POST" else new_form(request.GET.dict())
     if request.method == "POST":
         try:
             return page_redirect(request, reverse("draft", args=[ask_planner(form, by=Requester(request.user))]))
         except ToolgateError as error:
-            form.wrong = error.message
+            form.wrong = "" if form.errors else error.message
             form.code = NO_MODEL if isinstance(error, NotConfigured) else error_status(error)
-            form.key = AskForm().key
     part = is_fragment_request(request, "asking")
     shown = {"section": "ask", "form": form, "examples": EXAMPLES.values(), "may_ask": may_ask(request.user)}
     if not part:

@@ -225,7 +225,11 @@ def draft_page(viewer: User, public_id: str, setback: str = "") -> DraftPage:
         ),
         setback=setback,
         form=AskForm(
-            request=drafts.request_of(call), strategy=call.arguments_json.get("strategy") or STRATEGIES[0].name
+            again=True,
+            initial={
+                "request": drafts.request_of(call),
+                "strategy": call.arguments_json.get("strategy") or STRATEGIES[0].name,
+            },
         ),
     )
 

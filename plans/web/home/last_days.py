@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from approvals.queue.insights import seconds_to_decision
 from catalog.calls.statistics import DailyLevels, calls_by_level, usage_window_start
 from catalog.core.clock import current_minute
+from catalog.text.formats import format_day, format_number
 from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, day_chart
 from catalog.ui.labels import format_seconds
 
@@ -38,7 +38,7 @@ class LastDays:
     def charts(self) -> list[DayChart]:
         """The chart of the calls, and that of the decisions if there are any."""
         levels = {day.day: (day.safe, day.cautious, day.dangerous) for day in self.days}
-        calls = f"{sum(day.calls for day in self.days):,}"
+        calls = format_number(sum(day.calls for day in self.days))
         charts = [day_chart("levels", gettext_lazy("Calls by safety level"), levels, LEVELS, summary=calls)]
         if self.seconds:
             waits = {day.day: (self.seconds.get(day.day, 0),) for day in self.days}
@@ -51,9 +51,9 @@ class LastDays:
     def table(self) -> FigureTable:
         rows = [
             FigureRow(
-                date_format(day.day, "j M"),
+                format_day(day.day),
                 [
-                    *(f"{count:,}" for count in (day.safe, day.cautious, day.dangerous)),
+                    *(format_number(count) for count in (day.safe, day.cautious, day.dangerous)),
                     format_seconds(self.seconds.get(day.day)),
                 ],
             )
