@@ -27,8 +27,15 @@ def operations(method: str) -> dict[str, Mapping[str, Any]]:
 
 
 def filled(path: str, places: Mapping[str, str]) -> str:
-    """Return the path with something that exists in place of each parameter."""
-    return re.sub(r"(\w+)/(?:\{\w+\}|<\w+:\w+>)", lambda found: f"{found[1]}/{places[found[1]]}", path)
+    """Return the path with something that exists in place of each parameter.
+
+    A place is named after the part before the parameter, or if REST names an object otherwise, also after that.
+    """
+
+    def place(found: re.Match[str]) -> str:
+        return f"{found[1]}/{places.get(f'{found[1]}/{found[2]}', places[found[1]])}"
+
+    return re.sub(r"(\w+)/(?:\{(\w+)\}|<\w+:\w+>)", place, path)
 
 
 def _addresses(patterns: Sequence[URLPattern | URLResolver], before: str = "/") -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""URLs of the REST endpoints of approvals, grants, policies, notifications, insights and the audit log."""
+"""URLs of the REST endpoints of approvals, grants, policies, people, notifications, insights and the audit log."""
 
 from django.urls import path
 
-from approvals.api import audit, grants, insights, notifications, policies, requests
+from approvals.api import audit, grants, insights, notifications, people, policies, requests
 
 APPROVAL = "approvals/<slug:public_id>/"
 urlpatterns = [
@@ -30,6 +30,11 @@ urlpatterns = [
     path("notifications/deliveries/", notifications.OwnDeliveries.as_view(), name="api-own-deliveries"),
     path("audit/export/", audit.AuditExport.as_view(), name="api-audit-export"),
     path("audit/verify/", audit.AuditVerify.as_view(), name="api-audit-verify"),
+    path("people/", people.PersonList.as_view(), name="api-people"),
+    path("people/<str:username>/", people.PersonDetail.as_view(), name="api-person"),
+    path("people/<str:username>/reset/", people.PersonReset.as_view(), name="api-person-reset"),
+    path("groups/", people.GroupList.as_view(), name="api-groups"),
+    path("groups/<str:name>/", people.GroupDetail.as_view(), name="api-group"),
     path("policies/", policies.PolicyList.as_view(), name="api-policies"),
     path("policies/simulate/", policies.PolicySimulate.as_view(), name="api-policies-simulate"),
     path("policies/sentence/", policies.PolicyInWords.as_view(), name="api-policies-sentence"),

@@ -22,7 +22,18 @@ from approvals.models import Policy
 from approvals.policies.group_use import policies_naming_groups
 from catalog.access import people
 from catalog.access.link_mails import check_can_mail, mail_link
-from catalog.access.people import ACTIVE, COLUMNS, DEACTIVATED, INVITED, MAX_EMAIL, MAX_NAME, MAX_USERNAME, NewLink
+from catalog.access.people import (
+    ACTIVE,
+    COLUMNS,
+    DEACTIVATED,
+    INVITED,
+    MAX_EMAIL,
+    MAX_NAME,
+    MAX_USERNAME,
+    NewLink,
+    held_roles,
+    other_groups,
+)
 from catalog.access.roles import (
     ADMINISTRATOR,
     OPERATOR,
@@ -105,16 +116,6 @@ class PersonRow:
     @property
     def groups(self) -> list[str]:
         return other_groups(self.person)
-
-
-def held_roles(person: User) -> list[str]:
-    """Return the roles that a person has or, while the account is not active, will have."""
-    held = {group.name for group in person.groups.all()} | ({ADMINISTRATOR} if person.is_superuser else set())
-    return [name for name in ROLES if name in held]
-
-
-def other_groups(person: User) -> list[str]:
-    return sorted(group.name for group in person.groups.all() if group.name not in ROLES)
 
 
 def person_rows(found: Sequence[User]) -> list[PersonRow]:

@@ -135,6 +135,16 @@ def state_of(person: User, link: AccountLink | None) -> str:
     return INVITED if link is not None and link.kind == AccountLink.Kind.INVITATION else DEACTIVATED
 
 
+def held_roles(person: User) -> list[str]:
+    """Return the roles that a person has or, while the account is not active, will have."""
+    held = {group.name for group in person.groups.all()} | ({ADMINISTRATOR} if person.is_superuser else set())
+    return [name for name in ROLES if name in held]
+
+
+def other_groups(person: User) -> list[str]:
+    return sorted(group.name for group in person.groups.all() if group.name not in ROLES)
+
+
 @retry_on_deadlock
 def create_person(
     *, username: str, groups: Iterable[str] = (), invited: bool = True, by: User, **columns: str
