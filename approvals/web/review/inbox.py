@@ -47,6 +47,8 @@ REQUESTS_ON_HOME = 3
 # A stored preview begins with its summary, so that a list need not read the texts after it.
 SUMMARY_PREFIX = '{"summary": '
 SUMMARY_PREFIX_LENGTH = 8192
+CURRENT_ROUND = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
+PREVIEW_START = Left(Subquery(CURRENT_ROUND.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
 MOST_READ = 5000
 """Most requests whose previews are read by a search: those of a long queue take too long for a keystroke."""
 MOST_SEARCHED = 50
@@ -418,11 +420,9 @@ def listed_requests(viewer: User, keys: Sequence[int]) -> list[ApprovalRequest]:
 
 def _load_listed_fields(requests: "QuerySet[ApprovalRequest]") -> "QuerySet[ApprovalRequest]":
     """Load the columns for lists; reviewers are prefetched separately with `REVIEWS_PREFETCH`."""
-    judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
-    start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
     related = ("call", "tool_version__tool", "policy_revision__policy", "claimed_by")
     listed = requests.select_related(*related).only(*LISTED_FIELDS)
-    return listed.annotate(preview_start=start, is_deceptive=Subquery(judged.values("is_deceptive")[:1]))
+    return listed.annotate(preview_start=PREVIEW_START, is_deceptive=Subquery(CURRENT_ROUND.values("is_deceptive")[:1]))
 
 
 def _with_summaries(viewer: User, requests: Sequence[ApprovalRequest]) -> list[ApprovalRequest]:
@@ -456,15 +456,13 @@ def summarised_requests(
     `summary` is set on each, as this viewer may see it, and only what they see is searched. With words, the requests
     are in the order in which they were opened, and the first MOST_READ are searched.
     """
-    judged = Round.objects.filter(request=OuterRef("pk"), number=OuterRef("round_number"))
-    start = Left(Subquery(judged.values("preview")[:1]), SUMMARY_PREFIX_LENGTH)
     asker = (f"call__requested_by__{name}" for name in ("username", "first_name", "last_name"))
     columns = ("public_id", "call__tool_name", "call__token", "call__plan_ref", "call__step_ref", *asker)
     if words:
         # A time and no subquery: PostgreSQL would read all previews before it applied that.
         for opened_at in requests.values_list("opened_at", flat=True)[MOST_READ : MOST_READ + 1]:
             requests = requests.filter(opened_at__lt=opened_at)
-    found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=start)
+    found = requests.select_related("call__requested_by").only(*columns).annotate(preview_start=PREVIEW_START)
     for word in words:
         found = found.filter(Q(call__tool_name__icontains=word) | _preview_has(word))
     listed: list[ApprovalRequest] = list(found[: MOST_SEARCHED if words else most])
