@@ -4,11 +4,10 @@ from django.urls import path
 
 from approvals.web import audit, grants, groups, insights, notifications, people, request_list
 from approvals.web.policies import views as policies_views
-from approvals.web.review import views
 from approvals.web.review import views as review_views
 
 urlpatterns = [
-    path("approvals/", views.inbox, name="approvals"),
+    path("approvals/", review_views.inbox, name="approvals"),
     path("approvals/decided/", request_list.decided_requests, name="decided"),
     path("approvals/insights/", insights.insights, name="insights"),
     path("approvals/undo/", review_views.undo_several, name="undo-several"),
@@ -16,13 +15,13 @@ urlpatterns = [
     path("approvals/grants/", grants.grants, name="grants"),
     path("approvals/grants/<slug:public_id>/revoke/", grants.revoke_grant_page, name="grant-revoke"),
     path("approvals/<slug:public_id>/grant/", grants.propose_grant_page, name="grant-from"),
-    path("approvals/<slug:public_id>/change/", views.change_rows, name="change-rows"),
-    path("approvals/<slug:public_id>/decision/", views.decision, name="decision"),
-    path("approvals/<slug:public_id>/edit/", views.edit, name="edit"),
-    path("approvals/<slug:public_id>/undo/", views.undo, name="undo"),
-    path("approvals/<slug:public_id>/result/", views.result, name="approval-result"),
+    path("approvals/<slug:public_id>/change/", review_views.change_rows, name="change-rows"),
+    path("approvals/<slug:public_id>/decision/", review_views.decision, name="decision"),
+    path("approvals/<slug:public_id>/edit/", review_views.edit, name="edit"),
+    path("approvals/<slug:public_id>/undo/", review_views.undo, name="undo"),
+    path("approvals/<slug:public_id>/result/", review_views.result, name="approval-result"),
     path("approvals/<slug:public_id>/reveal/", review_views.reveal, name="approval-reveal"),
-    path("approvals/<slug:public_id>/<slug:name>/", views.action, name="act"),
+    path("approvals/<slug:public_id>/<slug:name>/", review_views.action, name="act"),
     path("policies/", policies_views.policies_list, name="policies"),
     path("policies/new/", policies_views.new_policy, name="policy-new"),
     path("policies/sentence/", policies_views.sentence, name="policy-sentence"),

@@ -42,6 +42,7 @@ MIN_WHOLE_SEARCH = 3
 MOST_SIMILAR = 5
 MOST_COMPARED_PARTS = 2
 ID_PATTERN = re.compile(r"(apr|plan|call)_[A-Za-z0-9_-]{4,40}")
+PERSON_COLUMNS = ("username", "first_name", "last_name", "email")
 LAST_CHARACTER = "\x7f"
 """Sorts after every character of an id where texts are compared by their bytes, as on SQLite."""
 EVERYONE = frozenset[str]()
@@ -253,9 +254,6 @@ def _requests(viewer: User, text: str) -> Iterator[Hit]:
     waiting = pending_for(viewer).order_by("opened_at", "pk")
     found = summarised_requests(viewer, waiting, text.split(), most=OTHERS_SHOWN)
     return (_request_hit(request) for request in found)
-
-
-PERSON_COLUMNS = ("username", "first_name", "last_name", "email")
 
 
 def _request_hit(request: ApprovalRequest) -> Hit:

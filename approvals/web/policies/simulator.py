@@ -1,6 +1,6 @@
 """The simulator's page: a hypothetical call, edited in the form of its tool, and the policy that decides it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import QueryDict
@@ -23,7 +23,7 @@ class SimulatorPage:
     tool: Tool | None = None
     editor: ArgumentsEditor | None = None
     found: Simulation | None = None
-    is_refused: bool = field(default=False)
+    is_refused: bool = False
 
     @property
     def error_list(self) -> list[FormError]:
