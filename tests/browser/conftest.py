@@ -29,7 +29,7 @@ SERVED_MS = 60_000
 """After how long something hangs: a server shares the machine with the browser, and both with others."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium: str, django_db_setup: None) -> Iterator[Browser]:
     """The system's Chromium. Its driver keeps an event loop on this thread, in which Django has another connection."""
     database: Any = connection
