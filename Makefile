@@ -24,7 +24,8 @@ CLIENTS := tests/plans/mcp/clients
 # The tiers of docs/development/testing.md. A later -m in ARGS replaces them.
 FAST := -m "not (service or slow or layout or nightly)" --ignore tests/house
 ON_SERVICES := -m "(db or service or slow) and not (layout or nightly)"
-PAGES := -m "layout and not nightly"
+# Every process of a run collects all tests that it is given, which takes longer than a page.
+PAGES := tests/browser -m "layout and not nightly"
 # Races and kills need the machine to themselves, so they run one by one.
 NIGHTLY := env TOOLGATE_NIGHTLY=1 TOOLGATE_REQUIRE_BROWSER=1 $(PYTEST) -q
 SIDE_BY_SIDE := $(SPREAD) -m "not (slow or nightly)"

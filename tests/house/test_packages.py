@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md lists all packages, no folder is overfull, and no test module imports another."""
+"""ARCHITECTURE.md lists all packages, no folder is overfull, and tests are where the commands look for them."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ import pytest
 from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
 
 MOST_MODULES = 25
+LAYOUT = "layout"
 DJANGO_PACKAGES = {"migrations", "management", "templatetags"}
 
 
@@ -44,6 +45,12 @@ def imports_of_tests(root: Path) -> list[str]:
     return found
 
 
+def layout_tests_elsewhere(root: Path) -> list[str]:
+    """Return the test modules with the marker of layout that `make pages`, which collects one folder, does not find."""
+    tests = (path for path in modules(root, "tests") if path.parent != root / "tests" / "browser")
+    return [where(root, path) for path in tests if f"mark.{LAYOUT}" in path.read_text(encoding="utf-8")]
+
+
 @pytest.mark.parametrize("app", PRODUCT)
 def test_the_map_lists_every_package(app: str) -> None:
     assert packages_on_map((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), app) == packages_of(ROOT, app)
@@ -57,11 +64,17 @@ def test_no_test_module_is_imported() -> None:
     assert imports_of_tests(ROOT) == []
 
 
+def test_layout_is_tested_in_one_folder() -> None:
+    assert layout_tests_elsewhere(ROOT) == []
+
+
 def test_the_rules_can_fail(tmp_path: Path) -> None:
     for number in range(MOST_MODULES + 1):
         write(tmp_path, f"plans/engine/m{number}.py", "")
     write(tmp_path, "plans/engine/__init__.py", "")
     write(tmp_path, "tests/plans/test_b.py", "from tests.plans.test_a import ask\nfrom tests.plans import test_c")
+    write(tmp_path, "tests/plans/test_d.py", f"pytestmark = pytest.mark.{LAYOUT}")
+    assert layout_tests_elsewhere(tmp_path) == ["tests/plans/test_d.py:1"]
     assert heaps(tmp_path) == ["plans/engine holds 26 modules"]
     assert len(imports_of_tests(tmp_path)) == 2
     assert packages_of(tmp_path, "plans") == {"engine"}
