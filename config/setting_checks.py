@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -84,6 +85,29 @@ def check_roles(name: str, roles: Iterable[str]) -> list[str]:
     for role in found:
         if role not in ROLE_NAMES:
             raise ImproperlyConfigured(f"{name} must list roles ({', '.join(ROLE_NAMES)}), not {role}.")
+    return found
+
+
+def check_sso(issuer: str, client_id: str) -> None:
+    """Require an issuer over HTTPS, or on this machine, a client, and the packages of the extra `sso`."""
+    parts = urlsplit(issuer)
+    is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if not parts.hostname or parts.query or parts.fragment or not (parts.scheme == "https" or is_local):
+        raise ImproperlyConfigured("TOOLGATE_SSO_ISSUER must be an address such as https://login.example.org/realm.")
+    if not client_id:
+        raise ImproperlyConfigured("TOOLGATE_SSO_ISSUER needs TOOLGATE_SSO_CLIENT_ID, and usually a secret.")
+    if any(find_spec(name) is None for name in ("requests", "jwt")):
+        raise ImproperlyConfigured("TOOLGATE_SSO_ISSUER needs the extra sso: pip install 'toolgate[sso]'.")
+
+
+def read_group_map(pairs: Iterable[str]) -> dict[str, str]:
+    """Return our groups by values of the provider, of pairs such as `team-ops=operator`."""
+    found = {}
+    for pair in filter(None, map(str.strip, pairs)):
+        value, mark, group = (part.strip() for part in pair.rpartition("="))
+        if not mark or not value or not group:
+            raise ImproperlyConfigured(f"TOOLGATE_SSO_GROUPS must list pairs such as team-ops=operator, not {pair}.")
+        found[value] = group
     return found
 
 

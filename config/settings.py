@@ -227,6 +227,17 @@ TOOLGATE_SECOND_FACTOR_ROLES = setting_checks.check_roles(
     "TOOLGATE_SECOND_FACTOR_ROLES", env.list("TOOLGATE_SECOND_FACTOR_ROLES", [])
 )
 PASSWORD_RESET_TIMEOUT = 3600
+TOOLGATE_SSO_ISSUER = env.str("TOOLGATE_SSO_ISSUER", "").rstrip("/")
+TOOLGATE_SSO_CLIENT_ID = env.str("TOOLGATE_SSO_CLIENT_ID", "")
+TOOLGATE_SSO_CLIENT_SECRET = env.str("TOOLGATE_SSO_CLIENT_SECRET", "")
+TOOLGATE_SSO_NAME = env.str("TOOLGATE_SSO_NAME", "single sign-on")
+TOOLGATE_SSO_CREATE = env.bool("TOOLGATE_SSO_CREATE", False)
+TOOLGATE_SSO_GROUPS_CLAIM = env.str("TOOLGATE_SSO_GROUPS_CLAIM", "groups")
+TOOLGATE_SSO_GROUPS = setting_checks.read_group_map(env.list("TOOLGATE_SSO_GROUPS", []))
+if TOOLGATE_SSO_ISSUER:
+    setting_checks.check_sso(TOOLGATE_SSO_ISSUER, TOOLGATE_SSO_CLIENT_ID)
+    INSTALLED_APPS.append("allauth.socialaccount")
+SOCIALACCOUNT_ADAPTER = "catalog.accounts.sso.SsoAccountAdapter"
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # attempts are counted in the database: catalog.access.sign_in
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"

@@ -9,6 +9,9 @@ MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of pytest's own is made in it)
 ENOUGH_BYTES = 2 * 1024**3
 
 os.environ.setdefault("TOOLGATE_SECRET_KEYS", "Zm9yLXRoZS10ZXN0cy1vbmx5LWZvci10aGUtdGVzdHM=")
+# Its application is installed only with a provider; tests of it serve one.
+os.environ.setdefault("TOOLGATE_SSO_ISSUER", "https://sso.invalid")
+os.environ.setdefault("TOOLGATE_SSO_CLIENT_ID", "toolgate")
 # Tests kill processes, never the machine, so a commit need not reach the disk.
 os.environ.setdefault("TOOLGATE_SQLITE_SYNCHRONOUS", "NORMAL")
 # Containers often set this. Without compiled files every process that a test starts would compile the product again.

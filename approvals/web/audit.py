@@ -163,6 +163,8 @@ ACTION_LABELS = {
     "account.passkey_added": Badge(gettext_noop("Added a passkey"), "key", "warn"),
     "account.passkey_removed": Badge(gettext_noop("Removed a passkey"), "stop", "warn"),
     "account.recovery_codes_made": Badge(gettext_noop("Made new recovery codes"), "lock", "warn"),
+    "account.sso_linked": Badge(gettext_noop("Linked single sign-on"), "link", "warn"),
+    "account.sso_unlinked": Badge(gettext_noop("Unlinked single sign-on"), "stop", "warn"),
     "account.session_ended": Badge(gettext_noop("Ended one of their sessions"), "out", "idle"),
     "account.signed_out_everywhere": Badge(gettext_noop("Signed out everywhere else"), "out", "warn"),
     "sign_in.succeeded": Badge(gettext_noop("Signed in"), "human", "idle"),

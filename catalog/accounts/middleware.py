@@ -14,8 +14,9 @@ from catalog.rest.problems import API_PREFIX, SAFE_METHODS
 
 SET_UP_ROUTES = frozenset(
     {
-        *("sign-in", "account_login", "sign-in-code", "sign-in-passkey", "sign-out", "help", "help-guide"),
-        *("security", "authenticator-app", "passkey-new", "recovery-codes", "security-password"),
+        *("sign-in", "account_login", "sign-in-code", "mfa_authenticate", "sign-in-passkey", "sso", "sso-callback"),
+        *("sign-out", "help", "help-guide", "recovery-codes"),
+        *("security", "authenticator-app", "passkey-new", "security-password"),
     }
 )
 """Names of the routes that are open to someone whose role requires a second factor that they have not set up."""

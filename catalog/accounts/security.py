@@ -83,6 +83,21 @@ def factors_of(user: User) -> Factors:
     return Factors(app, is_free, passkeys, left)
 
 
+@dataclass(frozen=True, slots=True)
+class SsoLink:
+    name: str
+    is_linked: bool
+
+
+def sso_link_of(user: User) -> SsoLink | None:
+    """Return whether the account is linked with the provider of single sign-on; None without one."""
+    if not settings.TOOLGATE_SSO_ISSUER:
+        return None
+    from catalog.accounts.sso import is_linked  # noqa: PLC0415 (its models are not installed without a provider)
+
+    return SsoLink(settings.TOOLGATE_SSO_NAME, is_linked(user))
+
+
 @require_safe
 @sign_in_required
 def security(request: PageRequest) -> HttpResponse:
@@ -94,6 +109,7 @@ def security(request: PageRequest) -> HttpResponse:
         "factors": factors_of(request.user),
         "must_set_up": lacks_required_factor(request.user),
         "is_required": requires_second_factor(request.user),
+        "sso": sso_link_of(request.user),
         "passkey_host_fault": fault,
         "local_address": local if fault in LOOPBACK else "",
         "max_passkeys": MAX_PASSKEYS,

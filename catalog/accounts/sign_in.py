@@ -138,6 +138,7 @@ def render_sign_in(request: HttpRequest, form: AttemptForm) -> HttpResponse:
     shown = {
         "next": get_next_redirect_url(request) or "",
         "again": "again" in request.GET,
+        "sso_name": settings.TOOLGATE_SSO_NAME if settings.TOOLGATE_SSO_ISSUER else "",
         "can_use_passkey": not passkey_host_fault(request),
     }
     return render_attempt(request, "registration/sign_in.html", form, **shown)

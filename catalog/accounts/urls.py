@@ -1,5 +1,6 @@
 """URLs of sign-in and of a person's own account. Of django-allauth's views none is reachable."""
 
+from django.conf import settings
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
@@ -28,3 +29,13 @@ urlpatterns = [
     path("sign-in/", sign_in.sign_in, name="account_login"),
     path("sign-in/code/", sign_in.sign_in_code, name="mfa_authenticate"),
 ]
+
+if settings.TOOLGATE_SSO_ISSUER:  # without it, the models of the extra are not installed
+    from catalog.accounts import sso
+
+    urlpatterns += [
+        path("sign-in/sso/", sso.sso_sign_in, name="sso"),
+        path("sign-in/sso/callback/", sso.sso_callback, name="sso-callback"),
+        path("profile/security/sso/link/", sso.link_sso, name="sso-link"),
+        path("profile/security/sso/unlink/", sso.unlink_sso, name="sso-unlink"),
+    ]

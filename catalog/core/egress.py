@@ -104,21 +104,28 @@ def get_document(url: str, *, accept: str, seconds: float, max_bytes: int) -> ht
 
     Raises RequestNotSent, also after `seconds` in all, and ResponseTooLarge, also for a compressed response.
     """
+    return exchange("GET", url, b"", {"Accept": accept}, seconds=seconds, max_bytes=max_bytes)
+
+
+def exchange(  # noqa: PLR0913 - the parts of a request and its limits
+    method: str, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, max_bytes: int
+) -> httpx2.Response:
+    """Send a request and return its small response, as `get_document` does."""
     parts, until = check_url(url), monotonic() + seconds
-    headers = {"User-Agent": "Toolgate", "Accept": accept, "Accept-Encoding": "identity"}
+    sent = {"User-Agent": "Toolgate", **headers, "Accept-Encoding": "identity"}
     try:
-        with _webhook_client().stream("GET", url, headers=headers, timeout=seconds) as response:
+        with _webhook_client().stream(method, url, content=body, headers=sent, timeout=seconds) as response:
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 message = "The response is compressed although no compression was offered."
                 raise ResponseTooLarge(message, status=response.status_code)
-            body = bytearray()
+            received = bytearray()
             for chunk in response.iter_raw():
-                body += chunk
-                if len(body) > max_bytes:
+                received += chunk
+                if len(received) > max_bytes:
                     raise ResponseTooLarge(f"The response has more than {max_bytes:,} bytes.")
                 if monotonic() > until:  # a slow sender stays within the timeout of each read
                     raise RequestNotSent(f"{parts.hostname} did not answer in time.")
-            return httpx2.Response(response.status_code, headers=response.headers, content=bytes(body))
+            return httpx2.Response(response.status_code, headers=response.headers, content=bytes(received))
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
         raise RequestNotSent(f"{parts.hostname} could not be reached: {describe_failure(error)}.") from None
 

@@ -69,7 +69,11 @@ NOT_WALKED = {
     "/saved-filters/",
     "/profile/security/app/remove/",
     "/profile/sessions/end-others/",
+    "/profile/security/sso/link/",
+    "/profile/security/sso/unlink/",
     "/sign-in/passkey/",
+    "/sign-in/sso/",
+    "/sign-in/sso/callback/",
     "/sign-out/",
     "/welcome/",
 }

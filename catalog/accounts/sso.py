@@ -1,0 +1,286 @@
+"""Sign-in by OpenID Connect, on django-allauth's provider. Imported only where TOOLGATE_SSO_ISSUER is set.
+
+An account is linked by issuer and subject, never by a mail address or a name. All requests to the provider pass the
+checks of `catalog.core.egress`.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import requests
+from allauth.account.utils import get_next_redirect_url, user_username
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin, SocialToken
+from allauth.socialaccount.providers.base import ProviderException
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from allauth.socialaccount.signals import social_account_added
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db import transaction
+from django.dispatch import receiver
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+from requests.adapters import BaseAdapter
+from requests.structures import CaseInsensitiveDict
+
+from catalog.access.people import administrators, attribute_changes_to
+from catalog.access.roles import ADMINISTRATOR
+from catalog.accounts.changes import fresh_sign_in_required, record_change
+from catalog.accounts.mails import notify_of_change
+from catalog.core import egress
+from catalog.ui.requests import PageRequest, server_address
+from catalog.ui.toasts import announce
+
+log = logging.getLogger("toolgate.accounts")
+SECONDS = 10.0
+MAX_ANSWER = 256 * 1024
+USERNAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Usernames taken over from the provider; for others, one is made of the name."""
+FAULTS = (OAuth2Error, requests.RequestException, ProviderException, KeyError, TypeError, ValueError, AttributeError)
+"""What an unreachable, misconfigured or hostile provider leads to."""
+
+
+def provider_id() -> str:
+    """Return the id under which links are stored. It names the issuer, so that another issuer has no links."""
+    return f"oidc-{hashlib.sha256(settings.TOOLGATE_SSO_ISSUER.encode()).hexdigest()[:32]}"
+
+
+def is_linked(user: User) -> bool:
+    return bool(SocialAccount.objects.filter(user=user, provider=provider_id()).exists())
+
+
+class GuardedAdapter(BaseAdapter):
+    """Sends what django-allauth requests through the checks of outgoing addresses; redirects are not followed."""
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        body, headers = request.body or b"", {name: str(value) for name, value in request.headers.items()}
+        try:
+            answer = egress.exchange(
+                str(request.method),
+                str(request.url),
+                body.encode() if isinstance(body, str) else cast("bytes", body),
+                headers,
+                seconds=SECONDS,
+                max_bytes=MAX_ANSWER,
+            )
+        except (egress.RequestNotSent, egress.ResponseTooLarge) as error:
+            raise requests.ConnectionError(str(error)) from None
+        response = requests.Response()
+        response.status_code, response.url, response.request = answer.status_code, str(request.url), request
+        response.headers = CaseInsensitiveDict(answer.headers)
+        response._content, response._content_consumed = answer.content, True
+        if response.is_redirect:
+            raise requests.TooManyRedirects("The provider redirects.")
+        return response
+
+    def close(self) -> None:
+        """Close nothing: the client is that of the process."""
+
+
+class SsoOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc] # django-allauth ships no types
+    """Requires an ID token of the configured issuer, and keeps none of its claims."""
+
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().openid_config
+        if config.get("issuer", "").rstrip("/") != settings.TOOLGATE_SSO_ISSUER:
+            raise OAuth2Error("The discovery document names another issuer.")
+        return config
+
+    def complete_login(self, request: HttpRequest, app: SocialApp, token: SocialToken, **options: Any) -> SocialLogin:
+        if not options["response"].get("id_token"):
+            raise OAuth2Error("The provider sent no ID token.")
+        login = super().complete_login(request, app, token, **options)
+        claims = login.account.extra_data
+        subjects = {part["sub"] for part in (claims.get("userinfo"), claims["id_token"]) if part}
+        if len(subjects) != 1:
+            raise OAuth2Error("The subjects of ID token and user info differ.")
+        login.account.extra_data = {}
+        login.email_addresses = []
+        login.toolgate_groups = _groups_in({**claims["id_token"], **(claims.get("userinfo") or {})})
+        return login
+
+    def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
+        return server_address(request) + reverse("sso-callback")
+
+
+class SsoProvider(OpenIDConnectProvider):  # type: ignore[misc] # as above
+    oauth2_adapter_class = SsoOAuth2Adapter
+
+    @classmethod
+    def for_request(cls, request: HttpRequest) -> "SsoProvider":
+        app = SocialApp(
+            provider=cls.id,
+            provider_id=provider_id(),
+            name=settings.TOOLGATE_SSO_NAME,
+            client_id=settings.TOOLGATE_SSO_CLIENT_ID,
+            secret=settings.TOOLGATE_SSO_CLIENT_SECRET,
+            settings={"server_url": settings.TOOLGATE_SSO_ISSUER, "oauth_pkce_enabled": True},
+        )
+        return cls(request, app=app)
+
+
+class SsoAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] # as above
+    """Creates accounts only if TOOLGATE_SSO_CREATE is on, and gives people the groups that the provider names."""
+
+    def get_provider(self, request: HttpRequest, provider: str, client_id: str | None = None) -> SsoProvider:
+        return SsoProvider.for_request(request)
+
+    def list_providers(self, request: HttpRequest) -> list[SsoProvider]:
+        return [SsoProvider.for_request(request)]
+
+    def get_requests_session(self) -> requests.Session:
+        session = requests.Session()
+        session.trust_env = False
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, GuardedAdapter())
+        return session
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        if not settings.TOOLGATE_SSO_CREATE:
+            message = _("You have no account here yet, or it is not linked. Ask an administrator.")
+            raise ImmediateHttpResponse(_refuse(request, message))
+        return True
+
+    def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: Mapping[str, Any]) -> User:
+        user: User = super().populate_user(request, sociallogin, data)
+        if not USERNAME.fullmatch(user.username):
+            user_username(user, "")
+        return user
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        if sociallogin.is_existing and sociallogin.state.get("process") != "connect":
+            apply_groups(sociallogin.user, sociallogin.toolgate_groups)
+
+    def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
+        with transaction.atomic():
+            user: User = super().save_user(request, sociallogin, form)
+            record_change("account.sso_linked", user)
+            apply_groups(user, sociallogin.toolgate_groups)
+        return user
+
+    def on_authentication_error(self, request: HttpRequest, provider: SsoProvider, **options: Any) -> None:
+        """Lead back to the sign-in page. The reason is logged by its type: it may hold an answer of the provider."""
+        log.warning("sign-in by %s failed: %s", provider.name, type(options.get("exception")).__name__)
+        raise ImmediateHttpResponse(_refuse(request, _failed()))
+
+    def get_connect_redirect_url(self, request: HttpRequest, socialaccount: SocialAccount) -> str:
+        return reverse("security")
+
+
+def _groups_in(claims: Mapping[str, Any]) -> frozenset[str]:
+    """Return our groups for the values of the claim, by TOOLGATE_SSO_GROUPS; none if the claim is missing."""
+    found = claims.get(settings.TOOLGATE_SSO_GROUPS_CLAIM, [])
+    values = {found} if isinstance(found, str) else {each for each in found if isinstance(each, str)}
+    return frozenset(group for value, group in settings.TOOLGATE_SSO_GROUPS.items() if value in values)
+
+
+def apply_groups(user: User, names: frozenset[str]) -> None:
+    """Put the user into these groups, and out of the other groups that TOOLGATE_SSO_GROUPS maps to.
+
+    Other groups stay. The last administrator stays one, as they could not be made one again.
+    """
+    mapped = frozenset(settings.TOOLGATE_SSO_GROUPS.values())
+    with transaction.atomic(), attribute_changes_to(AnonymousUser()):
+        held = frozenset(user.groups.filter(name__in=mapped).values_list("name", flat=True))
+        lost = held - names
+        if ADMINISTRATOR in lost and not administrators().exclude(pk=user.pk).exists():
+            log.warning("the last administrator keeps the role, although the provider no longer names their group")
+            lost -= {ADMINISTRATOR}
+        if new := Group.objects.filter(name__in=names - held):
+            user.groups.add(*new)
+        if lost:
+            user.groups.remove(*Group.objects.filter(name__in=lost))
+
+
+def _failed() -> str:
+    return _("%(name)s could not sign you in. Try again, or sign in with your password.") % {
+        "name": settings.TOOLGATE_SSO_NAME
+    }
+
+
+def _refuse(request: HttpRequest, message: str) -> HttpResponse:
+    announce(request, message)
+    return redirect("security" if request.user.is_authenticated else "sign-in")
+
+
+@never_cache
+@require_safe
+def sso_sign_in(request: HttpRequest) -> HttpResponse:
+    """Redirect to the provider. `again` asks it for a new sign-in, even if there is a session."""
+    parameters = {"prompt": "login"} if "again" in request.GET else {}
+    return _to_provider(request, "login", get_next_redirect_url(request), parameters)
+
+
+@never_cache
+@require_safe
+def sso_callback(request: HttpRequest) -> HttpResponse:
+    """Sign in whom the provider names, or link their account there with the one that is signed in here."""
+    adapter = SsoOAuth2Adapter(request, provider_id())
+    try:
+        response: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
+    except FAULTS as error:
+        log.warning("sign-in by %s failed: %s", settings.TOOLGATE_SSO_NAME, type(error).__name__)
+        return _refuse(request, _failed())
+    return response
+
+
+@require_POST
+@fresh_sign_in_required
+def link_sso(request: PageRequest) -> HttpResponse:
+    """Show a link to the provider by which an account there is linked with this one.
+
+    A redirect would not do: the policy of the page with the form forbids forms that lead to other sites.
+    """
+    response = _to_provider(request, "connect", reverse("security"), {"prompt": "login"})
+    if response["Location"].startswith("/"):
+        return response
+    return render(request, "accounts/sso_continue.html", {"section": "security", "address": response["Location"]})
+
+
+@require_POST
+@fresh_sign_in_required
+def unlink_sso(request: PageRequest) -> HttpResponse:
+    """End the link, unless it is the only way to sign in."""
+    links = SocialAccount.objects.filter(user=request.user, provider=provider_id())
+    if not links.exists():
+        raise Http404
+    if not request.user.has_usable_password():
+        announce(request, _("This is your only way to sign in. Ask an administrator for a password first."))
+        return redirect("security")
+    with transaction.atomic():
+        links.delete()
+        record_change("account.sso_unlinked", request.user)
+    notify_of_change(request.user, _("The sign-in by %(name)s was unlinked.") % {"name": settings.TOOLGATE_SSO_NAME})
+    announce(request, _("Unlinked."))
+    return redirect("security")
+
+
+@receiver(social_account_added)
+def on_link(sender: object, *, request: HttpRequest, sociallogin: SocialLogin, **kwargs: Any) -> None:
+    """Record that a person linked their account at the provider."""
+    record_change("account.sso_linked", sociallogin.user)
+    notify_of_change(sociallogin.user, _("Sign-in by %(name)s was linked.") % {"name": settings.TOOLGATE_SSO_NAME})
+    announce(request, _("Linked."))
+
+
+def _to_provider(request: HttpRequest, process: str, next_url: str | None, parameters: dict[str, str]) -> HttpResponse:
+    try:
+        response: HttpResponse = SsoProvider.for_request(request).redirect(
+            request, process=process, next_url=next_url, auth_params=parameters
+        )
+    except FAULTS as error:
+        log.warning("%s could not be reached: %s", settings.TOOLGATE_SSO_NAME, type(error).__name__)
+        return _refuse(request, _failed())
+    return response
