@@ -77,7 +77,11 @@ class ConsentForm(forms.Form):
     """The end of the connection."""
 
     days = forms.IntegerField(
-        label=gettext_lazy("Days until it ends"), min_value=1, max_value=MAX_TOKEN_DAYS, initial=DEFAULT_TOKEN_DAYS
+        label=gettext_lazy("Days until it ends"),
+        min_value=1,
+        max_value=MAX_TOKEN_DAYS,
+        initial=DEFAULT_TOKEN_DAYS,
+        widget=forms.NumberInput({"class": "input"}),
     )
 
 

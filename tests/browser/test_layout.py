@@ -32,6 +32,7 @@ from tests.browser import screenshots
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, open_inbox
 from tests.builders import act, approve, make_draft, make_http_tool, make_plan, request_of, step, work_off, write_step
+from tests.catalog.connections.oauth_client import OAuthClient
 from tests.catalogs import fill_catalog
 from tests.documents import SHOP
 from tests.plans.agents.scripted import make_agent
@@ -55,6 +56,7 @@ DARK = [
     ((1440, 800), {"contrast": rules.CONTRAST}),
 ]
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
+MORE = ("", "/mcp")
 NOT_WALKED = {
     "/approvals/undo/",
     "/audit/export/",
@@ -62,6 +64,8 @@ NOT_WALKED = {
     "/demo/steps/",
     "/healthz",
     "/metrics",
+    *(f"/oauth/{name}{last}" for name in ("token", "register", "revoke") for last in ("", "/")),
+    *(f"/.well-known/oauth-{name}{more}" for name in ("protected-resource", "authorization-server") for more in MORE),
     "/policies/sentence/",
     "/profile/choose/",
     "/profile/tokens/tools/",
@@ -77,10 +81,10 @@ NOT_WALKED = {
     "/sign-out/",
     "/welcome/",
 }
-"""Redirects, downloads, probes and fragments."""
+"""Redirects, downloads, probes, fragments, and what clients read."""
 PARTS = 4
 """Tests that share the pages of an administrator, so that they run side by side."""
-WALKED_BY_OTHERS = {"/ask/", "/sign-in/", "/sign-in/code/", "/sign-in/reset/"}
+WALKED_BY_OTHERS = {"/ask/", "/oauth/authorize/", "/sign-in/", "/sign-in/code/", "/sign-in/reset/"}
 LONG_WORDS = "Featherstonehaugh"
 Faults = list[str]
 Scheme = Literal["light", "dark"]
@@ -313,6 +317,7 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
     send_back(sent_back, rosa, comment="Keep it shorter, and say where the figures are from. " * 4)
     draft = make_draft(ada, None, step(1), write_step(2, dependencies=[1]))
     token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"], name="x" * 128)
+    client = OAuthClient.registered(client_name="Client " * 15)
     views = [
         View(f"/connect/{token.pk}/?client=python"),
         View(
@@ -331,6 +336,7 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
         View(f"/plans/{sent_back.public_id}/steps/1/input/", also=(1280,)),
         *(View(path, also=(1280,)) for path in ("/ask/", f"/ask/{draft.public_id}/")),
         *(View(path) for path in (f"/plans/{draft.plan_ref}/prompts/", f"/plans/new/?draft={draft.public_id}")),
+        View(client.address(resource=None)),
     ]
     assert walk(page_as(ada), *views) == []
 
