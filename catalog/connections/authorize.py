@@ -1,7 +1,7 @@
 """The page on which a person connects a client (`/oauth/authorize/`).
 
 GET shows what the client asks for; only a POST with a CSRF token decides. `AuthorizeView` checks the request and
-answers the client. A subclass may replace its form, its template and the terms that follow from the form.
+answers the client. A subclass in a higher layer shows what the client would get.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.http import urlencode as encode_query
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 from django.views import View
 from oauth2_provider.exceptions import OAuthToolkitError
 from oauth2_provider.oauth2_backends import OAuthLibCore
@@ -27,7 +26,6 @@ from oauth2_provider.views.mixins import OAuthLibMixin
 from oauthlib.oauth2.rfc6749 import errors
 
 from catalog.access.roles import signed_in_at
-from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_DAYS
 from catalog.connections.addresses import issuer_of, offers_oauth, own_resource
 from catalog.connections.clients import ClientRefused, needs_permission, resolve_client
 from catalog.connections.models import Client, redirect_host
@@ -73,18 +71,6 @@ class Refused(Exception):
         self.status = status
 
 
-class ConsentForm(forms.Form):
-    """The end of the connection."""
-
-    days = forms.IntegerField(
-        label=gettext_lazy("Days until it ends"),
-        min_value=1,
-        max_value=MAX_TOKEN_DAYS,
-        initial=DEFAULT_TOKEN_DAYS,
-        widget=forms.NumberInput({"class": "input"}),
-    )
-
-
 class QueryCore(OAuthLibCore):
     """Reads the client's parameters from the query alone: the body holds the form of the person."""
 
@@ -95,8 +81,13 @@ class QueryCore(OAuthLibCore):
 @method_decorator(sign_in_required, name="dispatch")
 class AuthorizeView(OAuthLibMixin, View):
     oauthlib_backend_class = QueryCore
-    form_class: ClassVar[type[forms.Form]] = ConsentForm
-    template_name = "connections/authorize.html"
+    """The protocol of the page; a subclass has the form of the person, the template and the terms that follow from it.
+
+    The form's button `decision` has the value `allow`, or any other to refuse.
+    """
+
+    form_class: ClassVar[type[forms.Form]]
+    template_name: ClassVar[str]
 
     # --- for subclasses ---
 
@@ -110,7 +101,7 @@ class AuthorizeView(OAuthLibMixin, View):
 
     def terms(self, authorization: Authorization, form: forms.Form) -> ConsentTerms:
         """Return what the person consents to by a valid form."""
-        return ConsentTerms(authorization.scopes, days=form.cleaned_data["days"])
+        raise NotImplementedError
 
     # --- the protocol ---
 
