@@ -190,7 +190,8 @@ class AuthorizeView(OAuthLibMixin, View):
     def _refuse(self, request: HttpRequest, refused: Refused) -> HttpResponse:
         if refused.location:
             return _leave(refused.location)
-        return render(request, "connections/refused.html", {"words": refused.words}, status=refused.status)
+        context = {"words": refused.words, "status": refused.status}
+        return render(request, "connections/refused.html", context, status=refused.status)
 
 
 def form_action_source(redirect_uri: str) -> str:
