@@ -16,10 +16,10 @@ class ApprovalsConfig(AppConfig):
         from approvals.audit import accounts, checkpoints  # noqa: PLC0415 (as above)
         from approvals.audit.log import on_fact  # noqa: PLC0415 (as above)
         from approvals.grants import coverage  # noqa: PLC0415 (as above)
-        from approvals.notifications import outbox  # noqa: PLC0415 (as above)
+        from approvals.notifications import devices, outbox  # noqa: PLC0415 (as above)
         from approvals.policies import group_use  # noqa: PLC0415 (as above)
         from approvals.reviews import coordination  # noqa: PLC0415 (as above)
-        from catalog.access import people, sign_in  # noqa: PLC0415 (as above)
+        from catalog.access import people, sessions, sign_in  # noqa: PLC0415 (as above)
 
         fact.connect(on_fact, dispatch_uid="approvals.audit.log")
         fact.connect(checkpoints.on_fact, dispatch_uid="approvals.audit.checkpoints")
@@ -38,5 +38,8 @@ class ApprovalsConfig(AppConfig):
         post_save.connect(accounts.after_role_save, Group, dispatch_uid="approvals.audit.accounts")
         pre_delete.connect(accounts.before_group_delete, Group, dispatch_uid="approvals.audit.accounts")
         post_delete.connect(accounts.after_group_delete, Group, dispatch_uid="approvals.audit.accounts")
+        signals.user_logged_out.connect(devices.on_sign_out, dispatch_uid="approvals.notifications.devices")
+        sessions.sessions_ended.connect(devices.on_sessions_ended, dispatch_uid="approvals.notifications.devices")
+        post_save.connect(devices.on_account_save, User, dispatch_uid="approvals.notifications.devices")
         for through in (User.user_permissions.through, Group.permissions.through):
             m2m_changed.connect(accounts.on_permissions_change, through, dispatch_uid="approvals.audit.accounts")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from cryptography.fernet import Fernet
+from cryptography.hazmat.primitives.asymmetric import ec
 from django.core.exceptions import ImproperlyConfigured
 
 
@@ -22,10 +23,15 @@ def _text_key() -> str:
     return secrets.token_urlsafe(48)
 
 
+def _bytes_key() -> str:
+    return base64.urlsafe_b64encode(os.urandom(32)).decode()
+
+
 KEY_GENERATORS: dict[str, Callable[[], str]] = {
     "SECRET_KEY": _text_key,
     "TOOLGATE_AUDIT_KEY": _text_key,
-    "TOOLGATE_SECRET_KEYS": lambda: base64.urlsafe_b64encode(os.urandom(32)).decode(),
+    "TOOLGATE_SECRET_KEYS": _bytes_key,
+    "TOOLGATE_VAPID_KEY": _bytes_key,
 }
 
 
@@ -66,6 +72,19 @@ def check_secret_keys(keys: Sequence[str]) -> list[str]:
                 f"TOOLGATE_SECRET_KEYS: key {number} of {len(keys)} is not 32 bytes in URL-safe base64 (44 characters)."
             ) from None
     return list(keys)
+
+
+def check_vapid_key(key: str) -> str:
+    """Return the private key that signs web pushes, or an empty text. Raises ImproperlyConfigured."""
+    try:
+        data = base64.b64decode(key + "=" * (-len(key) % 4), altchars=b"-_", validate=True)
+        if data:
+            ec.derive_private_key(int.from_bytes(data), ec.SECP256R1())
+    except ValueError:
+        data = b"invalid"
+    if len(data) not in (0, 32):
+        raise ImproperlyConfigured("TOOLGATE_VAPID_KEY must be a private key of P-256: 32 bytes in URL-safe base64.")
+    return key
 
 
 def _write_once(path: Path, text: str) -> None:

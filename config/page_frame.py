@@ -15,6 +15,7 @@ from approvals.queue.saved_views import Queues, needed_count
 from catalog.access.personal_settings import settings_of
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
 from catalog.core import clock
+from catalog.text.formats import current_reader
 from catalog.ui.labels import name_initials
 from plans.demo.bar import bar_for
 from plans.store.selectors import running_plans
@@ -62,6 +63,7 @@ def frame_context(request: HttpRequest) -> dict[str, Any]:
         "shell": SimpleLazyObject(partial(frame_for_user, user, known)),
         "demo_bar": SimpleLazyObject(partial(bar_for, request)),
         "personal": SimpleLazyObject(partial(settings_of, user)),
+        "reader": current_reader(),
     }
 
 

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from environs import Env
 
 from config import environment, setting_checks
-from config.environment import check_secret_keys, load_or_create_keys, read_email_url, read_tool_limits
+from config.environment import check_secret_keys, check_vapid_key, load_or_create_keys, read_email_url, read_tool_limits
 from config.operations import logging
 from config.serving.static_files import folder_digest, font_folders
 
@@ -86,6 +86,9 @@ TOOLGATE_SECRET_KEYS = check_secret_keys(
     env.list("TOOLGATE_SECRET_KEYS", []) or [key for key in [_generated.get("TOOLGATE_SECRET_KEYS")] if key]
 )
 
+# Without this key, which is optional, browsers are not notified by web push.
+TOOLGATE_VAPID_KEY = check_vapid_key(env.str("TOOLGATE_VAPID_KEY", "") or _generated.get("TOOLGATE_VAPID_KEY", ""))
+
 # --- the audit log ---------------------------------------------------------------------------------------------
 # Next to the database, not in it: a restored database must not contain its own proof.
 _data_path = Path(DATABASES["default"]["NAME"]) if ON_SQLITE else VAR_DIR / "toolgate"
@@ -133,6 +136,8 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "font-src": [SELF],
         "connect-src": [SELF],
+        "manifest-src": [SELF],
+        "worker-src": [SELF],
         "form-action": [SELF],
         "base-uri": [NONE],
         "frame-ancestors": [NONE],

@@ -8,6 +8,7 @@ from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from approvals.web.consent import ConsentView
+from config import installed_app
 from config.help import views as help_views
 from config.operations.health import healthz, readyz
 from config.operations.metrics import metrics
@@ -36,6 +37,8 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("settings/", settings_page, name="settings"),
+    path("manifest.webmanifest", installed_app.app_manifest, name="app-manifest"),
+    path("service-worker.js", installed_app.service_worker, name="service-worker"),
     path("help/", help_views.help_index, name="help"),
     path("help/for/<slug:section>/", help_views.help_for_section, name="help-for"),
     path("help/pictures/<slug:name>.png", help_views.help_picture, name="help-picture"),

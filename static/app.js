@@ -24,6 +24,7 @@ import "./js/pages/plan_draft.js";
 import "./js/pages/plan_editor.js";
 import "./js/pages/plan_slice.js";
 import "./js/pages/plan_timeline.js";
+import "./js/pages/push_devices.js";
 import "./js/pages/queue_position.js";
 import "./js/pages/queue_selection.js";
 import "./js/pages/reading_time.js";

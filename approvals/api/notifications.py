@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals.api.request_serializers import RemarkBody
-from approvals.models import Delivery
+from approvals.models import Delivery, NotificationChoice
 from approvals.notifications.delivery import retry_delivery
 from approvals.notifications.preferences import (
     MAX_ADDRESSES,
@@ -19,6 +19,7 @@ from approvals.notifications.preferences import (
     own_deliveries,
     set_choice,
 )
+from catalog.access.personal_settings import formats_of
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery, StrictChoiceField, StrictSerializer, StrictTextField
@@ -39,7 +40,9 @@ class ChoiceBody(StrictSerializer):
         required=False, allow_null=True, max_length=8, help_text="A time such as 22:00, or null."
     )
     quiet_until = StrictTextField(required=False, allow_null=True, max_length=8)
-    time_zone = StrictTextField(required=False, max_length=64, help_text="For example Europe/Berlin.")
+    time_zone = StrictTextField(
+        required=False, max_length=64, help_text="That of your profile, for example Europe/Berlin."
+    )
 
 
 @extend_schema_field({"type": ["string", "null"], "pattern": "^[0-2][0-9]:[0-5][0-9]$", "examples": ["22:00"]})
@@ -57,7 +60,11 @@ class ChoiceSerializer(serializers.Serializer[Any]):
     addresses = serializers.SerializerMethodField()
     quiet_from = HourField()
     quiet_until = HourField()
-    time_zone = serializers.CharField()
+    time_zone = serializers.SerializerMethodField(help_text="That of your profile, for the quiet hours.")
+
+    def get_time_zone(self, choice: NotificationChoice) -> str:
+        """Return the time zone of the person."""
+        return formats_of(choice.person).time_zone
 
     def get_addresses(self, choice: Any) -> list[str]:
         """Return the masked addresses."""

@@ -11,11 +11,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from approvals.messaging import senders
+from approvals.messaging.web_push import Subscription
 from catalog.calls.vault import keyring
 from catalog.core import egress
 from catalog.errors import ParameterError, field_error
 
-MAIL, WEBHOOK, CHAT = "mail", "webhook", "chat"
+MAIL, WEBHOOK, CHAT, PUSH = "mail", "webhook", "chat", "push"
 MAX_ADDRESS_LENGTH = 1000
 ADDRESS_FORMATS = (
     "Enter a mail address, an https:// URL for signed webhooks, or a chat address such as slack://… or ntfys://…"
@@ -24,7 +25,10 @@ ADDRESS_FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One notification address: its channel and full text, which may contain a token."""
+    """One notification address: its channel and full text, which may contain a token.
+
+    The text of a browser is its subscription as JSON.
+    """
 
     channel: str
     text: str
@@ -34,6 +38,8 @@ class Address:
         """The address without secrets: mail addresses in full, all others as scheme and host."""
         if self.channel == MAIL:
             return self.text[:255]
+        if self.channel == PUSH:
+            return f"push://{urlsplit(Subscription.of_text(self.text).endpoint).hostname}/…"[:255]
         parts = urlsplit(self.text)
         host = f"{parts.hostname or ''}/" if self.channel == WEBHOOK else ""
         return f"{parts.scheme}://{host}…"[:255]

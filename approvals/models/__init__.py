@@ -2,7 +2,7 @@
 
 from approvals.models.audit import AuditEntry, Instance
 from approvals.models.grants import Grant, GrantUse
-from approvals.models.notifications import Delivery, NotificationChoice
+from approvals.models.notifications import Delivery, NotificationChoice, PushDevice
 from approvals.models.policies import Policy, PolicyRevision, new_policy_id
 from approvals.models.requests import (
     DECIDED_OR_OPENED_AT,
@@ -28,6 +28,7 @@ __all__ = [
     "NotificationChoice",
     "Policy",
     "PolicyRevision",
+    "PushDevice",
     "Review",
     "Round",
     "Snooze",

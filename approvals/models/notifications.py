@@ -13,10 +13,26 @@ class NotificationChoice(models.Model):
     addresses = models.JSONField(default=list, help_text="Webhooks and chat addresses of this person.")
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)
-    time_zone = models.CharField(max_length=64, default="UTC")
 
     def __str__(self) -> str:
         return f"notifications of {self.person_id}"
+
+
+class PushDevice(models.Model):
+    """A browser that a person lets Toolgate notify by web push."""
+
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="push_devices")
+    name = models.CharField(max_length=64, help_text="Browser and system, as the browser named itself.")
+    address_key = models.CharField(max_length=64, unique=True, help_text="A hash of the subscription's address.")
+    subscription = models.TextField(help_text="Encrypted, since its address lets anyone notify the person.")
+    browser_key = models.CharField(max_length=64, help_text="A hash of the cookie that tells the browser from others.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["browser_key"], name="push_device_browser")]
+
+    def __str__(self) -> str:
+        return f"device {self.pk} of {self.person_id}"
 
 
 class Delivery(models.Model):
@@ -42,7 +58,7 @@ class Delivery(models.Model):
     request = models.ForeignKey("approvals.ApprovalRequest", models.PROTECT, null=True, related_name="deliveries")
     call = models.ForeignKey("catalog.Call", models.PROTECT, null=True, related_name="deliveries")
     person = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
-    channel = models.CharField(max_length=16, help_text="mail, webhook or chat.")
+    channel = models.CharField(max_length=16, help_text="mail, webhook, chat or push.")
     address_key = models.CharField(max_length=64, help_text="A hash of the address.")
     address = models.TextField(help_text="Encrypted address, since chat addresses contain tokens.")
     shown_address = models.CharField(max_length=255, help_text="The address without secrets.")

@@ -4,6 +4,7 @@ A failure before acceptance is retried with growing delays. If acceptance is unk
 and not retried, since a duplicate would be a false alarm. Webhooks carry an idempotency key and are retried even then.
 """
 
+import hashlib
 import logging
 import smtplib
 import threading
@@ -16,9 +17,11 @@ from django.core.mail import EmailMessage, get_connection
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from approvals.messaging import senders
-from approvals.messaging.addresses import CHAT, WEBHOOK, decrypt_address
+from approvals.messaging import senders, web_push
+from approvals.messaging.addresses import CHAT, PUSH, WEBHOOK, decrypt_address
+from approvals.messaging.web_push import Subscription
 from approvals.models import Delivery
+from approvals.notifications import devices
 from approvals.notifications.messages import Notice, build_notice
 from approvals.notifications.outbox import is_still_due
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
@@ -85,20 +88,24 @@ def _send(key: int) -> bool:
     if not try_move(mine.filter(due_at__lte=now, status=Status.DUE), to=Status.SENDING, due_at=now + LOST_AFTER):
         return False
     related = ("request__call__version", "request__call__requested_by", "request__call__token")
-    of_call = ("call__version", "call__requested_by", "call__token")
+    of_call = ("call__version", "call__requested_by", "call__token", "person__personal_settings")
     delivery = mine.select_related(*related, *of_call).get()
     if not is_still_due(delivery):
         try_move(mine, to=Status.DROPPED, last_error="Answered before the notification was due.")
         return True
     try:
         address, notice = decrypt_address(delivery.channel, delivery.address).text, build_notice(delivery)
-        if delivery.channel == WEBHOOK:
+        if delivery.channel == PUSH:
+            _send_push(delivery, Subscription.of_text(address), notice)
+        elif delivery.channel == WEBHOOK:
             identity = f"{delivery.event_key}:{delivery.address_key[:16]}"
             senders.post_webhook(address, "notification", notice.document(), identity=identity)
         elif delivery.channel == CHAT:
             senders.send_chat(address, notice.subject, notice.body)
         else:
             _send_mail(address, notice)
+    except _NotWanted as reason:
+        try_move(mine, to=Status.DROPPED, last_error=str(reason))
     except RequestNotSent as error:
         _handle_not_sent(delivery, error)
     except InvalidToken:
@@ -112,8 +119,8 @@ def _send(key: int) -> bool:
 
 
 def _handle_not_sent(delivery: Delivery, not_sent: RequestNotSent) -> None:
-    """Retry a delivery that certainly failed. If that is unknown, retry only webhooks: receivers detect duplicates."""
-    if not_sent.unsure and delivery.channel != WEBHOOK:
+    """Retry a delivery that certainly failed. If that is unknown, retry only where the receiver detects duplicates."""
+    if not_sent.unsure and delivery.channel not in (WEBHOOK, PUSH):
         _schedule_retry(delivery, f"{not_sent} {UNSURE_MESSAGE}", again=False)
     else:
         _schedule_retry(delivery, str(not_sent), again=not_sent.again)
@@ -128,6 +135,23 @@ def _schedule_retry(delivery: Delivery, error: str, *, again: bool) -> None:
     else:
         log.warning("notification failed permanently; see the log of deliveries for the reason")
         try_move(mine, to=Status.FAILED, **noted)
+
+
+class _NotWanted(Exception):
+    """The device of a delivery has ended since its event."""
+
+
+def _send_push(delivery: Delivery, subscription: Subscription, notice: Notice) -> None:
+    """Send a web push. Raises RequestNotSent, and _NotWanted if the device was removed or its subscription ended."""
+    if not web_push.is_configured() or not devices.is_still_wanted(delivery, subscription):
+        raise _NotWanted("The device was removed.")
+    document = notice.push_document()
+    topic = hashlib.sha256(document["tag"].encode()).hexdigest()
+    try:
+        web_push.send_push(subscription, document, topic=topic)
+    except web_push.SubscriptionEnded:
+        devices.forget_subscription(subscription)
+        raise _NotWanted("The browser ended its subscription, so the device was removed.") from None
 
 
 def _send_mail(to: str, notice: Notice) -> None:

@@ -2,19 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from approvals.messaging.addresses import WEBHOOK
 from approvals.models import Delivery
+from catalog.access.personal_settings import formats_of
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
 from catalog.models import ApiToken
 from catalog.text.deceptive_text import split_hidden
+from catalog.text.formats import format_exactly, written_for
 
 MAX_NAME_LENGTH = 80
+OWN_PAGE = "/profile/notifications/"
+TEST_KIND = "push.tested"
 TITLES: Mapping[str, str] = {
     "approval.opened": gettext_noop("Approval needed: %(tool)s"),
     "approval.reminded": gettext_noop("Reminder: %(tool)s still needs approval"),
@@ -27,6 +33,7 @@ TITLES: Mapping[str, str] = {
     "approval.expired": gettext_noop("Expired without an answer: %(tool)s"),
     "step.outcome_unknown": gettext_noop("Unknown outcome: %(tool)s may or may not have run"),
     "token.reused": gettext_noop("Connection ended: a credential of %(client)s was used twice"),
+    TEST_KIND: gettext_noop("This device is notified"),
 }
 KIND_LABELS: Mapping[str, str] = {
     "approval.opened": gettext_noop("Approval needed"),
@@ -40,6 +47,7 @@ KIND_LABELS: Mapping[str, str] = {
     "approval.expired": gettext_noop("Expired"),
     "step.outcome_unknown": gettext_noop("Unknown outcome"),
     "token.reused": gettext_noop("Connection ended"),
+    TEST_KIND: gettext_noop("Test"),
 }
 """Labels of the kinds in the log of deliveries, which names no tools."""
 FACT_LABELS: Mapping[str, str] = {
@@ -85,6 +93,19 @@ class Notice:
             return _("State the outcome on this page. Opening the link decides nothing.")
         return _("See this page for details. Opening the link decides nothing.")
 
+    def push_document(self) -> dict[str, str]:
+        """Return the message of a web push: what a mail's subject says, who asks, and the path of the page.
+
+        `tag` is the same for all messages about one request, so that a device shows the last one alone.
+        """
+        asker = self.facts.get("Asked for by", "")
+        return {
+            "title": self.subject.removeprefix("Toolgate: "),
+            "body": _("Asked for by %(name)s") % {"name": asker} if asker else "",
+            "path": self.url.removeprefix(settings.TOOLGATE_URL),
+            "tag": self.facts.get("Request") or self.facts.get("Plan") or self.kind,
+        }
+
     def document(self) -> dict[str, Any]:
         """Return the JSON document of a webhook."""
         facts = {name.lower().replace(" ", "_"): value for name, value in self.facts.items()}
@@ -95,6 +116,8 @@ def build_notice(delivery: Delivery) -> Notice:
     """Return the notification of a delivery with the current facts. Raises LookupError if its call is gone."""
     if delivery.kind == "token.reused":
         return _notice_of_connection(delivery)
+    if delivery.kind == TEST_KIND:
+        return Notice(TEST_KIND, f"Toolgate: {_(TITLES[TEST_KIND])}", {}, f"{settings.TOOLGATE_URL}{OWN_PAGE}")
     request = delivery.request
     call = request.call if request is not None else delivery.call
     if call is None:
@@ -109,7 +132,7 @@ def build_notice(delivery: Delivery) -> Notice:
     if request is not None:
         facts |= {"Request": request.public_id, "Status": request.get_status_display()}
         if request.status == "pending":
-            facts["Expires"] = format_utc(request.expires_at)
+            facts["Expires"] = _expiry(delivery, request.expires_at)
         review = request.reviews.filter(undone_at=None).select_related("person").order_by("-pk").first()
         if request.decided_at is not None and review is not None:
             facts |= {"Answer": review.get_verdict_display(), "Answered by": one_line(user_display_name(review.person))}
@@ -128,6 +151,14 @@ def _notice_of_connection(delivery: Delivery) -> Notice:
     facts = {"Client": client, "Owner": one_line(user_display_name(token.user))}
     subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': client}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}/tokens/{token.pk}/")
+
+
+def _expiry(delivery: Delivery, moment: datetime) -> str:
+    """Return a deadline in the recipient's time zone and formats; for programs, and without a person, in UTC."""
+    if delivery.person is None or delivery.channel == WEBHOOK:
+        return format_utc(moment)
+    with written_for(formats_of(delivery.person)):
+        return format_exactly(moment)
 
 
 def one_line(text: str) -> str:

@@ -4,16 +4,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from approvals.messaging.addresses import MAIL, Address, decrypt_address, read_address
-from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice
+from approvals.models import ApprovalRequest, Comment, Delivery, NotificationChoice, PushDevice
+from approvals.notifications.devices import addresses_of_devices
 from approvals.notifications.preferences import mail_reaches
 from approvals.policies.eligibility import candidate_reviewers
+from catalog.access.personal_settings import formats_of
 from catalog.access.roles import ADMINISTRATOR
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
@@ -101,10 +102,15 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
 
 def _deliveries(event: NotificationEvent) -> Iterator[Delivery]:
     """Yield the deliveries of an event to people and to the addresses of the policy and the installation."""
-    for person in _recipients(event).select_related("notification_choice").distinct():
+    has_device = Exists(PushDevice.objects.filter(person=OuterRef("pk")))
+    recipients = _recipients(event).select_related("notification_choice", "personal_settings").distinct()
+    people = list(recipients.annotate(has_device=has_device))
+    devices = addresses_of_devices([person for person in people if person.has_device])
+    for person in people:
         choice = getattr(person, "notification_choice", None) or NotificationChoice(person=person)
         due_at = after_quiet_hours(choice, event.due_at)
-        yield from (_delivery(event, address, due_at, person) for address in addresses_of(choice))
+        for address in (*addresses_of(choice), *devices.get(person.pk, ())):
+            yield _delivery(event, address, due_at, person)
     if event.kind in REVIEWER_KINDS or event.kind == OUTCOME_UNKNOWN_KIND:
         of_policy = event.request.policy_revision.notify if event.request is not None else []
         found = (*_readable_addresses(of_policy), *_readable_addresses(settings.TOOLGATE_NOTIFY_URLS))
@@ -153,7 +159,7 @@ def after_quiet_hours(choice: NotificationChoice, moment: datetime) -> datetime:
     begin, end = choice.quiet_from, choice.quiet_until
     if begin is None or end is None or begin == end:
         return moment
-    local = moment.astimezone(ZoneInfo(choice.time_zone))
+    local = moment.astimezone(formats_of(choice.person).zone)
     now = local.time()
     if not (begin <= now < end if begin < end else now >= begin or now < end):
         return moment

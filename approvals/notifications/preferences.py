@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import time
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -15,6 +14,7 @@ from django.db.models import QuerySet
 
 from approvals.messaging.addresses import MAIL, read_address
 from approvals.models import Delivery, NotificationChoice
+from catalog.access.personal_settings import change_settings
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, has_role
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import ParameterError, field_error
@@ -79,7 +79,6 @@ def change_choice(person: User, form: Mapping[str, Any], removed: Sequence[str])
         if mail_reaches(person):
             choice.by_mail = bool(form.get("by_mail"))
         choice.quiet_from, choice.quiet_until = _hours(form)
-        choice.time_zone = _zone(str(form.get("time_zone", "")).strip() or "UTC")
         text = str(form.get("address", "")).strip()
         kept = [each for number, each in enumerate(choice.addresses) if str(number) not in removed]
         if text:
@@ -110,7 +109,8 @@ def set_choice(person: User, changes: Mapping[str, Any]) -> NotificationChoice:
             kept = {"quiet_from": _format_time(choice.quiet_from), "quiet_until": _format_time(choice.quiet_until)}
             hours = {name: changes.get(name, text) or "" for name, text in kept.items()}
             choice.quiet_from, choice.quiet_until = _hours(hours)
-        choice.time_zone = _zone(changes.get("time_zone", choice.time_zone))
+        if "time_zone" in changes:
+            change_settings(person, {"time_zone": changes["time_zone"]})
         if "addresses" in changes:
             known = addresses_by_label(choice)
             found: dict[str, dict[str, str]] = {}
@@ -155,14 +155,6 @@ def _hours(form: Mapping[str, Any]) -> tuple[time | None, time | None]:
     if (begin is None) != (end is None):
         raise field_error("quiet_from", "invalid", "Enter both the start and the end of the quiet hours, or neither.")
     return begin, end
-
-
-def _zone(text: str) -> str:
-    try:
-        ZoneInfo(text)
-    except (KeyError, ValueError, OSError):  # unknown name, malformed name, a directory of zones
-        raise field_error("time_zone", "invalid", "Enter a time zone such as Europe/Berlin.") from None
-    return text
 
 
 def own_deliveries(person: User) -> QuerySet[Delivery]:

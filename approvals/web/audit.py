@@ -19,6 +19,7 @@ from approvals.audit.queries import FORMATS, AuditFilters, entries_for, export_e
 from approvals.audit.verification import verify
 from approvals.models import AuditEntry, Instance
 from catalog.rest.pagination import PageCursor
+from catalog.text.formats import local_time
 from catalog.ui.labels import Badge
 from catalog.ui.list_views import render_list
 from catalog.ui.lists import (
@@ -61,7 +62,7 @@ def _lines(_viewer: User, entries: Sequence[AuditEntry]) -> list[AuditLine]:
         badge = action_label(entry.action, str(entry.details_json.get("verdict", "")))
         # Show the name that the chain covers: the account may have been renamed since.
         is_system = entry.actor_id is None and entry.actor_name == SYSTEM_ACTOR
-        begins_day = not lines or lines[-1].entry.at.date() != entry.at.date()
+        begins_day = not lines or local_time(lines[-1].entry.at).date() != local_time(entry.at).date()
         lines.append(AuditLine(entry, badge, entry.actor_name, is_system, begins_day))
     return lines
 
@@ -222,7 +223,7 @@ AUDIT_LIST = register_list(
     ListDefinition[AuditEntry](
         name="audit",
         path="/audit/",
-        count_text=ngettext_lazy("%(shown)s entry, times in UTC", "%(shown)s entries, times in UTC", "count"),
+        count_text=ngettext_lazy("%(shown)s entry", "%(shown)s entries", "count"),
         search_label=gettext_lazy("Search the log"),
         search_hint=gettext_lazy("ID, tool, person or reason"),
         rows=_rows,

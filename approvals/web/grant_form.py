@@ -26,6 +26,7 @@ from catalog.access.roles import NotAllowed
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import Conflict, ParameterError, ToolgateError
+from catalog.text.formats import format_moment
 from catalog.ui.page_forms import CardSelect, CardText, FormError, PageForm
 
 OPERATOR_LABELS = {
@@ -201,8 +202,8 @@ class GrantForm(PageForm):
         limits = self.cleaned_data if self.is_bound else self.initial
         hours, uses = limits["hours"], limits["uses"]
         until = clock.now() + timedelta(hours=hours)
-        return ngettext("Until %(time)s UTC, at most once.", "Until %(time)s UTC, at most %(uses)s times.", uses) % {
-            "time": f"{until:%-d %b %H:%M}",
+        return ngettext("Until %(time)s, at most once.", "Until %(time)s, at most %(uses)s times.", uses) % {
+            "time": format_moment(until),
             "uses": uses,
         }
 

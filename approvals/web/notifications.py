@@ -1,8 +1,10 @@
 """Pages of notifications: a user's preferences, and the log of deliveries."""
 
+import secrets
 from typing import Any, cast
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
@@ -11,12 +13,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals.models import Delivery
+from approvals.messaging import web_push
+from approvals.models import Delivery, PushDevice
+from approvals.notifications import devices
 from approvals.notifications.delivery import retry_delivery
 from approvals.notifications.preferences import PreferencesPage, change_choice, deliveries_for, preferences_page
 from catalog.errors import Conflict, ParameterError
 from catalog.templatetags.toolgate import revealed
-from catalog.ui.page_forms import PageForm
+from catalog.ui.page_forms import FormSection, PageForm, render_form
 from catalog.ui.requests import PageRequest, sign_in_required
 
 PAGE_SIZE = 100
@@ -43,22 +47,39 @@ class PreferencesForm(PageForm):
     quiet_from = forms.TimeField(
         label=gettext_lazy("Quiet hours from"), required=False, widget=TimeInput(format="%H:%M")
     )
-    quiet_until = forms.TimeField(label=gettext_lazy("until"), required=False, widget=TimeInput(format="%H:%M"))
-    time_zone = forms.CharField(
-        label=gettext_lazy("Time zone"),
+    quiet_until = forms.TimeField(
+        label=gettext_lazy("Quiet hours until"),
         required=False,
-        widget=forms.TextInput(attrs={"maxlength": 64, "autocomplete": "off", "spellcheck": "false"}),
+        widget=TimeInput(format="%H:%M"),
+        help_text=gettext_lazy("In the time zone of your profile. Both times, or neither."),
+    )
+    layout = (
+        FormSection(
+            "channels",
+            gettext_lazy("Channels"),
+            gettext_lazy("Messages never contain arguments. A link opens the request and decides nothing."),
+            ("by_mail", "remove", "address"),
+        ),
+        FormSection(
+            "quiet",
+            gettext_lazy("Quiet hours"),
+            gettext_lazy("Notifications are held back, and sent afterwards if they are still relevant."),
+            ("quiet_from", "quiet_until"),
+        ),
     )
 
     def __init__(self, data: QueryDict | None, page: PreferencesPage) -> None:
         """Create the form; the mail option is disabled if no mail can reach the user."""
         choice = page.choice
-        initial = {name: getattr(choice, name) for name in ("quiet_from", "quiet_until", "time_zone")}
+        initial = {name: getattr(choice, name) for name in ("quiet_from", "quiet_until")}
         super().__init__(data, initial=initial | {"by_mail": choice.by_mail and page.mail_reaches})
         mail = self.fields["by_mail"]
         mail.label = format_html(_("By mail to {address}"), address=revealed(page.mail)) if page.mail else _("By mail")
         mail.disabled = not page.mail_reaches
         mail.help_text = "" if page.mail_reaches else _mail_hint(page)
+        if not page.addresses:
+            del self.fields["remove"]
+            return
         cast("forms.MultipleChoiceField", self.fields["remove"]).choices = [
             (str(number), format_html(_("Remove {address}"), address=format_html("<code>{}</code>", revealed(shown))))
             for number, shown in enumerate(page.addresses)
@@ -68,7 +89,7 @@ class PreferencesForm(PageForm):
         """Return the preferences in the form that `change_choice` expects."""
         data = self.cleaned_data
         hours = {name: f"{data[name]:%H:%M}" if data[name] else "" for name in ("quiet_from", "quiet_until")}
-        return {name: data[name] for name in ("by_mail", "address", "time_zone")} | hours
+        return {name: data[name] for name in ("by_mail", "address")} | hours
 
 
 def _mail_hint(page: PreferencesPage) -> str:
@@ -90,15 +111,53 @@ def preferences(request: PageRequest) -> HttpResponse:
     page = preferences_page(request.user)
     form = PreferencesForm(request.POST if request.method == "POST" else None, page)
     if form.is_valid():
-        try:
-            change_choice(request.user, form.values(), form.cleaned_data["remove"])
-        except ParameterError as error:
-            form.add_problems(error)
-        else:
+        with form.refusals_shown():
+            change_choice(request.user, form.values(), form.cleaned_data.get("remove", []))
             messages.success(request, _("Preferences saved."))
             return redirect("notifications")
-    shown = {"section": "notifications", "page": page, "form": form}
-    return render(request, "approvals/notifications.html", shown, status=422 if form.errors else 200)
+    shown = {"section": "notifications", "page": page, "devices": devices.device_rows(request.user)}
+    push_key = web_push.application_server_key() if web_push.is_configured() else ""
+    return render_form(request, "approvals/notifications.html", form, **shown, push_key=push_key)
+
+
+@require_POST
+@sign_in_required
+def add_push_device(request: PageRequest) -> HttpResponse:
+    """Add the browser that sent its subscription; the cookie tells it from others when its person signs out."""
+    browser = devices.browser_of(request) or secrets.token_urlsafe(24)
+    name = devices.device_name(request.headers.get("User-Agent", ""))
+    try:
+        devices.add_device(request.user, request.POST.dict(), name=name, browser=browser)
+    except ParameterError as error:
+        return HttpResponse(error.message, status=422, content_type="text/plain")
+    messages.success(request, _("%(name)s is notified from now on.") % {"name": name})
+    response = HttpResponse(status=204)
+    response.set_cookie(
+        devices.BROWSER_COOKIE,
+        browser,
+        max_age=devices.BROWSER_COOKIE_SECONDS,
+        secure=settings.TOOLGATE_HTTPS,
+        httponly=True,
+        samesite="Lax",
+    )
+    return response
+
+
+@require_POST
+@sign_in_required
+def push_device_action(request: PageRequest, number: int) -> HttpResponse:
+    """Remove a device, or send it a test."""
+    try:
+        device = get_object_or_404(PushDevice, person=request.user, pk=number)
+    except OverflowError:  # larger than any key
+        raise Http404 from None
+    if request.POST.get("do") == "test":
+        devices.queue_test(device)
+        messages.success(request, _("A test is on its way to %(name)s.") % {"name": device.name})
+    else:
+        devices.remove_device(request.user, device.pk)
+        messages.success(request, _("%(name)s is not notified any more.") % {"name": device.name})
+    return redirect("notifications")
 
 
 class DeliveryFilterForm(PageForm):

@@ -41,4 +41,6 @@ urlpatterns = [
     path("audit/deliveries/", notifications.deliveries, name="deliveries"),
     path("audit/deliveries/<int:number>/retry/", notifications.retry_delivery_page, name="delivery-retry"),
     path("profile/notifications/", notifications.preferences, name="notifications"),
+    path("profile/notifications/devices/", notifications.add_push_device, name="push-devices"),
+    path("profile/notifications/devices/<int:number>/", notifications.push_device_action, name="push-device"),
 ]

@@ -48,13 +48,15 @@ SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple
 class RequestNotSent(Exception):
     """A request was not sent, or not accepted. The message contains no path, query or secret.
 
-    `again` is true if a later attempt may succeed. `unsure` is true if the request may have arrived.
+    `again` is true if a later attempt may succeed. `unsure` is true if the request may have arrived. `status` is that
+    of the answer, if there was one.
     """
 
-    def __init__(self, message: str, *, again: bool = True, unsure: bool = False) -> None:
+    def __init__(self, message: str, *, again: bool = True, unsure: bool = False, status: int | None = None) -> None:
         super().__init__(message)
         self.again = again
         self.unsure = unsure
+        self.status = status
 
 
 class ResponseTooLarge(Exception):
@@ -96,7 +98,7 @@ def post_request(url: str, body: bytes, headers: Mapping[str, str], *, seconds: 
         raise RequestNotSent(message, unsure=not never_connected) from None
     if not 200 <= status < 300:
         again, unsure = status >= 500 or status in (408, 425, 429), status >= 500 and status != NOT_ACCEPTED_STATUS
-        raise RequestNotSent(f"{parts.hostname} answered {status}.", again=again, unsure=unsure)
+        raise RequestNotSent(f"{parts.hostname} answered {status}.", again=again, unsure=unsure, status=status)
 
 
 def get_document(url: str, *, accept: str, seconds: float, max_bytes: int) -> httpx2.Response:

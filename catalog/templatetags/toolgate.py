@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 from django import template
@@ -15,6 +16,7 @@ from catalog.access.roles import user_display_name
 from catalog.calls.statistics import Usage
 from catalog.core import clock
 from catalog.secrets import placeholders
+from catalog.text import formats
 from catalog.text.deceptive_text import InspectedPart, count_hidden, inspect_text, is_plain_ascii, split_hidden
 from catalog.text.diff import DiffRow, diff_texts, side_by_side, truncate_rows
 from catalog.ui import labels, toasts
@@ -97,7 +99,10 @@ def initials(name: str) -> str:
 @register.filter
 def relative_time(moment: datetime | None) -> str:
     """Render the time since a moment, with the exact time in the tooltip; relative_time.js keeps it current."""
-    return _time(moment, labels.format_time_ago(moment), "data-ago") if moment else _("never")
+    if moment is None:
+        return _("never")
+    day = format_html('data-ago="{}"', formats.format_date(moment))
+    return _time(moment, labels.format_time_ago(moment), day)
 
 
 @register.filter
@@ -108,16 +113,51 @@ def time_left(moment: datetime | None) -> str:
 
 @register.filter
 def clock_time(moment: datetime | None) -> str:
-    """Render the time to the second, in UTC, with the full date in the tooltip."""
-    return _time(moment, f"{moment.astimezone(UTC):%H:%M:%S}", "data-at") if moment else ""
+    """Render the time to the second, with the full date in the tooltip."""
+    return _time(moment, formats.format_clock_time(moment), "data-at") if moment else ""
+
+
+@register.filter
+def day_text(moment: date | None) -> str:
+    """Return the date of a moment, such as 20 Nov 2026."""
+    return formats.format_date(moment) if moment else ""
+
+
+@register.filter
+def short_day(moment: date | None) -> str:
+    """Return the date of a moment without its year, such as 20 Nov."""
+    return formats.format_day(moment) if moment else ""
+
+
+@register.filter
+def weekday(moment: date | None) -> str:
+    """Return the date of a moment with its day of the week."""
+    return formats.format_weekday(moment) if moment else ""
+
+
+@register.filter
+def moment_text(moment: datetime | None) -> str:
+    """Return a time of the current year with its zone, such as 20 Nov, 14:30 CET."""
+    return formats.format_moment(moment) if moment else ""
+
+
+@register.filter
+def exact_time(moment: datetime | None) -> str:
+    """Return a time to the second with date and zone."""
+    return formats.format_exactly(moment) if moment else ""
+
+
+@register.filter
+def decimal(number: float | Decimal | None, decimals: int) -> str:
+    """Return a number with so many decimals, and with the separators of the reader."""
+    return "" if number is None else formats.format_number(number, decimals)
 
 
 def _time(moment: datetime, text: str, mark: str, hue: str = "") -> str:
-    exact = moment.astimezone(UTC)
     return format_html(
         '<time datetime="{}" title="{}" {}{}>{}</time>',
-        f"{exact:%Y-%m-%dT%H:%M:%S}Z",
-        f"{exact:%Y-%m-%d %H:%M:%S} UTC",
+        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",
+        formats.format_exactly(moment),
         mark,
         format_html(' class="{}"', hue) if hue else "",
         text,
@@ -231,13 +271,16 @@ def concat(text: str, more: object) -> str:
 
 @register.filter
 def grouped(number: int) -> str:
-    return f"{number:,}"
+    return formats.format_number(number)
 
 
 @register.filter
 def percent(part: float | None) -> str:
     """Return a fraction as a percentage, or a dash for None."""
-    return "-" if part is None else f"{100 * part:.1f}".removesuffix(".0") + "%"
+    if part is None:
+        return "-"
+    rounded = round(100 * part, 1)
+    return formats.format_number(rounded, 0 if rounded.is_integer() else 1) + "%"
 
 
 _TOKENS = re.compile(

@@ -28,7 +28,7 @@ REGIONS = (
     *("Africa/", "America/", "Antarctica/", "Arctic/", "Asia/"),
     *("Atlantic/", "Australia/", "Europe/", "Indian/", "Pacific/"),
 )
-"""Prefixes of the names of time zones; others are aliases, such as US/Eastern."""
+"""Prefixes of the names of time zones by place; others are aliases, such as US/Eastern."""
 LOCALES: Mapping[str, "StrOrPromise"] = {
     "": _("International"),
     "en-us": _("English (United States)"),
@@ -99,8 +99,8 @@ def locale_formats(locale: str) -> LocaleFormats:
 
 @functools.cache
 def time_zone_names() -> frozenset[str]:
-    """Return the names of all time zones, such as Europe/Berlin, and UTC."""
-    return frozenset(name for name in available_timezones() if name.startswith(REGIONS)) | {DEFAULT_TIME_ZONE}
+    """Return the names of all time zones, such as Europe/Berlin and UTC, with their aliases."""
+    return frozenset(available_timezones() - {"Factory", "localtime"})
 
 
 @dataclass(frozen=True, slots=True)

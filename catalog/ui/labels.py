@@ -1,13 +1,14 @@
 """Texts of statuses, safety levels, times, durations and sizes, common to all pages. No markup."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from catalog.core import clock
+from catalog.text.formats import format_date, format_number
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -141,19 +142,13 @@ def time_left_hue(moment: datetime, now: datetime | None = None) -> str:
     return "t-danger" if seconds < 60 else "t-warn" if seconds < 300 else ""
 
 
-def format_date(moment: datetime) -> str:
-    """Return a date such as 20 Nov 2026."""
-    utc = moment.astimezone(UTC)
-    return f"{utc.day} {utc:%b %Y}"
-
-
 def format_duration(milliseconds: float) -> str:
     """Return a duration such as 41 ms, 2.4 s, 12 s, 4 min 09 s or 2 h 05 min."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{format_number(seconds, 1)} s"
     minutes, rest = divmod(int(seconds), 60)
     if not minutes:
         return f"{rest} s"
@@ -191,7 +186,7 @@ def format_byte_size(count: int) -> str:
     if count < 1024:
         return ngettext("%(count)d byte", "%(count)d bytes", count) % {"count": count}
     size = count / 1024
-    return f"{size:.0f} KB" if size < 1024 else f"{size / 1024:.1f} MB"
+    return f"{size:.0f} KB" if size < 1024 else f"{format_number(size / 1024, 1)} MB"
 
 
 def name_initials(name: str) -> str:

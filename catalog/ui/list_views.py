@@ -47,6 +47,7 @@ def _csv_chunks(
     definition: ListDefinition[Any], viewer: User, found: "QuerySet[Model]", query: ListQuery
 ) -> Iterator[str]:
     """Yield the text of some rows at a time. Each chunk has its own queries, so a slow reader holds no cursor."""
+    # The answer is sent after its request, so that the formats are those for programs: ISO 8601 in UTC.
     yield csv_text([list(definition.csv_columns)])
     ordered, order = definition.sorted_rows(found, query)
     cursor, written = None, 0

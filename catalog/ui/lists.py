@@ -6,7 +6,7 @@ ones are ignored and reported. `templates/lists/` draws every list alike.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -23,6 +23,7 @@ from catalog.access.roles import user_display_name
 from catalog.core import clock
 from catalog.models import SavedFilter
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
+from catalog.text.formats import current_reader, format_number
 from catalog.ui.labels import SAFETY_BADGES, status_badge
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ def parse_day(text: str) -> date | None:
 
 
 def start_of_day(text: str) -> datetime:
-    """Return the midnight in UTC at which a day written YYYY-MM-DD begins."""
-    return datetime.combine(date.fromisoformat(text), time.min, tzinfo=UTC)
+    """Return the midnight, in the reader's time zone, at which a day written YYYY-MM-DD begins."""
+    return datetime.combine(date.fromisoformat(text), time.min, tzinfo=current_reader().zone)
 
 
 AGES = {
@@ -406,8 +407,8 @@ class ListPage(Generic[RowT]):
     def count_of(self, number: int) -> str:
         """Return a count as it is shown: a minimum with a plus sign, and nothing if only older rows may match."""
         if self.counted <= MAX_COUNTED:
-            return f"{number:,}"
-        return f"{number:,}+" if number else ""
+            return format_number(number)
+        return f"{format_number(number)}+" if number else ""
 
     @property
     def count(self) -> int:

@@ -25,7 +25,9 @@ from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import PersonalSettings
 from catalog.text.formats import (
+    DEFAULT_TIME_ZONE,
     LOCALES,
+    REGIONS,
     ReaderFormats,
     format_date,
     format_exactly,
@@ -103,7 +105,7 @@ class ProfileForm(PageForm):
         kept = {"theme": chosen.theme or PersonalSettings.Theme.SYSTEM, "shortcuts": chosen.shortcuts}
         names = {"first_name": user.first_name, "last_name": user.last_name}
         super().__init__(data, initial={**names, **kept, "time_zone": chosen.time_zone, "locale": chosen.locale})
-        self.fields["time_zone"].choices = zone_choices()  # type: ignore[attr-defined] # a ChoiceField
+        self.fields["time_zone"].choices = zone_choices(chosen.time_zone)  # type: ignore[attr-defined] # a ChoiceField
         self.fields["locale"].choices = locale_choices(formats_of(user).time_zone)  # type: ignore[attr-defined] # as above
 
     def save(self, user: User) -> None:
@@ -114,14 +116,16 @@ class ProfileForm(PageForm):
             change_settings(user, {name: data[name] for name in sorted(SETTING_NAMES)})
 
 
-def zone_choices() -> list[tuple[str, Any]]:
-    """Return all time zones by region, after the choice of the installation's."""
+def zone_choices(chosen: str) -> list[tuple[str, Any]]:
+    """Return the time zones by region, after the choice of the installation's, and always the one that is chosen."""
     regions: dict[str, list[tuple[str, str]]] = {}
     for name in sorted(time_zone_names()):
-        region, _slash, place = name.partition("/")
-        regions.setdefault(region if place else "", []).append((name, (place or name).replace("_", " ")))
+        if name.startswith(REGIONS):
+            region, _slash, place = name.partition("/")
+            regions.setdefault(region, []).append((name, place.replace("_", " ")))
     usual = gettext("As the installation (%(zone)s)") % {"zone": settings.TOOLGATE_TIME_ZONE}
-    return [("", usual), *regions.pop("", []), *regions.items()]
+    others = {DEFAULT_TIME_ZONE, chosen} - {""}
+    return [("", usual), *((name, name) for name in sorted(others) if not name.startswith(REGIONS)), *regions.items()]
 
 
 def locale_choices(time_zone: str) -> list[tuple[str, str]]:

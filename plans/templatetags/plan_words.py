@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 
 from catalog.core import clock
 from catalog.text.deceptive_text import split_hidden
+from catalog.text.formats import format_exactly
 from catalog.ui.labels import format_duration
 
 register = template.Library()
@@ -20,7 +21,7 @@ def running_time(moment: datetime) -> str:
     return format_html(
         '<time datetime="{}" title="{}" data-since>{}</time>',
         f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",
-        _("since %(time)s UTC") % {"time": f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"},
+        _("since %(time)s") % {"time": format_exactly(moment)},
         f"{seconds} s" if seconds < 60 else format_duration(seconds * 1000),
     )
 

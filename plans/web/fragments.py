@@ -15,6 +15,7 @@ from approvals.queue.saved_views import HOME, WAITING, Queues, needed_count
 from approvals.web.review.inbox import inbox_list
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, groups_of, roles_of
 from catalog.calls.privacy import can_see_private
+from catalog.text.formats import ReaderFormats, current_reader
 from plans.live.approval_changes import CLOSED, Change
 from plans.live.feed import Feed
 from plans.live.fragment_cache import Fragments, RenderSource
@@ -109,13 +110,13 @@ def _render_plan(plan_ref: str) -> Fragments:
     parts = ("standing", "goal", "segments", "count", "graph", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
     removed = removed_step_numbers(overview.plan)
-    now = overview.timeline.now
+    now, reader = overview.timeline.now, current_reader()
     fragments |= (
         {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in overview.steps}
         | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
-        | {f"m{row.pk}": _value(overview.plan.public_id, row) for row in overview.memory}
+        | {f"m{row.pk}": _value(overview.plan.public_id, row, reader) for row in overview.memory}
         # Oldest first, because the page inserts each one at the top.
-        | {f"e{line.seq}": _event(line) for line in reversed(overview.events)}
+        | {f"e{line.seq}": _event(line, reader) for line in reversed(overview.events)}
         | _refresh_triggers(overview, removed)
     )
     numbers = {f"e{line.seq}": line.seq for line in overview.events}
@@ -125,12 +126,12 @@ def _render_plan(plan_ref: str) -> Fragments:
 
 
 @lru_cache(maxsize=1024)
-def _value(plan_ref: str, row: MemoryRow) -> str:
+def _value(plan_ref: str, row: MemoryRow, reader: ReaderFormats) -> str:
     return _render("plans/_value.html", item=row, plan_ref=plan_ref)
 
 
 @lru_cache(maxsize=4096)
-def _event(line: EventLine) -> str:
+def _event(line: EventLine, reader: ReaderFormats) -> str:
     return _render("plans/_events.html", lines=[line], fresh=True)
 
 

@@ -4,13 +4,16 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
 from approvals.queue.saved_views import OPEN_VIEWS, WAITING
 from approvals.requests.queries import requests_audited_since
+from catalog.access.personal_settings import formats_of
 from catalog.calls.privacy import can_see_private
+from catalog.text.formats import ReaderFormats, written_for
 from plans.live import sockets
 from plans.live.approval_changes import CHANGED, Change, ChangeBatch, request_changes
 from plans.live.event_sockets import authorize_plan, plan_ref_of, visible_changes
@@ -36,6 +39,16 @@ from plans.web.fragments import (
 )
 
 
+def source_for(reader: ReaderFormats, source: RenderSource) -> RenderSource:
+    """Return a source for the readers with these formats, who share its rendering."""
+
+    def draw() -> Fragments:
+        with written_for(reader):
+            return source.draw()
+
+    return replace(source, key=(source.key, reader), draw=draw)
+
+
 class PageSocket(Socket):
     """Socket that keeps a page up to date with the render sources it shows."""
 
@@ -52,9 +65,11 @@ class PageSocket(Socket):
         after = self.drawn_at()
         await self.accept()
         changed = asyncio.Event()
+        reader = formats_of(user.user)  # read with the person when the socket was opened
         with ExitStack() as stack:
             renderings = [
-                stack.enter_context(shared_rendering(self.feed, each, changed)) for each in self.subjects(user)
+                stack.enter_context(shared_rendering(self.feed, source_for(reader, each), changed))
+                for each in self.subjects(user)
             ]
             views = [ViewerState(rendering, after) for rendering in renderings]
             while True:

@@ -92,7 +92,7 @@ def test_time_left_is_rounded_down(left, said) -> None:
 def test_relative_time_carries_the_exact_time() -> None:
     drawn = draw("{{ moment|relative_time }}", moment=NOON)
 
-    assert '<time datetime="2026-11-21T12:00:00Z" title="2026-11-21 12:00:00 UTC" data-ago>' in drawn
+    assert '<time datetime="2026-11-21T12:00:00Z" title="2026-11-21 12:00:00 UTC" data-ago="21 Nov 2026">' in drawn
 
 
 @pytest.mark.parametrize(

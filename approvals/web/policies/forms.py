@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -26,6 +26,7 @@ from approvals.policy_language.terms import MATCH, OPTIONS, TERM_COLUMNS, TERMS,
 from catalog.core.canonical_json import canonical_text, parse_json
 from catalog.errors import MalformedJSON, ParameterError, ToolgateError
 from catalog.models import Tool
+from catalog.text.formats import current_reader
 from catalog.ui.labels import SAFETY_BADGES
 from catalog.ui.page_forms import CardSelect, CardText, FormError, PageBoundField, PageForm
 
@@ -423,7 +424,7 @@ class SimulatorForm(PageForm):
         help_text=gettext_lazy("A username. Leave empty for anyone."),
     )
     at = forms.CharField(
-        label=gettext_lazy("Time, in UTC"),
+        label=gettext_lazy("Time, in your time zone"),
         required=False,
         widget=DateTimeLocalInput,
         help_text=gettext_lazy("Leave empty for now."),
@@ -435,7 +436,7 @@ class SimulatorForm(PageForm):
         _set_choices(self, "tool", [("", _("Choose a tool")), *((name, name) for name in names)])
 
     def clean_at(self) -> datetime | None:
-        """Return the time, in UTC unless it has an offset; None if empty. Raises ValidationError."""
+        """Return the time, in the reader's zone unless it has an offset; None if empty. Raises ValidationError."""
         text = self.cleaned_data["at"]
         try:
             moment = parse_datetime(text)
@@ -443,7 +444,7 @@ class SimulatorForm(PageForm):
             moment = None
         if text and moment is None:
             raise ValidationError(_("Enter a date and a time, such as 2030-01-31 18:30."))
-        return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
+        return moment.replace(tzinfo=moment.tzinfo or current_reader().zone) if moment else None
 
 
 def _set_choices(form: forms.Form, name: str, choices: Sequence[tuple[Any, str]]) -> None:

@@ -32,13 +32,14 @@ from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.errors import field_error
 from catalog.schemas.description import accepts_text, skeleton
+from catalog.text.formats import format_moment, local_time
 from catalog.ui.labels import format_time_left
 from catalog.ui.page_forms import MultilineField
 
 MAX_REASONS_OFFERED = 3
 REJECTIONS_SEARCHED = 20
 MORNING_HOUR = 9
-"""The hour, UTC, at which a request snoozed until another day returns."""
+"""The hour, in the reader's time zone, at which a request snoozed until another day returns."""
 
 
 class SnoozeChoice(NamedTuple):
@@ -151,15 +152,15 @@ class ReviewActions:
     def snooze_choices(self) -> list[SnoozeChoice]:
         """Times to snooze until, such as in an hour or tomorrow; all are before the request expires."""
         now, ends = clock.now(), self.request.expires_at
-        morning = (now + timedelta(days=1)).replace(hour=MORNING_HOUR, minute=0, second=0, microsecond=0)
+        morning = (local_time(now) + timedelta(days=1)).replace(hour=MORNING_HOUR, minute=0, second=0, microsecond=0)
         monday = morning + timedelta(days=(7 - morning.weekday()) % 7)
         half = now + (ends - now) / 2
         offered = [
             (_("15 minutes"), now + timedelta(minutes=15)),
             (_("1 hour"), now + timedelta(hours=1)),
             (_("4 hours"), now + timedelta(hours=4)),
-            (_("until tomorrow, 09:00 UTC"), morning),
-            (_("until Monday, 09:00 UTC"), monday),
+            (_("until tomorrow, 09:00"), morning),
+            (_("until Monday, 09:00"), monday),
         ]
         times = [SnoozeChoice(label, format_utc(at)) for label, at in dict(offered).items() if at < ends]
         return times or [SnoozeChoice(_("half of the time left"), format_utc(half))]
@@ -265,11 +266,11 @@ def perform_action(action: str, request: ApprovalRequest, by: User, sent: QueryD
             message = _("Claim released.")
         case "extend":
             until = deadlines.extend(request, by=by).expires_at
-            message = _("Deadline extended until %(time)s UTC.") % {"time": f"{until:%-d %b %H:%M}"}
+            message = _("Deadline extended until %(time)s.") % {"time": format_moment(until)}
         case "snooze":
             until = _cleaned(SnoozeForm(sent), "until")
             coordination.snooze(request, by=by, until=until)
-            message = _("Snoozed until %(time)s UTC, for you only.") % {"time": f"{until:%-d %b %H:%M}"}
+            message = _("Snoozed until %(time)s, for you only.") % {"time": format_moment(until)}
         case "wake":
             coordination.unsnooze(request, by=by)
             message = _("Back in your list.")

@@ -17,6 +17,7 @@ from catalog.core.canonical_json import digest
 from catalog.errors import Conflict
 from catalog.inventory.selectors import LEVELS
 from catalog.rest.idempotency import run_once
+from catalog.text.formats import format_number
 from catalog.ui.labels import Badge
 from plans.actions.create import create_plan
 from plans.agents import administration, tool_calls
@@ -112,7 +113,8 @@ def describe_budget(budget: AgentBudget) -> str:
     if budget.seconds:
         seconds = budget.seconds
         parts.append(
-            ngettext("%(count)s second of work", "%(count)s seconds of work", seconds) % {"count": f"{seconds:,}"}
+            ngettext("%(count)s second of work", "%(count)s seconds of work", seconds)
+            % {"count": format_number(seconds)}
         )
     return _("Limits: %(limits)s.") % {"limits": ", ".join(parts)}
 

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, has_role
 from catalog.calls.privacy import is_own_call
 from catalog.models import Call
+from catalog.text.formats import format_number
 from catalog.ui.labels import Badge
 from plans import states
 from plans.models import ModelUse, Plan
@@ -73,8 +74,8 @@ class ModelSpending:
     @property
     def tokens(self) -> str:
         return _("%(input)s read, %(output)s written") % {
-            "input": f"{self.input_tokens:,}",
-            "output": f"{self.output_tokens:,}",
+            "input": format_number(self.input_tokens),
+            "output": format_number(self.output_tokens),
         }
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ from catalog.core import clock
 from catalog.core.clock import current_minute
 from catalog.models import ApiToken, Call, Tool
 from catalog.states import CallStatus
+from catalog.text.formats import local_time
 from plans.models import AgentRun, Step
 from plans.states import WaitingFor
 from plans.store.selectors import plans_for
@@ -27,7 +28,7 @@ MOST_RUNS = 1000
 
 @dataclass(frozen=True, slots=True)
 class AgentDay:
-    """Work of a client's token or of an agent since midnight (UTC), and its requests that wait now.
+    """Work of a client's token or of an agent since midnight, of the reader, and its requests that wait now.
 
     `tokens` and `cost` (US dollars) are None for a token, because its client's model is not known. `token_pk` is set if
     the viewer may open the page of the token.
@@ -45,7 +46,7 @@ class AgentDay:
 
 def agents_today(viewer: User) -> Sequence[AgentDay]:
     """Return who worked today or waits now, most calls first, as far as the viewer may see it."""
-    midnight = datetime.combine(clock.now().date(), time.min, tzinfo=UTC)
+    midnight = local_time(clock.now()).replace(hour=0, minute=0, second=0, microsecond=0)
     rows = [*_agents(viewer, midnight), *_tokens(viewer, midnight)]
     return sorted(rows, key=lambda row: (-row.calls, -row.waiting, row.name))[:MOST_SHOWN]
 
@@ -69,7 +70,7 @@ def _tokens(viewer: User, midnight: datetime) -> list[AgentDay]:
     ]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=8)
 def _calls_by_token(_minute: int, midnight: datetime) -> Mapping[int, int]:
     """Return the number of calls since midnight of each token, counted once a minute."""
     # Calls are indexed by the names of their tools and time.

@@ -1,5 +1,6 @@
 /* Keeps relative times true: [data-ago] and [data-left] each 15 s, [data-since] each second, on the server's clock.
-   All clocks stop while the page is disconnected. The words are those of catalog/ui/labels.py. */
+   All clocks stop while the page is disconnected. The words are those of catalog/ui/labels.py;
+   the date of a [data-ago] comes with it, in the formats of the reader. */
 
 import { onChange } from "../core/page_changes.js";
 import { isLive } from "../core/connection.js";
@@ -24,9 +25,7 @@ function ago(time) {
   const seconds = secondsSince(time);
   if (seconds < 5) return "just now";
   for (const [limit, size, unit] of UNITS) if (seconds < limit) return `${Math.floor(seconds / size)} ${unit} ago`;
-  if (seconds < 2 * 86400) return "yesterday";
-  const day = new Date(time.dateTime);
-  return `${day.getUTCDate()} ${day.toLocaleString("en", { month: "short", timeZone: "UTC" })} ${day.getUTCFullYear()}`;
+  return seconds < 2 * 86400 ? "yesterday" : time.dataset.ago;
 }
 
 function left(time) {

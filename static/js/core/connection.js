@@ -72,7 +72,7 @@ function stall() {
 
 function warn() {
   stall();
-  const time = asOf.toLocaleTimeString("en-GB");
+  const time = asOf.toLocaleTimeString("en-GB", { timeZone: document.body.dataset.timeZone || undefined });
   const offline = navigator.onLine === false;
   const more = `Showing the page as of ${time}.${offline ? "" : " Decisions still work."}`;
   banner(offline ? "You are offline." : "Reconnecting…", more, "retry");

@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.messaging.addresses import read_address
@@ -11,6 +12,7 @@ from approvals.notifications.outbox import after_quiet_hours
 from approvals.requests.deadlines import expire_due
 from approvals.reviews.decisions import Decision, decide, undo_decision
 from approvals.states import ReviewVerdict
+from catalog.access.personal_settings import change_settings
 from catalog.core import clock
 from catalog.signals import record_fact
 from tests.approvals.factories import approval, ask, held_call, make_tool, rejection, set_rule
@@ -176,7 +178,9 @@ def test_address_gets_an_event_once(ada, settings):
     ],
 )
 def test_notifications_wait_for_the_end_of_quiet_hours(begin, end, now, due):
-    choice = NotificationChoice(quiet_from=time.fromisoformat(begin), quiet_until=time.fromisoformat(end))
+    choice = NotificationChoice(
+        person=User(), quiet_from=time.fromisoformat(begin), quiet_until=time.fromisoformat(end)
+    )
     days, _, clock_time = due.partition(" ")
     first = date(2026, 5, 1)
     expected = datetime.combine(first + timedelta(days=int(days)), time.fromisoformat(clock_time), tzinfo=UTC)
@@ -185,6 +189,7 @@ def test_notifications_wait_for_the_end_of_quiet_hours(begin, end, now, due):
 
 
 def test_quiet_hours_use_the_time_zone_of_the_user(ada, rosa):
-    choice = choose(rosa, quiet_from=time(22), quiet_until=time(7), time_zone="Asia/Tokyo")
+    change_settings(rosa, {"time_zone": "Asia/Tokyo"})
+    choice = choose(rosa, quiet_from=time(22), quiet_until=time(7))
     due = after_quiet_hours(choice, datetime(2026, 5, 1, 14, 0, tzinfo=UTC))  # 23:00 in Tokyo
     assert due == datetime(2026, 5, 1, 22, 0, tzinfo=UTC)

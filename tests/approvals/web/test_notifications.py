@@ -24,7 +24,7 @@ def save(user, status: int = 200, **fields: str) -> str:
     """Submit the form and return the text of the page."""
     pages = Pages(user)
     pages.open(PAGE)
-    return pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, status)
+    return pages.send(PAGE, {"by_mail": "1", **fields}, status)
 
 
 def choice(user) -> NotificationChoice:
@@ -71,10 +71,9 @@ def test_mail_is_not_offered_without_an_address(rosa, settings):
 
 
 def test_preferences_are_saved(rosa, mailed):
-    save(rosa, quiet_from="22:00", quiet_until="07:30", time_zone="Europe/Berlin")
+    save(rosa, quiet_from="22:00", quiet_until="07:30")
     kept = choice(rosa)
     assert (kept.by_mail, f"{kept.quiet_from:%H:%M}", f"{kept.quiet_until:%H:%M}") == (True, "22:00", "07:30")
-    assert kept.time_zone == "Europe/Berlin"
     save(rosa, by_mail="")
     assert not choice(rosa).by_mail and choice(rosa).quiet_from is None
 
@@ -85,13 +84,12 @@ def test_refused_form_keeps_its_input(rosa):
         "address": SECRET_HOOK,
         "quiet_from": "22:00",
         "quiet_until": "soon",
-        "time_zone": "Europe/Berlin",
         "remove": "0",
     }
     pages = Pages(rosa)
     pages.open(PAGE)
     pages.send(PAGE, typed, 422)
-    assert all(f'value="{typed[name]}"' in pages.html for name in ("address", "quiet_from", "time_zone"))
+    assert all(f'value="{typed[name]}"' in pages.html for name in ("address", "quiet_from"))
     (box,) = re.findall(r'<input[^>]* name="remove"[^>]*>', pages.html)
     assert "checked" in box
     assert len(choice(rosa).addresses) == 1
@@ -141,13 +139,12 @@ def test_two_concurrent_first_changes_are_both_saved(rosa):
         ({"address": "https://user:word@example.org/"}, "address"),
         ({"quiet_from": "22:00"}, "quiet_from"),
         ({"quiet_from": "x", "quiet_until": "07:00"}, "quiet_from"),
-        ({"time_zone": "../etc/passwd"}, "time_zone"),
     ],
 )
 def test_invalid_preferences_name_their_field(rosa, fields, wrong):
     pages = Pages(rosa)
     pages.open(PAGE)
-    pages.send(PAGE, {"by_mail": "1", "time_zone": "UTC", **fields}, 422)
+    pages.send(PAGE, {"by_mail": "1", **fields}, 422)
     assert re.findall(r'name="(\w+)"[^>]* aria-invalid="true"', pages.html) == [wrong]
     assert f'id="id_{wrong}_error"' in pages.html
     assert not NotificationChoice.objects.exists()
