@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals.web import audit, grants, groups, insights, notifications, people, request_list
+from approvals.web import audit, connections, grants, groups, insights, notifications, people, request_list
 from approvals.web.policies import views as policies_views
 from approvals.web.review import views as review_views
 
@@ -43,4 +43,9 @@ urlpatterns = [
     path("profile/notifications/", notifications.preferences, name="notifications"),
     path("profile/notifications/devices/", notifications.add_push_device, name="push-devices"),
     path("profile/notifications/devices/<int:number>/", notifications.push_device_action, name="push-device"),
+    path("connections/", connections.connection_list, name="connections"),
+    path("connections/<int:number>/", connections.connection_detail, name="connection"),
+    path("connections/<int:number>/limits/", connections.change_connection, name="connection-limits"),
+    path("connections/<int:number>/end/", connections.end_connection_page, name="connection-end"),
+    path("connections/clients/<int:number>/", connections.permit_client, name="client-permit"),
 ]

@@ -104,6 +104,7 @@ PAGES = (
     Place(gettext_lazy("Deliveries"), "deliveries", "bell", ADMINISTRATORS, "notifications mail failed"),
     Place(gettext_lazy("All tokens"), "tokens", "lock", ADMINISTRATORS),
     Place(gettext_lazy("Your tokens"), "own-tokens", "lock", words="api keys"),
+    Place(gettext_lazy("Connections"), "connections", "plug", words="oauth clients connected agents claude chatgpt"),
     Place(gettext_lazy("Profile"), "profile", "human", words="name time zone locale theme account"),
     Place(gettext_lazy("Notifications"), "notifications", "bell", words="mail preferences profile"),
     Place(

@@ -17,7 +17,8 @@ from playwright.sync_api import Page, expect
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, Round
 from catalog.access.learnt_waits import record_cut_off
-from catalog.access.tokens import create_token
+from catalog.access.tokens import change_token, create_token
+from catalog.connections.models import Connection
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.source_sync import sync_source
@@ -187,6 +188,10 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     )
     for _ in range(2):
         record_cut_off(token.pk, "client" * 20, 9.0)
+    client = OAuthClient.registered(client_name="Client " * 15)
+    client.connected(ada)
+    connection = Connection.objects.get()
+    change_token(connection.token, {"limits": {"categories": ["c" * 60], "max_level": "cautious"}}, by=admin)
     shop = Source.objects.create(name="shop" * 10, kind=Source.Kind.OPENAPI, document=SHOP)
     sync_source(shop)
     Source.objects.filter(pk=shop.pk).update(base_url="https://other.example")
@@ -223,6 +228,9 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         *(View(path, tabs=True) for path in ("/profile/tokens/", "/profile/tokens/new/", "/tokens/")),
         View(f"/tokens/{token.pk}/"),
         View("", "the text of a new token", act=create_a_token),
+        View("/connections/", tabs=True),
+        View(f"/connections/{connection.token_id}/", tabs=True),
+        View(client.address(resource=None), "consent", tabs=True),
         *(View(path, tabs=True) for path in ("/people/", f"/people/{ada.pk}/", "/people/new/")),
         View("", "the link of an invitation", act=invite_a_person),
         *(View(path) for path in ("/groups/", "/groups/new/", f"/groups/{group.pk}/")),

@@ -1,0 +1,87 @@
+"""Pages of connections: who sees which, changed limits, the end, the log, and clients that need permission."""
+
+import pytest
+
+from catalog.access.tokens import change_token
+from catalog.connections.authentication import authenticate_at_mcp
+from catalog.connections.models import Client, Connection
+from tests.catalog.connections.oauth_client import OAuthClient
+from tests.pages import Pages
+
+pytestmark = pytest.mark.django_db
+LIMITS = {"max_level": "safe", "category_choice": "any", "source_choice": "any"}
+
+
+def connect(user, name="Claude"):
+    """Connect a client for a person; return the number of its page and its access token."""
+    answer = OAuthClient.registered(client_name=name).connected(user)
+    return Connection.objects.latest("pk").token_id, answer["access_token"]
+
+
+def test_people_see_their_own_connections_and_administrators_all(stage, ada, ben, admin, django_assert_max_num_queries):
+    mine, _ = connect(ada)
+    theirs, _ = connect(ben, "Codex")
+    pages = Pages(ada)
+    html = pages.open("/connections/")
+    assert "Claude" in html and "Codex" not in html
+    pages.open(f"/connections/{theirs}/", status=404)
+    pages = Pages(admin)
+    html = pages.open("/connections/")
+    assert "Claude" in html and "Codex" in html
+    pages.open(f"/connections/{mine}/")
+
+
+def test_limits_are_changed_and_the_end_is_at_once(stage, ada):
+    number, text = connect(ada)
+    pages = Pages(ada)
+    html = pages.open(f"/connections/{number}/")
+    assert "The person consented." in html and not pages.context["row"].limits
+    pages.send(f"/connections/{number}/limits/", LIMITS | {"category_choice": "only"}, status=422)
+    pages.send(f"/connections/{number}/limits/", LIMITS)
+    pages.open(f"/connections/{number}/")
+    assert {tool.level for tool in pages.context["outlook"].tools} == {"safe"}
+    found = authenticate_at_mcp(text)
+    assert found is not None and found.limits == {"max_level": "safe"}
+    pages.send(f"/connections/{number}/end/")
+    assert authenticate_at_mcp(text) is None
+    assert "Ended" in pages.open("/connections/")
+    change = f"/connections/{number}/limits/"
+    pages.open(f"/connections/{number}/")
+    assert change not in pages.html
+
+
+def test_others_neither_change_nor_end_a_connection(stage, ada, ben):
+    number, text = connect(ada)
+    pages = Pages(ben)
+    pages.open("/connections/")
+    for action in ("limits", "end"):
+        assert pages.client.post(f"/connections/{number}/{action}/", LIMITS).status_code in (403, 404)
+    found = authenticate_at_mcp(text)
+    assert found is not None and found.limits is None
+
+
+def test_administrators_allow_clients_where_they_must_be_known(stage, ada, admin, settings):
+    settings.TOOLGATE_OAUTH_CLIENTS = "known"
+    client = OAuthClient.registered(client_name="Claude")
+    row = Client.objects.get()
+    assert client.consent(ada).status_code == 403
+    pages = Pages(ada)
+    assert "client-permit" not in pages.open("/connections/") and not pages.context["waiting_clients"]
+    assert pages.client.post(f"/connections/clients/{row.pk}/", {"do": "allow"}).status_code == 403
+    pages = Pages(admin)
+    pages.open("/connections/")
+    assert pages.context["waiting_clients"] == [row]
+    pages.send(f"/connections/clients/{row.pk}/", {"do": "allow"})
+    assert client.consent(ada).status_code == 303
+    pages.open("/connections/")
+    pages.send(f"/connections/clients/{row.pk}/", {"do": "forbid"})
+    assert client.consent(ada).status_code == 403
+
+
+def test_list_names_calls_that_wait(stage, ada):
+    number, _ = connect(ada)
+    token = Connection.objects.get().token
+    change_token(token, {"limits": {"sources": ["wiki"]}}, by=ada)
+    pages = Pages(ada)
+    assert "source wiki" in pages.open("/connections/")
+    assert pages.open(f"/connections/{number}/")
