@@ -12,6 +12,7 @@ import "./js/components/menu.js";
 import "./js/components/relative_time.js";
 import "./js/components/send_once.js";
 import "./js/components/tabs.js";
+import "./js/components/time_zone_offer.js";
 import "./js/components/title_badge.js";
 import "./js/components/toasts.js";
 import "./js/core/connection.js";
