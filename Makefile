@@ -21,11 +21,13 @@ SERVICES := env DATABASE_URL="$${DATABASE_URL:-postgres://toolgate:toolgate@127.
 # Agent frameworks whose requirements do not fit those of Toolgate; the tests run each in an environment of its own.
 CLIENTS := tests/plans/mcp/clients
 
-# The tiers of docs/development/testing.md. A later -m in ARGS replaces them.
+# The tiers of docs/development/testing.md. A later -m in ARGS replaces them. Every process of a run collects all tests
+# that it is given, which takes 7 s, so the smaller tiers name their files, unless ARGS does.
+only_of = $(if $(filter tests/%,$(ARGS)),,$(1))
 FAST := -m "not (service or slow or layout or nightly)" --ignore tests/house
-ON_SERVICES := -m "(db or service or slow) and not (layout or nightly)"
-# Every process of a run collects all tests that it is given, which takes longer than a page.
-PAGES := tests/browser -m "layout and not nightly"
+ON_SERVICES = $(call only_of,$$(grep -rlE "mark\.(db|service|slow)\b" tests --include "test_*.py" | sort)) \
+	-m "(db or service or slow) and not (layout or nightly)"
+PAGES = $(call only_of,tests/browser) -m "layout and not nightly"
 # Races and kills need the machine to themselves, so they run one by one.
 NIGHTLY := env TOOLGATE_NIGHTLY=1 TOOLGATE_REQUIRE_BROWSER=1 $(PYTEST) -q
 SIDE_BY_SIDE := $(SPREAD) -m "not (slow or nightly)"

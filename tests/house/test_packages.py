@@ -10,7 +10,7 @@ import pytest
 from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
 
 MOST_MODULES = 25
-LAYOUT = "layout"
+TIERS = {"db", "service", "slow", "layout"}
 DJANGO_PACKAGES = {"migrations", "management", "templatetags"}
 
 
@@ -45,10 +45,15 @@ def imports_of_tests(root: Path) -> list[str]:
     return found
 
 
-def layout_tests_elsewhere(root: Path) -> list[str]:
-    """Return the test modules with the marker of layout that `make pages`, which collects one folder, does not find."""
-    tests = (path for path in modules(root, "tests") if path.parent != root / "tests" / "browser")
-    return [where(root, path) for path in tests if f"mark.{LAYOUT}" in path.read_text(encoding="utf-8")]
+def markers_elsewhere(root: Path) -> list[str]:
+    """Return the modules with markers of tiers where the commands, which look for test files, do not find them."""
+    found = []
+    for path in modules(root, "tests"):
+        words = set(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8")))
+        is_outside = "layout" in words and path.parent != root / "tests" / "browser"
+        if is_outside or (words & TIERS and not path.name.startswith("test_")):
+            found.append(where(root, path))
+    return found
 
 
 @pytest.mark.parametrize("app", PRODUCT)
@@ -64,8 +69,8 @@ def test_no_test_module_is_imported() -> None:
     assert imports_of_tests(ROOT) == []
 
 
-def test_layout_is_tested_in_one_folder() -> None:
-    assert layout_tests_elsewhere(ROOT) == []
+def test_markers_are_where_the_commands_look() -> None:
+    assert markers_elsewhere(ROOT) == []
 
 
 def test_the_rules_can_fail(tmp_path: Path) -> None:
@@ -73,8 +78,9 @@ def test_the_rules_can_fail(tmp_path: Path) -> None:
         write(tmp_path, f"plans/engine/m{number}.py", "")
     write(tmp_path, "plans/engine/__init__.py", "")
     write(tmp_path, "tests/plans/test_b.py", "from tests.plans.test_a import ask\nfrom tests.plans import test_c")
-    write(tmp_path, "tests/plans/test_d.py", f"pytestmark = pytest.mark.{LAYOUT}")
-    assert layout_tests_elsewhere(tmp_path) == ["tests/plans/test_d.py:1"]
+    for name, marker in (("test_d", "layout"), ("test_e", "db"), ("races", "slow")):
+        write(tmp_path, f"tests/plans/{name}.py", f"RACE = pytest.mark.{marker}")
+    assert sorted(markers_elsewhere(tmp_path)) == ["tests/plans/races.py:1", "tests/plans/test_d.py:1"]
     assert heaps(tmp_path) == ["plans/engine holds 26 modules"]
     assert len(imports_of_tests(tmp_path)) == 2
     assert packages_of(tmp_path, "plans") == {"engine"}
