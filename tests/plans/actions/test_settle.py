@@ -1,6 +1,5 @@
 """Tests of settling unknown outcomes."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.models import AuditEntry
-from catalog.errors import Conflict
+from catalog.errors import Conflict, EffectUnknown
 from catalog.models import Call
 from plans.actions.control import cancel_plan
 from plans.actions.settle import Settlement, settle_outcome
@@ -17,14 +16,15 @@ from plans.store.requesters import Requester
 from plans.store.selectors import memory_of
 from plans.web.plan.history import event_line
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.plans.factories import act_raising
 from tests.tools_for_tests import Stage
 
 
 @pytest.fixture
 def unknown(stage: Stage, ada: User) -> Plan:
-    """A plan whose first step's cautious call timed out, with a step that depends on it."""
-    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
-    document = act(1, "x", "hasty_async", expected_key="answer", output_path=["results"])
+    """A plan whose first step's cautious call lost its answer, with a step that depends on it."""
+    stage.acts["cautious"] = act_raising(EffectUnknown("Lost."))
+    document = act(1, "x", "cautious", expected_key="answer", output_path=["results"])
     return work_off(make_plan(ada, document, act(2, "${answer}", dependencies=[1])))
 
 
@@ -83,7 +83,7 @@ def test_cautious_call_requested_again_runs(unknown, stage):
     stage.acts.clear()
     old = call_of(unknown)
     settle(unknown, "request_again")
-    assert (work_off(unknown).status, stage.values("hasty_async")) == ("completed", ["x", "x"])
+    assert (work_off(unknown).status, stage.values("cautious")) == ("completed", ["x", "x"])
     assert call_of(unknown).replaces == old
 
 

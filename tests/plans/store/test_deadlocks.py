@@ -1,6 +1,5 @@
 """Retry after deadlocks: the whole transaction is repeated, and nothing else."""
 
-import asyncio
 import threading
 from datetime import timedelta
 from typing import Any
@@ -13,6 +12,7 @@ from approvals.audit import log
 from approvals.models import AuditEntry
 from approvals.requests import deadlines, held_calls, lifecycle
 from catalog.core import clock
+from catalog.errors import EffectUnknown
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
 from plans.actions.change import PlanChange, change_plan
@@ -27,6 +27,7 @@ from plans.models import Plan, Step
 from plans.store import statements, transactions
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
+from tests.plans.factories import act_raising
 from tests.tools_for_tests import Stage
 from tests.waiting import blocks_someone, eventually
 
@@ -127,8 +128,8 @@ def failed(stage: Stage, ada: User) -> Plan:
 
 def unknown(stage: Stage, ada: User) -> Plan:
     """A plan whose first call has an unknown outcome."""
-    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
-    return work_off(make_plan(ada, act(1, tool="hasty_async"), act(2, dependencies=[1])))
+    stage.acts["cautious"] = act_raising(EffectUnknown("Lost."))
+    return work_off(make_plan(ada, act(1, tool="cautious"), act(2, dependencies=[1])))
 
 
 def claimed(plan: Plan) -> Any:

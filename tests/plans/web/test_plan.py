@@ -1,6 +1,5 @@
 """Tests of the list of plans and the plan's page, without JavaScript."""
 
-import asyncio
 import html
 import json
 import re
@@ -9,6 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
+from catalog.errors import EffectUnknown
 from catalog.models import Call
 from catalog.results import format_success_response
 from plans.actions.control import cancel_plan
@@ -17,6 +17,7 @@ from plans.store.requesters import Requester
 from tests.builders import act, approve, call_of, make_plan, request_of, step, step_of, work_off, write_step
 from tests.conftest import person
 from tests.pages import Pages, compact, words
+from tests.plans.factories import act_raising
 from tests.tools_for_tests import Stage
 
 pytestmark = pytest.mark.usefixtures("catalog", "workspace")
@@ -31,9 +32,9 @@ def path_of(plan: Plan, more: str = "") -> str:
 
 @pytest.fixture
 def unknown(stage: Stage, ada: User) -> Plan:
-    """A plan whose step's call timed out."""
-    stage.acts["hasty_async"] = lambda value, context: asyncio.sleep(60)
-    return work_off(make_plan(ada, act(1, "x", "hasty_async")))
+    """A plan whose step's call lost its answer."""
+    stage.acts["cautious"] = act_raising(EffectUnknown("Lost."))
+    return work_off(make_plan(ada, act(1, "x", "cautious")))
 
 
 def test_empty_list_links_to_editor(ada):
