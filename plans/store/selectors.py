@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import connection
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from approvals.models import ApprovalRequest, GrantUse
 from catalog.access.roles import can_see_all, has_role
@@ -47,6 +47,19 @@ def plans_for(viewer: User, token: ApiToken | None = None) -> QuerySet[Plan]:
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         return plans.filter(token=token)
     return plans if can_see_all(viewer) else plans.filter(Q(author=viewer) | Q(token__user=viewer))
+
+
+def plan_owners_for(viewer: User) -> QuerySet[User]:
+    """Return the people who own plans or direct calls that the viewer may see, at the cost of the people alone."""
+    # One look into the index of plans for each person; `IN (SELECT author …)` reads all plans.
+    owned = Plan.objects.filter(author=OuterRef("pk"))
+    return User.objects.filter(Exists(owned)) if can_see_all(viewer) else User.objects.filter(pk=viewer.pk)
+
+
+def plan_tokens_for(viewer: User) -> QuerySet[ApiToken]:
+    """Return the tokens with which plans or direct calls that the viewer may see were made, as above."""
+    made = Plan.objects.filter(token=OuterRef("pk"))
+    return ApiToken.objects.filter(Exists(made)) if can_see_all(viewer) else ApiToken.objects.filter(user=viewer)
 
 
 def plan_titles(viewer: User, refs: Collection[str]) -> dict[str, str]:

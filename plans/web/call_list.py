@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
 from catalog.calls.privacy import private_parts_of
-from catalog.models import ApiToken, Call, Tool
+from catalog.models import Call, Tool
 from catalog.states import CallStatus
 from catalog.ui.labels import Badge, format_duration, status_badge
 from catalog.ui.list_views import render_list
@@ -32,7 +32,7 @@ from catalog.ui.lists import (
 from catalog.ui.requests import PageRequest, sign_in_required
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
-from plans.store.selectors import calls_for, plans_for
+from plans.store.selectors import calls_for, plan_owners_for, plan_tokens_for, plans_for
 
 MAX_ARGUMENTS = 5000
 """Maximum characters of arguments in a cell of the CSV."""
@@ -137,13 +137,11 @@ def _tools(_viewer: User, chosen: Sequence[str]) -> list[Choice]:
 
 
 def _requesters(viewer: User, chosen: Sequence[str]) -> list[Choice]:
-    authors = plans_for(viewer).order_by().values("author")
-    return person_choices(User.objects.filter(pk__in=authors), chosen)
+    return person_choices(plan_owners_for(viewer), chosen)
 
 
 def _agents(viewer: User, chosen: Sequence[str]) -> list[Choice]:
-    tokens = plans_for(viewer).order_by().values("token")
-    return column_choices(ApiToken.objects.filter(pk__in=tokens), "name", chosen)
+    return column_choices(plan_tokens_for(viewer), "name", chosen)
 
 
 CALL_LIST = register_list(

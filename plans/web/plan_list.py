@@ -11,7 +11,6 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_safe
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
-from catalog.models import ApiToken
 from catalog.ui.labels import Badge, status_badge
 from catalog.ui.list_views import render_list
 from catalog.ui.lists import (
@@ -30,7 +29,7 @@ from catalog.ui.lists import (
 from catalog.ui.requests import PageRequest, sign_in_required
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus
-from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plans_for, step_counts
+from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plan_owners_for, plan_tokens_for, plans_for, step_counts
 from plans.web.plan.overview import plan_word_list
 
 Counts = Mapping[str, int]
@@ -121,13 +120,11 @@ def _search(text: str) -> Q:
 
 
 def _owners(viewer: User, chosen: Sequence[str]) -> list[Choice]:
-    authors = plans_for(viewer).filter(kind=Plan.Kind.PLAN).order_by().values("author")
-    return person_choices(User.objects.filter(pk__in=authors), chosen)
+    return person_choices(plan_owners_for(viewer), chosen)
 
 
 def _agents(viewer: User, chosen: Sequence[str]) -> list[Choice]:
-    tokens = plans_for(viewer).filter(kind=Plan.Kind.PLAN).order_by().values("token")
-    return column_choices(ApiToken.objects.filter(pk__in=tokens), "name", chosen)
+    return column_choices(plan_tokens_for(viewer), "name", chosen)
 
 
 PLAN_LIST = register_list(

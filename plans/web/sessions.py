@@ -29,7 +29,7 @@ from catalog.ui.requests import PageRequest, parse_number, sign_in_required
 from plans.models import Plan
 from plans.sessions.overview import counted_session_rows, find_session_overview, newest_plans_of_sessions
 from plans.states import PLAN_TERMINAL, PlanStatus
-from plans.store.selectors import plans_for
+from plans.store.selectors import plan_owners_for
 
 
 def _rows(viewer: User, query: ListQuery) -> QuerySet[Plan]:
@@ -42,7 +42,7 @@ def _rows(viewer: User, query: ListQuery) -> QuerySet[Plan]:
 
 
 def _owners(viewer: User, chosen: Sequence[str]) -> list[Choice]:
-    return person_choices(User.objects.filter(pk__in=plans_for(viewer).order_by().values("author")), chosen)
+    return person_choices(plan_owners_for(viewer), chosen)
 
 
 def _tokens(viewer: User, chosen: Sequence[str]) -> list[Choice]:

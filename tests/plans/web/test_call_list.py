@@ -45,6 +45,7 @@ def test_only_own_calls_without_a_role(catalog, workspace, ada, vera):
     pages.open("/calls/")
     assert len(tools_on(pages)) == 1
     assert "formaction" not in pages.html
+    assert 'value="nobody"' in pages.html and 'value="ada"' not in pages.html
 
 
 def test_failed_steps_are_retried_from_the_list(catalog, workspace, ada):
