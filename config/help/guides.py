@@ -24,6 +24,7 @@ GROUPS = (
         gettext_lazy("Connect agents"),
         (
             "connect",
+            *("connect/claude", "connect/chatgpt"),
             *("connect/claude-code", "connect/claude-desktop", "connect/cursor", "connect/vs-code", "connect/codex"),
             *("connect/openai-agents", "connect/pydantic-ai", "connect/langchain", "connect/python", "connect/curl"),
         ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django import forms
 from django.contrib.auth.models import User
@@ -25,6 +25,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from catalog.access.roles import NotAllowed, user_display_name
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
+from catalog.connections.addresses import offers_oauth
 from catalog.core.canonical_json import digest
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolgateError
@@ -33,7 +34,8 @@ from catalog.models import ApiToken, Call, Source
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
 from catalog.ui.page_forms import CardSelect, PageForm
-from catalog.ui.requests import PageRequest, is_fragment_request, server_address, sign_in_required
+from catalog.ui.requests import LOOPBACK, PageRequest, is_fragment_request, server_address, sign_in_required
+from catalog.ui.token_limits import limits_in_words
 from plans.models import Plan
 from plans.web.access import error_status
 from plans.web.connect_snippets import CLIENTS, EXAMPLES, FIRST_CLIENT, TOKEN, ExampleCall, McpClient, Snippet
@@ -157,6 +159,21 @@ class ConnectPage:
         """The snippets to copy, with a placeholder unless the token's text is known."""
         example = self.example or EXAMPLES[0]
         return [each.filled(self.address, self.text or TOKEN, example) for each in self.client.snippets]
+
+    @property
+    def sign_in(self) -> list[Snippet]:
+        """The snippets for signing in; empty if the client or this installation does not do that."""
+        return [each.filled(self.address) for each in self.client.sign_in] if offers_oauth() else []
+
+    @property
+    def is_unreachable(self) -> bool:
+        """True if the client connects from its vendor's network, and this server's address is not a public one."""
+        parts = urlsplit(self.address)
+        return not self.client.snippets and (parts.scheme != "https" or parts.hostname in LOOPBACK)
+
+    @property
+    def limits(self) -> list[str]:
+        return limits_in_words(self.arrival.token.limits) if self.arrival is not None else []
 
 
 def client_named(name: str) -> McpClient:

@@ -16,6 +16,8 @@ TOKEN = "tg_your-token"  # noqa: S105 - stands for the text of a token
 FIRST_CLIENT = "claude-code"
 ABOUT = {
     FIRST_CLIENT: "In a terminal, for all your projects",
+    "claude": "On the web, in Claude Desktop and on phones; signs in",
+    "chatgpt": "On the web, in developer mode; signs in",
     "claude-desktop": "Through mcp-remote, which needs Node.js",
     "cursor": "In mcp.json of your home folder",
     "vs-code": "In mcp.json of a folder; the token is asked for",
@@ -67,11 +69,17 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class McpClient:
-    """A client: what to copy, what to do afterwards, and how calls wait for people."""
+    """A client: what to copy, what to do afterwards, and how calls wait for people.
+
+    `sign_in` and `sign_in_then` are the same for signing in; empty if the client cannot. A client without `snippets`
+    takes no token.
+    """
 
     slug: str
     label: str
     about: str
+    sign_in: tuple[Snippet, ...]
+    sign_in_then: str
     snippets: tuple[Snippet, ...]
     then: str
     waiting: str
@@ -80,19 +88,26 @@ class McpClient:
     def read(cls, slug: str, about: str) -> Self:
         """Read a client's guide.
 
-        The title is the label. The section Configuration begins with the snippets, each after a line that names its
-        place; the paragraph after the snippets is `then`. The first paragraph of the section on waiting is `waiting`.
+        The title is the label. The sections Signing in and Configuration begin with the snippets, each after a line
+        that names its place, and a paragraph on what to do then. The first paragraph of the section on waiting is
+        `waiting`.
         """
         guide = (GUIDES / f"{slug}.md").read_text(encoding="utf-8")
-        _, _, configuration = guide.partition("\n## Configuration\n\n")
-        _, _, waiting = configuration.partition("\n## When a call waits for a person\n\n")
-        snippets, end = [], 0
-        while found := SNIPPET.match(configuration, end):
-            snippets.append(Snippet(*found.groups()))
-            end = found.end()
-        then, waiting = (" ".join(text.partition("\n\n")[0].split()) for text in (configuration[end:], waiting))
+        sign_in, sign_in_then = _read_section(guide, "Signing in")
+        snippets, then = _read_section(guide, "Configuration")
+        _, waiting = _read_section(guide, "When a call waits for a person")
         label = guide.partition("\n")[0].removeprefix("# ")
-        return cls(slug, label, about, tuple(snippets), then, waiting)
+        return cls(slug, label, about, sign_in, sign_in_then, snippets, then, waiting)
+
+
+def _read_section(guide: str, title: str) -> tuple[tuple[Snippet, ...], str]:
+    """Return the snippets with which a section of a guide begins, and the paragraph after them; empty without it."""
+    _, _, section = guide.partition(f"\n## {title}\n\n")
+    snippets, end = [], 0
+    while found := SNIPPET.match(section, end):
+        snippets.append(Snippet(*found.groups()))
+        end = found.end()
+    return tuple(snippets), " ".join(section[end:].partition("\n\n")[0].split())
 
 
 CLIENTS: Mapping[str, McpClient] = {slug: McpClient.read(slug, about) for slug, about in ABOUT.items()}

@@ -22,7 +22,7 @@ from tests.rest import Rest
 SNIPPETS = [
     pytest.param(snippet, id=f"{client.slug}-{place}")
     for client in CLIENTS.values()
-    for place, snippet in enumerate(client.snippets)
+    for place, snippet in enumerate((*client.sign_in, *client.snippets))
 ]
 TEXT = re.compile(r"tg_[\w-]{43}")
 
@@ -188,14 +188,18 @@ def test_a_snippet_is_well_formed(snippet: Snippet) -> None:
     elif snippet.language == "sh":
         assert shlex.split(text)
     else:
-        assert text == "tg_made\n"
+        assert text in ("tg_made\n", "http://127.0.0.1:8000/mcp\n")
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_every_guide_has_a_place_for_the_token(client: McpClient) -> None:
-    assert any(TOKEN in each.text for each in client.snippets)
-    assert any(f"{ADDRESS}/mcp" in each.text for each in client.snippets)
-    assert all(text and "```" not in text for text in (client.label, client.then, client.waiting))
+def test_every_guide_has_a_place_for_address_and_token(client: McpClient) -> None:
+    assert client.sign_in or client.snippets
+    for snippets, then in ((client.sign_in, client.sign_in_then), (client.snippets, client.then)):
+        assert any(f"{ADDRESS}/mcp" in each.text for each in snippets) or not snippets
+        assert bool(snippets) == bool(then) and "```" not in then
+    assert any(TOKEN in each.text for each in client.snippets) or not client.snippets
+    assert not any(TOKEN in each.text for each in client.sign_in)
+    assert all(text and "```" not in text for text in (client.label, client.waiting))
 
 
 def test_the_index_leads_to_every_guide() -> None:
@@ -203,3 +207,20 @@ def test_the_index_leads_to_every_guide() -> None:
     guides = {path.name for path in (ROOT / "docs" / "connect").glob("*.md")} - {"README.md"}
     assert guides == {f"{slug}.md" for slug in CLIENTS}
     assert all(f"]({guide})" in index for guide in guides)
+
+
+def test_signing_in_comes_first_where_client_and_installation_do_it(pages: Pages, settings: Any) -> None:
+    pages.open("/connect/?client=claude")
+    assert pages.context["page"].sign_in and 'id="not-public"' in pages.html and 'id="connect-form"' not in pages.html
+    pages.open("/connect/?client=claude-code")
+    html = pages.html
+    assert html.index('id="sign-in"') < html.index('id="connect-form"') and 'id="not-public"' not in html
+    pages.open("/connect/?client=curl")
+    assert 'id="sign-in"' not in pages.html
+    settings.TOOLGATE_OAUTH_CLIENTS = "off"
+    pages.open("/connect/?client=claude")
+    assert 'id="no-oauth"' in pages.html
+    settings.TOOLGATE_OAUTH_CLIENTS = "any"
+    settings.TOOLGATE_URL = "https://tools.example.com"
+    pages.open("/connect/?client=claude")
+    assert 'id="not-public"' not in pages.html and "https://tools.example.com/mcp" in pages.html
