@@ -7,9 +7,11 @@ from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
 from catalog.access.people import NewLink, record_mailed
+from catalog.access.personal_settings import formats_of
 from catalog.access.roles import user_display_name
 from catalog.errors import field_error
 from catalog.models import AccountLink
+from catalog.text.formats import format_moment, written_for
 
 
 def check_can_mail(email: str) -> None:
@@ -30,14 +32,12 @@ def mail_link(new_link: NewLink) -> str:
         if link.kind == AccountLink.Kind.INVITATION
         else _("%(name)s has reset your access to Toolgate. Open this link to set a new password for %(username)s:"),
         new_link.address(),
-        _("The link works once, until %(time)s UTC."),
+        _("The link works once, until %(time)s."),
         _("If you do not expect this mail, ignore it."),
     ]
-    facts = {
-        "name": user_display_name(link.made_by),
-        "username": link.person.get_username(),
-        "time": f"{link.expires_at:%-d %b %Y %H:%M}",
-    }
+    with written_for(formats_of(link.person)):
+        ends = format_moment(link.expires_at)
+    facts = {"name": user_display_name(link.made_by), "username": link.person.get_username(), "time": ends}
     body = "\n\n".join([lines[0], lines[1] % facts, lines[2], lines[3] % facts, lines[4]])
     subject = (
         _("Your invitation to Toolgate") if link.kind == AccountLink.Kind.INVITATION else _("Your access to Toolgate")

@@ -15,6 +15,7 @@ from smtplib import (
     SMTPServerDisconnected,
 )
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core import mail
@@ -28,7 +29,9 @@ from approvals.notifications import delivery as notifications_delivery
 from approvals.notifications.delivery import DeliveryThread, clear_deliveries, send_due
 from approvals.notifications.messages import build_notice, one_line
 from approvals.reviews.decisions import decide
+from catalog.access.personal_settings import change_settings
 from catalog.core import clock
+from catalog.core.canonical_json import format_utc
 from plans.executor.ticker import Ticker
 from tests.approvals.factories import approval, ask, refusal_at, rejection
 from tests.http_server import taking
@@ -70,6 +73,18 @@ def test_mail_has_facts_and_a_link_only(ada, rosa):
     assert "dangerous" in sent.body and "Ada" in sent.body
     assert not any(hidden in sent.body for hidden in ("note.txt", "hello", "Write note.txt"))
     assert only("mail").status == "sent" and only("mail").sent_at is not None
+
+
+def test_mail_has_times_of_its_reader_and_a_webhook_those_of_programs(ada, rosa, settings):
+    change_settings(rosa, {"time_zone": "Asia/Tokyo", "locale": "de"})
+    with taking() as server:
+        hook(settings, server)
+        request = ask(ada)
+        send_due()
+    [sent] = mail.outbox
+    local = request.expires_at.astimezone(ZoneInfo("Asia/Tokyo"))
+    assert f"{local:%d.%m.%Y %H:%M:%S} JST" in sent.body
+    assert json.loads(server.taken[0][2])["facts"]["expires"] == format_utc(request.expires_at)
 
 
 def test_requester_gets_the_decision(ada, rosa):

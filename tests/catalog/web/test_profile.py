@@ -1,11 +1,17 @@
 """The page Profile, and the time zone and formats that follow from it."""
 
+from datetime import UTC, datetime
+
 import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
 from catalog.access.personal_settings import change_settings
+from catalog.core.canonical_json import format_utc
 from catalog.models import PersonalSettings
+from catalog.text.formats import ReaderFormats, written_for
+from catalog.ui.lists import start_of_day
+from tests.approvals.factories import delivery_to
 from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
@@ -71,3 +77,15 @@ def test_settings_are_those_of_one_person(rosa: User, tomas: User) -> None:
     pages = Pages(tomas)
     pages.open(PAGE)
     assert "UTC" in pages.context["now"] and "data-theme=" not in pages.html
+
+
+def test_api_keeps_utc_for_whoever_asks(rosa: User) -> None:
+    change_settings(rosa, {"time_zone": "Asia/Tokyo", "locale": "de"})
+    delivery, client = delivery_to(rosa), Pages(rosa).client
+    [found] = client.get("/api/v1/notifications/deliveries/").json()["results"]
+    assert found["due_at"] == format_utc(delivery.due_at)
+
+
+def test_day_of_a_filter_begins_at_the_readers_midnight() -> None:
+    with written_for(ReaderFormats("Asia/Tokyo")):
+        assert start_of_day("2026-07-20") == datetime(2026, 7, 19, 15, tzinfo=UTC)

@@ -13,6 +13,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
 from catalog.access.roles import remember_groups
+from catalog.text.formats import ReaderFormats, current_reader
 from plans.actions.create import start_plan
 from plans.executor.pool import ExecutorPool
 from plans.live.feed import Feed, current_feed
@@ -20,6 +21,7 @@ from plans.live.fragment_cache import Fragments, RenderSource, SharedRendering, 
 from plans.live.sockets import SocketUser
 from plans.store.requesters import Requester
 from plans.web.fragments import home_source, inbox_source, plans_source, shell_source
+from plans.web.sockets import source_for
 from tests.approvals.factories import ask
 from tests.builders import make_plan, step, write_step
 from tests.plans.socket_clients import apart, by_session, by_token, opened, refused
@@ -204,3 +206,13 @@ async def test_sockets_need_signed_in_user(transactional_db, catalog, ada: User,
     assert await refused(f"/ws/pages/{path}", await apart(by_token, ada, "plans:read", "approvals:read")) == 4403
     assert await refused(f"/ws/pages/{path}", []) == 4401
     assert await refused(f"/ws/pages/{path}?after=x", await apart(by_session, ada)) == 4400
+
+
+def test_rendering_is_shared_by_readers_with_the_same_formats() -> None:
+    source = RenderSource(("x",), lambda: Fragments({"now": current_reader().time_zone}), Feed.listen_to_all, 0)
+    tokyo, again, berlin = (
+        source_for(ReaderFormats(zone), source) for zone in ("Asia/Tokyo", "Asia/Tokyo", "Europe/Berlin")
+    )
+    assert tokyo.key == again.key != berlin.key
+    assert (tokyo.draw().fragments["now"], berlin.draw().fragments["now"]) == ("Asia/Tokyo", "Europe/Berlin")
+    assert source.draw().fragments["now"] == "UTC"
