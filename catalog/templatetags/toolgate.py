@@ -101,8 +101,13 @@ def relative_time(moment: datetime | None) -> str:
     """Render the time since a moment, with the exact time in the tooltip; relative_time.js keeps it current."""
     if moment is None:
         return _("never")
-    day = format_html('data-ago="{}"', formats.format_date(moment))
-    return _time(moment, labels.format_time_ago(moment), day)
+    day = formats.format_date(moment)
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago="{}">{}</time>',
+        *_machine_and_exact(moment),
+        day,
+        labels.format_time_ago(moment),
+    )
 
 
 @register.filter
@@ -156,12 +161,16 @@ def decimal(number: float | Decimal | None, decimals: int) -> str:
 def _time(moment: datetime, text: str, mark: str, hue: str = "") -> str:
     return format_html(
         '<time datetime="{}" title="{}" {}{}>{}</time>',
-        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",
-        formats.format_exactly(moment),
+        *_machine_and_exact(moment),
         mark,
         format_html(' class="{}"', hue) if hue else "",
         text,
     )
+
+
+def _machine_and_exact(moment: datetime) -> tuple[str, str]:
+    """Return a moment in UTC for scripts, and exactly for its reader."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z", formats.format_exactly(moment)
 
 
 @register.filter

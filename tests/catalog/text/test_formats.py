@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from django.utils import dateformat
 
 from catalog.text import formats
 from catalog.text.formats import LOCALES, ReaderFormats, written_for
@@ -34,3 +35,12 @@ def test_every_locale_has_formats_of_its_own() -> None:
 def test_zone_that_the_machine_lost_is_read_as_utc() -> None:
     with written_for(ReaderFormats("Moon/Base")):
         assert formats.format_exactly(MOMENT).endswith("UTC")
+
+
+@pytest.mark.parametrize("locale", sorted(LOCALES))
+def test_formats_are_written_as_django_writes_them(locale: str) -> None:
+    wanted = formats.locale_formats(locale)
+    with written_for(ReaderFormats("America/New_York", locale)):
+        exact = f"{wanted.short_date} {wanted.seconds} T"
+        expected = dateformat.format(formats.local_time(MOMENT), exact)
+        assert formats.format_exactly(MOMENT) == expected
