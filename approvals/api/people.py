@@ -20,6 +20,7 @@ from catalog.access import people
 from catalog.access.link_mails import check_can_mail, mail_link
 from catalog.access.people import MAX_EMAIL, MAX_GROUP_NAME, MAX_MEMBERS, MAX_NAME, MAX_USERNAME, NewLink
 from catalog.access.roles import ADMINISTRATOR, ROLES
+from catalog.access.second_factors import with_second_factor
 from catalog.models import AccountLink
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, record_done, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
@@ -116,6 +117,7 @@ class PersonSerializer(serializers.Serializer[Any]):
     roles = serializers.SerializerMethodField()
     groups = serializers.SerializerMethodField()
     superuser = serializers.BooleanField(source="is_superuser")
+    second_factor = serializers.SerializerMethodField()
     open_link = serializers.SerializerMethodField()
     last_sign_in = serializers.DateTimeField(source="last_login", allow_null=True)
     created_at = serializers.DateTimeField(source="date_joined")
@@ -139,6 +141,10 @@ class PersonSerializer(serializers.Serializer[Any]):
         """Return the groups other than roles."""
         return people.other_groups(person)
 
+    def get_second_factor(self, person: User) -> bool:
+        """Return whether the person has a second factor."""
+        return person.pk in self.context["secured"]
+
     @extend_schema_field(OpenLinkSerializer(allow_null=True))
     def get_open_link(self, person: User) -> Any:
         """Return the link that is open, or None."""
@@ -161,12 +167,16 @@ class PersonEndpoint(Endpoint):
             raise Http404
         return found
 
+    def seeing(self, found: Sequence[User]) -> dict[str, Any]:
+        """Return the serializer context for these people."""
+        keys = [person.pk for person in found]
+        return {"links": people.open_links(keys), "secured": with_second_factor(keys)}
+
     def detail_response(self, username: str, status: int = 200, link: NewLink | None = None, how: str = "") -> Response:
         """Respond with a person; mail `link` if `how` is `mail`, or else show it."""
         failure = mail_link(link) if link is not None and how == MAIL else ""
         person = self.person(username)
-        context = {"links": people.open_links([person.pk])}
-        response = Response(PersonSerializer(person, context=context).data, status)
+        response = Response(PersonSerializer(person, context=self.seeing([person])).data, status)
         if link is not None and (how != MAIL or failure):
             response.data["link"] = link.address()
         if failure:
@@ -188,7 +198,7 @@ class PersonList(PersonEndpoint):
             members = Q(pk__in=User.objects.filter(groups__name=query["group"]).values("pk"))
             found = found.filter(members | Q(is_superuser=True) if query["group"] == ADMINISTRATOR else members)
         page = paginate(found, order="username", at=at)
-        context = {"links": people.open_links([person.pk for person in page.rows])}
+        context = self.seeing(page.rows)
         return paginated_response(request, page, lambda person: PersonSerializer(person, context=context).data)
 
     @extend_schema(

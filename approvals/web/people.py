@@ -14,7 +14,6 @@ from django.db.models import DateTimeField, Q, Value
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -43,6 +42,7 @@ from catalog.access.roles import (
     prefetch_groups,
     user_display_name,
 )
+from catalog.access.second_factors import requires_second_factor, with_second_factor
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import Conflict
@@ -91,10 +91,11 @@ MAIL, LINK = "mail", "link"
 
 @dataclass(frozen=True, slots=True)
 class PersonRow:
-    """A person with the open link, if there is one."""
+    """A person with the open link, if there is one, and whether they have a second factor."""
 
     person: User
     link: AccountLink | None
+    has_second_factor: bool = False
 
     @property
     def state(self) -> str:
@@ -119,10 +120,11 @@ class PersonRow:
 
 
 def person_rows(found: Sequence[User]) -> list[PersonRow]:
-    """Return rows with their groups and open links, in two queries."""
+    """Return rows with their groups, open links and second factors, in three queries."""
     prefetch_groups(found)
-    links = people.open_links([person.pk for person in found])
-    return [PersonRow(person, links.get(person.pk)) for person in found]
+    keys = [person.pk for person in found]
+    links, secured = people.open_links(keys), with_second_factor(keys)
+    return [PersonRow(person, links.get(person.pk), person.pk in secured) for person in found]
 
 
 def _matches(text: str) -> Q:
@@ -182,6 +184,7 @@ PEOPLE_LIST = register_list(
             Column(gettext_lazy("Person"), "username", "-username", down_first=False),
             Column(gettext_lazy("Roles")),
             Column(gettext_lazy("Groups")),
+            Column(gettext_lazy("Second factor")),
             Column(gettext_lazy("Last sign-in"), "signed-in", "-signed-in"),
         ),
         row_template="people/_person.html",
@@ -193,6 +196,7 @@ PEOPLE_LIST = register_list(
             "state": lambda row: row.state,
             "roles": lambda row: ", ".join(held_roles(row.person)),
             "groups": lambda row: ", ".join(row.groups),
+            "second_factor": lambda row: "yes" if row.has_second_factor else "no",
             "last_sign_in": lambda row: row.person.last_login,
             "created": lambda row: row.person.date_joined,
         },
@@ -450,9 +454,9 @@ def _render_person(request: PageRequest, found: User, form: PersonForm) -> HttpR
         "can_mail": can_mail(found),
         "is_fresh": people.has_fresh_sign_in(request.user),
         "is_self": found.pk == request.user.pk,
+        "lacks_factor": not row.has_second_factor and requires_second_factor(found),
         "tokens": ApiToken.objects.filter(user=found, revoked_at=None, expires_at__gt=clock.now()).count(),
         "policies": [(name, named[name]) for name in groups if name in named],
-        "next": reverse("person", args=[found.pk]),
     }
     return render(request, "people/person.html", shown, status=422 if form.errors else 200)
 

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from catalog.access import people
@@ -67,6 +68,7 @@ class SetPasswordForm(PageForm):
         return again
 
 
+@sensitive_post_parameters("key", "password", "password_again")
 @require_http_methods(["GET", "HEAD", "POST"])
 def welcome(request: HttpRequest) -> HttpResponse:
     """Show the form of a link; a POST sets the password and shows the way to the sign-in page.

@@ -64,7 +64,8 @@ def test_roles_and_access_are_changed(rest, ada):
 
 
 def test_last_administrator_stays(rest, admin):
-    for change in ({"roles": []}, {"active": False}):
+    changes: list[dict[str, object]] = [{"roles": []}, {"active": False}]
+    for change in changes:
         assert rest.patch("people/admin/", change).status_code == 409
     assert rest.get("people/admin/").json()["roles"] == ["administrator"]
 
