@@ -80,8 +80,8 @@ COMMANDS = (
     Place(gettext_lazy("Add source"), "source-new", "source", ADMINISTRATORS, "new mcp openapi server"),
     Place(gettext_lazy("New HTTP tool"), "http-tool-new", "tools", ADMINISTRATORS, "create api"),
     Place(gettext_lazy("New agent"), "agent-new", "bot", ADMINISTRATORS, "create model"),
-    Place(gettext_lazy("Invite person"), "person-new", "human", ADMINISTRATORS, "new create user account people"),
-    Place(gettext_lazy("New group"), "group-new", "human", ADMINISTRATORS, "create reviewers people"),
+    Place(gettext_lazy("Invite person"), "person-new", "people", ADMINISTRATORS, "new create user account people"),
+    Place(gettext_lazy("New group"), "group-new", "people", ADMINISTRATORS, "create reviewers people"),
 )
 PAGES = (
     Place(gettext_lazy("Home"), "home", "home", words="start overview"),
@@ -97,8 +97,8 @@ PAGES = (
     Place(gettext_lazy("Tools"), "tools", "tools", words="catalog"),
     Place(gettext_lazy("Sources"), "sources", "source", ADMINISTRATORS, "mcp openapi servers"),
     Place(gettext_lazy("Policies"), "policies", "filter", ANY_ROLE, "rules"),
-    Place(gettext_lazy("People"), "people", "human", ADMINISTRATORS, "users accounts members invitations"),
-    Place(gettext_lazy("Roles and groups"), "groups", "human", ADMINISTRATORS, "people reviewers permissions"),
+    Place(gettext_lazy("People"), "people", "people", ADMINISTRATORS, "users accounts members invitations"),
+    Place(gettext_lazy("Roles and groups"), "groups", "people", ADMINISTRATORS, "people reviewers permissions"),
     Place(gettext_lazy("Which policy decides?"), "policy-simulator", "filter", ANY_ROLE, "simulator test"),
     Place(gettext_lazy("Audit log"), "audit", "audit", ADMINISTRATORS, "history chain entries"),
     Place(gettext_lazy("Deliveries"), "deliveries", "bell", ADMINISTRATORS, "notifications mail failed"),
@@ -308,7 +308,7 @@ def _groups(_viewer: User, text: str) -> Iterator[Hit]:
     for number, name in (
         Group.objects.filter(name__icontains=text).order_by("name").values_list("pk", "name")[:OTHERS_SHOWN]
     ):
-        yield Hit(name, reverse("group", args=[number]), "human", _("role") if name in ROLES else _("group"))
+        yield Hit(name, reverse("group", args=[number]), "people", _("role") if name in ROLES else _("group"))
 
 
 def _hits_by_id(viewer: User, text: str) -> Iterator[Hit]:

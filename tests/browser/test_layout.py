@@ -17,8 +17,11 @@ from playwright.sync_api import Page, expect
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, Round
 from catalog.access.learnt_waits import record_cut_off
+from catalog.access.people import create_person
+from catalog.access.roles import mark_session_user
 from catalog.access.tokens import change_token, create_token
 from catalog.connections.models import Connection
+from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.source_sync import sync_source
@@ -445,13 +448,18 @@ def ask_for_two(page: Page) -> None:
     expect(page.locator(".slice-item")).to_have_count(3)
 
 
-def test_pages_without_a_person(page_as: PageAs):
-    """Signing in, refused and not."""
+def test_pages_without_a_person(admin, page_as: PageAs):
+    """Signing in, refused and not; the link of an invitation, open and unknown."""
+    mark_session_user(admin, clock.now().timestamp())
+    _person, link = create_person(username="noor" * 30, first_name=LONG_WORDS, by=admin)
+    assert link is not None
     views = [
         View("/sign-in/", tabs=True),
         View("", "/sign-in/ refused", act=sign_in_wrongly),
         View("/sign-in/reset/"),
         View("/sign-in/reset/MQ/used/"),
+        View(f"/welcome/?key={link.key}", tabs=True),
+        View("/welcome/?key=unknown"),
     ]
     assert walk(page_as(), *views) == []
 

@@ -37,6 +37,7 @@ def test_each_kind_is_found_by_words_of_its_name(admin: User, waiting: Plan) -> 
     assert found(jump_page(admin, "create note"))["requests"] == ["Create note.txt"]
     assert found(jump_page(admin, "audit l")) == {"pages": ["Audit log"]}
     assert found(jump_page(admin, "ada"))["people"] == ["Ada"]
+    assert found(jump_page(admin, "review"))["groups"] == ["reviewer"]
 
 
 def test_an_id_or_its_beginning_leads_to_its_page(admin: User, waiting: Plan) -> None:
@@ -63,7 +64,7 @@ def test_access_is_part_of_every_query(ada: User, waiting: Plan) -> None:
         assert not [hit for hit in page.similar if waiting.public_id in hit.address], text
     assert found(jump_page(outsider, "write_file")).keys() == {"tools"}
     assert nearest_to_path(outsider, "/plans/archive-minutes/") == nearest_to_path(outsider, "/plans/nothing-at-all/")
-    assert not {"policies", "people", "sources"} & found(jump_page(outsider, "e")).keys()
+    assert not {"policies", "people", "groups", "sources"} & found(jump_page(outsider, "e")).keys()
     assert "Audit log" not in found(jump_page(ada, "audit")).get("pages", [])
 
 
