@@ -27,6 +27,7 @@ from catalog.access.tokens import (
     SCOPES_DENIED_TO_AGENTS,
     may_hold_scope,
 )
+from catalog.connections.models import Connection
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.errors import Conflict, ParameterError
@@ -155,6 +156,12 @@ class TokenRow:
         """Each scope with its description, and whether the owner's roles currently allow it."""
         owner = self.token.user
         return [(scope, SCOPE_SENTENCES.get(scope, ""), may_hold_scope(owner, scope)) for scope in self.token.scopes]
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection of the token, if a client made it by signing in."""
+        found: Connection | None = getattr(self.token, "connection", None)
+        return found
 
     @property
     def limits(self) -> list[str]:

@@ -39,6 +39,7 @@ GUIDE_OF_SECTION: Mapping[str, str] = {
     "ask": "plans",
     "audit": "operations#the-audit-log",
     "calls": "lists",
+    "connections": "connect#signing-in",
     "connect": "connect",
     "insights": "reviewing#insights",
     "notifications": "notifications",

@@ -24,6 +24,8 @@ from approvals.models import ApprovalRequest, Policy
 from approvals.requests.queries import pending_for, requests_for
 from approvals.web.review.inbox import summarised_requests
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, ROLES, roles_of, user_display_name
+from catalog.connections.selectors import connections_for
+from catalog.core import clock
 from catalog.core.database import on_sqlite
 from catalog.inventory.search import MAX_QUERY_LENGTH, matching_words, name_match_rank, search_words
 from catalog.inventory.selectors import offered_tools, similar_tool_names
@@ -229,6 +231,7 @@ def _searches(viewer: User) -> Iterator[tuple[str, str, Callable[[User, str], It
     yield "tools", _("Tools"), _tools
     yield "requests", _("Open requests"), _requests
     yield "plans", _("Plans"), _plans
+    yield "connections", _("Connections"), _connections
     if roles:
         yield "policies", _("Policies"), _policies
         yield "agents", _("Agents"), _agents
@@ -277,6 +280,14 @@ def _plan_hit(plan: Plan) -> Hit:
     page = "session" if plan.kind == Plan.Kind.SESSION else "plan"
     badge = status_badge(plan.status)
     return Hit(plan.goal, reverse(page, args=[plan.public_id]), badge.icon, str(badge.label))
+
+
+def _connections(viewer: User, text: str) -> Iterator[Hit]:
+    live = connections_for(viewer).filter(token__revoked_at=None, token__expires_at__gt=clock.now())
+    found = live.filter(Q(client_name__icontains=text) | Q(client_host__icontains=text))
+    for connection in found[:OTHERS_SHOWN]:
+        detail = f"{connection.client_host} · {user_display_name(connection.token.user)}"
+        yield Hit(connection.client_name, reverse("connection", args=[connection.token_id]), "plug", detail)
 
 
 def _policies(_viewer: User, text: str) -> Iterator[Hit]:

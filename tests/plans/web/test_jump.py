@@ -11,6 +11,7 @@ from plans.models import Plan
 from plans.web.jump import JumpPage, jump_page, nearest_to_path
 from tests.approvals.factories import ask
 from tests.builders import make_plan, request_of, step, work_off, write_step
+from tests.catalog.connections.oauth_client import OAuthClient
 from tests.conftest import person
 from tests.pages import Pages
 
@@ -38,6 +39,13 @@ def test_each_kind_is_found_by_words_of_its_name(admin: User, waiting: Plan) -> 
     assert found(jump_page(admin, "audit l")) == {"pages": ["Audit log"]}
     assert found(jump_page(admin, "ada"))["people"] == ["Ada"]
     assert found(jump_page(admin, "review"))["groups"] == ["reviewer"]
+
+
+def test_people_find_their_own_connections(admin: User, ada: User, ben: User) -> None:
+    OAuthClient.registered(client_name="Claude").connected(ada)
+    assert found(jump_page(ada, "claude"))["connections"] == ["Claude"]
+    assert found(jump_page(admin, "claude"))["connections"] == ["Claude"]
+    assert "connections" not in found(jump_page(ben, "claude"))
 
 
 def test_an_id_or_its_beginning_leads_to_its_page(admin: User, waiting: Plan) -> None:
