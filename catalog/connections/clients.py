@@ -26,6 +26,7 @@ from catalog.core import clock, egress
 from catalog.core.canonical_json import parse_json
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
 from catalog.errors import MalformedJSON, RateLimited, TooLarge
+from catalog.models import RateBucket
 
 AUTH_METHODS = ("none", "client_secret_post", "client_secret_basic")
 GRANT_TYPES = ("authorization_code", "refresh_token")
@@ -39,6 +40,8 @@ REGISTRATION_RATE = (RateLimit(50, "h"),)
 FETCH_RATE = (RateLimit(60, "h"),)
 FAILED_FETCH_RATE = (RateLimit(3, "min"),)
 FETCH_SECONDS = 4.0
+UNREACHABLE, UNREACHABLE_RATE = "oauth.unreachable", (RateLimit(1, "h"),)
+"""Counts that a document could not be fetched; within its hour the metadata offers registration alone."""
 LEAST_AGE, GREATEST_AGE = 300, 24 * 3600
 """Bounds in seconds of how long a metadata document is valid, whatever its Cache-Control says."""
 MAX_AGE_PATTERN = re.compile(r"max-age\s*=\s*(\d{1,9})", re.IGNORECASE)
@@ -173,12 +176,30 @@ def resolve_client(client_id: str, *, person: str) -> Client | None:
     except egress.RequestNotSent as error:
         if client is not None and error.again:  # a moment's failure must not lock a known client out
             return client
-        raise ClientRefused(f"The client's metadata document cannot be read: {error}") from None
+        message = f"The client's metadata document cannot be read: {error}"
+        if error.again:
+            _note_unreachable()
+            message = f"{message} Start again in the client: it is now told to register instead."
+        raise ClientRefused(message) from None
     except egress.ResponseTooLarge as error:
         raise ClientRefused(f"The client's metadata document cannot be read: {error}") from None
     finally:
         _fetches.release()
     return _store_document(client_id, _read_document(client_id, response), response.headers)
+
+
+def reads_documents() -> bool:
+    """Return whether clients may use addresses of metadata documents as their ids: not while none can be fetched.
+
+    A server without a way out would otherwise turn such clients away that could register.
+    """
+    since = clock.now() - UNREACHABLE_RATE[0].window
+    return not RateBucket.objects.filter(group__startswith=UNREACHABLE, window_started_at__gt=since).exists()
+
+
+def _note_unreachable() -> None:
+    with suppress(RateLimited):
+        acquire_use(RateLimitKey(UNREACHABLE, UNREACHABLE_RATE, "server"), now=clock.now())
 
 
 def _is_outdated(client: Client) -> bool:

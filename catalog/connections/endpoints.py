@@ -21,6 +21,7 @@ from catalog.connections.clients import (
     GRANT_TYPES,
     MAX_DOCUMENT_BYTES,
     ClientRefused,
+    reads_documents,
     register_client,
 )
 from catalog.connections.scopes import OFFERED_SCOPES
@@ -100,7 +101,7 @@ def server_metadata(request: HttpRequest) -> HttpResponse:
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
         "scopes_supported": list(OFFERED_SCOPES),
         "authorization_response_iss_parameter_supported": True,
-        "client_id_metadata_document_supported": True,
+        "client_id_metadata_document_supported": reads_documents(),
     }
     return _public(content)
 

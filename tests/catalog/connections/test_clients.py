@@ -130,6 +130,18 @@ def test_a_document_that_changes_is_read_again(ada, published, monkeypatch):
     )
 
 
+def test_a_server_without_a_way_out_offers_registration_alone(ada, published):
+    def offered() -> bool:
+        return Browser().get("/.well-known/oauth-authorization-server").json()["client_id_metadata_document_supported"]
+
+    published.answer = egress.RequestNotSent("client.example is not public.", again=False)
+    opened(ada, 400)
+    assert offered()
+    published.answer = egress.RequestNotSent("client.example could not be reached.")
+    assert "register instead" in opened(ada, 400)
+    assert not offered()
+
+
 def test_fetches_are_limited(ada, published):
     published.answer = egress.RequestNotSent("client.example could not be reached.")
     for _ in range(3):
