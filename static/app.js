@@ -20,6 +20,7 @@ import "./js/core/live_updates.js";
 import "./js/core/session.js";
 import "./js/core/shortcuts.js";
 import "./js/pages/decision_bar.js";
+import "./js/pages/passkey_approval.js";
 import "./js/pages/plan.js";
 import "./js/pages/plan_draft.js";
 import "./js/pages/plan_editor.js";

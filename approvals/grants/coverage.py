@@ -96,7 +96,7 @@ def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: da
     """
     used = Grant.objects.filter(used__call=call, epoch=_lock_epoch(), revoked_at=None, expires_at__gt=now)
     grant = used.select_related("created_by").first()
-    if grant is None or rule.quorum != 1:
+    if grant is None or rule.quorum != 1 or rule.fresh_passkey:
         return False
     return _is_bound_to(grant, candidate.target) and _permits(grant, candidate, rule)
 
@@ -129,7 +129,7 @@ def end_denied_grants(candidate: GrantCandidate) -> int:
 
 def _matching_grants(candidate: GrantCandidate, rule: Rule, now: datetime) -> list[Grant]:
     """Return active grants whose scope and conditions match, without checking the tool's version and the creator."""
-    if candidate.target.grant_limits is None or candidate.replaces_call or rule.quorum != 1:
+    if candidate.target.grant_limits is None or candidate.replaces_call or rule.quorum != 1 or rule.fresh_passkey:
         return []
     return _covering(_in_scope(candidate, now), candidate.arguments)
 

@@ -171,6 +171,8 @@ def may_create_from(request: ApprovalRequest, by: User) -> str | None:
         return f"{name} cannot be granted. An administrator can allow that on the tool's page."
     if request.status not in GRANTABLE_STATUSES:
         return "Grants can only be created from approved requests."
+    if request.policy_revision.fresh_passkey:
+        return "Its policy requires a signature with a passkey for each approval, which a grant cannot give."
     return None if has_role(by, ADMINISTRATOR) else source_objection(request, by)
 
 

@@ -6,6 +6,7 @@ from approvals.models.notifications import Delivery, NotificationChoice, PushDev
 from approvals.models.policies import Policy, PolicyRevision, new_policy_id
 from approvals.models.requests import (
     DECIDED_OR_OPENED_AT,
+    ApprovalNonce,
     ApprovalRequest,
     Comment,
     Delegation,
@@ -17,6 +18,7 @@ from approvals.models.requests import (
 
 __all__ = [
     "DECIDED_OR_OPENED_AT",
+    "ApprovalNonce",
     "ApprovalRequest",
     "AuditEntry",
     "Comment",

@@ -76,6 +76,7 @@ class PolicyRevision(models.Model):
         default=0, help_text="Minimum time on a page before approval; 0 for none."
     )
     typed_target = models.BooleanField(default=False, help_text="Reviewers must type the target's name to approve.")
+    fresh_passkey = models.BooleanField(default=False, help_text="Each approval must be signed with a passkey.")
     fresh_sign_in_seconds = models.PositiveIntegerField(default=0, help_text="Longest time since sign-in; 0 for any.")
     min_role_age_seconds = models.PositiveIntegerField(
         default=0, help_text="Minimum time of membership in the group; 0 for any."

@@ -139,6 +139,7 @@ class Review(models.Model):
     on_behalf_of = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
     seen_digest = models.CharField(max_length=64)
     channel = models.CharField(max_length=16, help_text="page or rest.")
+    passkey = models.TextField(blank=True, help_text="JSON of the signature by a passkey, if the policy requires one.")
     batch = models.CharField(max_length=32, blank=True, help_text="Shared by the reviews of one batch; may be empty.")
     at = models.DateTimeField()
     undone_at = models.DateTimeField(null=True)
@@ -159,6 +160,18 @@ class Review(models.Model):
     def counts(self) -> bool:
         """True if the review is of the current round and was not undone."""
         return self.undone_at is None and self.round.number == self.request.round_number
+
+
+class ApprovalNonce(models.Model):
+    """A random value that one signature of an approval must contain. It can be used once, for two minutes."""
+
+    nonce = models.CharField(max_length=43, unique=True)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    made_at = models.DateTimeField(db_index=True)
+    used_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"nonce for {self.person_id}"
 
 
 class Comment(models.Model):

@@ -15,6 +15,7 @@ from django.db.models import Q
 from approvals.models import PolicyRevision
 from approvals.policy_language.escapes import open_end
 from approvals.policy_language.terms import GROUP, TERMS
+from catalog.access.passkeys import people_with_passkeys
 from catalog.access.roles import ADMINISTRATOR, REVIEWER
 from catalog.models import Category, Tool, ToolVersion
 from catalog.schemas.defaults import SchemaDefaults
@@ -63,7 +64,11 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
         counted = Q(groups__in=Group.objects.filter(name__in={group, *([ADMINISTRATOR] if group == REVIEWER else [])}))
         if group in (REVIEWER, ADMINISTRATOR):
             counted |= Q(is_superuser=True)
-        count = active.filter(counted).distinct().count()
+        members = active.filter(counted).distinct()
+        count = members.count()
+        if columns.get("fresh_passkey") and not members.filter(pk__in=people_with_passkeys()).exists():
+            warnings[f"stage-{number}"] = f"Nobody in {group} has a passkey at present, so nobody there can approve."
+            continue
         if count < stage["count"]:
             has = f"has only {count} member{'' if count == 1 else 's'}" if count else "has no members"
             warning = f"{group} {has} at present: such a call would wait until it expires."

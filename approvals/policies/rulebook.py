@@ -173,6 +173,7 @@ class Rule:
     batchable: bool = False
     min_review_seconds: int = 0
     typed_target: bool = False
+    fresh_passkey: bool = False
     fresh_sign_in_seconds: int = 0
     escalated_to: str = ""
 

@@ -239,6 +239,13 @@ OPTIONS = (
         place=2,
     ),
     Term(
+        name="fresh_passkey",
+        kind=Kind.FLAG,
+        label=_("Reviewers must sign each approval with a passkey (pages only; never covered by a grant)"),
+        extra="Reviewers must sign each approval with a passkey.",
+        place=11,
+    ),
+    Term(
         name="fresh_sign_in_seconds",
         kind=Kind.SECONDS,
         most=30 * 86_400,

@@ -17,6 +17,7 @@ from approvals.requests.queries import requests_for
 from approvals.reviews import coordination
 from approvals.reviews.confirmation import requires_individual_review
 from approvals.reviews.decisions import Decision, decide, undo_decision
+from approvals.reviews.passkeys import SIGNATURE_REQUIRED
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed
 from catalog.definitions.levels import Reversibility
@@ -56,11 +57,14 @@ def decide_many(
 ) -> list[BatchItemResult]:
     """Record the same decision on several requests; return the result of each, in the order of the items.
 
-    Raises ParameterError without deciding anything if the items cannot be decided together.
+    Raises ParameterError without deciding anything if the items cannot be decided together, and NotAllowed if one needs
+    a signature with a passkey.
     """
     verdict = ReviewVerdict(verdict)
     requests = _load_requests(by, items)
     waiting = [request for request in requests.values() if request.status == RequestStatus.PENDING]
+    if verdict == ReviewVerdict.APPROVE and any(each.policy_revision.fresh_passkey for each in waiting):
+        raise NotAllowed(SIGNATURE_REQUIRED)
     why_not = batch_objection(waiting, verdict)
     if why_not is not None:
         raise field_error("items", "not_together", why_not)

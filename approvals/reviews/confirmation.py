@@ -11,6 +11,7 @@ from django.core import signing
 
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policies.rulebook import Rule
+from catalog.access.passkeys import has_passkey
 from catalog.access.roles import is_session_user, signed_in_at
 from catalog.core import clock
 from catalog.errors import ParameterError, field_error
@@ -25,12 +26,12 @@ INDIVIDUAL_REVIEW_REQUIRED = "Its policy requires individual review: open the re
 
 def requires_individual_review(terms: ConfirmationTerms) -> bool:
     """Return True if calls under these terms can only be approved individually, on the request's page."""
-    return bool(terms.typed_target or terms.min_review_seconds or terms.fresh_sign_in_seconds)
+    return bool(terms.typed_target or terms.min_review_seconds or terms.fresh_sign_in_seconds or terms.fresh_passkey)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationRequirements:
-    """Confirmations that are still missing: the target to type (or ""), seconds to wait, and a fresh sign-in.
+    """Confirmations that are missing: the target to type (or ""), seconds to wait, a fresh sign-in, a signature.
 
     `since` is a signed token of the time at which this reviewer was first shown the current round.
     """
@@ -38,6 +39,8 @@ class ConfirmationRequirements:
     target: str = ""
     wait_seconds: int = 0
     needs_sign_in: bool = False
+    needs_passkey: bool = False
+    has_passkey: bool = False
     since: str = ""
 
 
@@ -72,6 +75,8 @@ def confirmation_requirements(
         target=target,
         wait_seconds=max(0, round(terms.min_review_seconds - waited)) if terms.min_review_seconds else 0,
         needs_sign_in=_is_sign_in_stale(terms, viewer),
+        needs_passkey=terms.fresh_passkey,
+        has_passkey=terms.fresh_passkey and has_passkey(viewer),
         since=since if terms.min_review_seconds else "",
     )
 

@@ -3,6 +3,7 @@
 `approvals.reviews.effects` applies a decision to the call when its undo window ends.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
@@ -31,6 +32,7 @@ from approvals.requests.queries import counted_approvals, current_round, last_re
 from approvals.reviews.confirmation import check_sign_in_age
 from approvals.reviews.edits import Edit, apply_edit, check_edit, narrow_to_hunks, undo_edit
 from approvals.reviews.effects import apply_decision
+from approvals.reviews.passkeys import SIGNED_VERDICTS, PasskeySignature, approval_challenge, use_signature
 from approvals.states import FAIL, REJECTION_EFFECTS, UNDOABLE, RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed, user_display_name
 from catalog.calls import vault
@@ -75,6 +77,7 @@ class Decision:
     response: Any = UNSET
     effect: str = FAIL
     batch: str = ""
+    passkey: PasskeySignature | None = None
 
 
 def normalise_decision(decision: Decision) -> Decision:
@@ -184,10 +187,14 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit:
     with transaction.atomic():
         current = lock_request(request)
         _check_decision(current, by, decision)
+        challenge = b"" if decision.passkey is None else _challenge(current, decision, edit)
         if edit is not None:
             apply_edit(current, edit, by=by, comment=decision.comment)
         if decision.verdict == ReviewVerdict.APPROVE:
             check_sign_in_age(current.policy_revision, by)
+        passkey = ""
+        if current.policy_revision.fresh_passkey and decision.verdict in SIGNED_VERDICTS:
+            passkey = use_signature(decision.passkey, challenge, by)
         prefetch_related_objects([current], Prefetch("rounds", Round.objects.defer("arguments", "preview")))
         if not editor_counts(current, by):
             _store_comment(current, by, decision.comment)
@@ -206,6 +213,7 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit:
                     seen_digest=current.digest,
                     channel=decision.channel,
                     batch=decision.batch,
+                    passkey=passkey,
                     at=clock.now(),
                 )
         except IntegrityError:
@@ -236,6 +244,12 @@ def _record_answer(request: ApprovalRequest, by: User, decision: Decision, edit:
         return current
 
 
+def _challenge(request: ApprovalRequest, decision: Decision, edit: Edit | None) -> bytes:
+    nonce = decision.passkey.nonce if decision.passkey is not None else ""
+    response = None if decision.response is UNSET else decision.response
+    return approval_challenge(request, nonce, verdict=decision.verdict, edit=edit, response=response)
+
+
 def _check_decision(request: ApprovalRequest, by: User, decision: Decision) -> None:
     if request.status != RequestStatus.PENDING:
         raise Conflict(f"{status_sentence(request)} {NOT_RECORDED}")
@@ -260,6 +274,8 @@ def _record(kind: str, request: ApprovalRequest, review: Review, **more: Any) ->
         "reason": review.comment,
     }
     effect = {"effect": review.effect} if review.verdict == ReviewVerdict.REJECT else {}
+    if review.passkey:
+        effect["passkey"] = json.loads(review.passkey)["id"]
     record_fact(kind, call=request.call, by=review.person, **(details | effect | review_audit_details(review) | more))
 
 

@@ -16,6 +16,7 @@ urlpatterns = [
     path("approvals/grants/<slug:public_id>/revoke/", grants.revoke_grant_page, name="grant-revoke"),
     path("approvals/<slug:public_id>/grant/", grants.propose_grant_page, name="grant-from"),
     path("approvals/<slug:public_id>/change/", review_views.change_rows, name="change-rows"),
+    path("approvals/<slug:public_id>/decision/sign/", review_views.sign_decision, name="decision-sign"),
     path("approvals/<slug:public_id>/decision/", review_views.decision, name="decision"),
     path("approvals/<slug:public_id>/edit/", review_views.edit, name="edit"),
     path("approvals/<slug:public_id>/undo/", review_views.undo, name="undo"),

@@ -8,13 +8,59 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.webauthn.internal import auth
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.request import split_domain_port
+from fido2 import cbor
+from fido2.utils import websafe_encode
+from fido2.webauthn import UserVerificationRequirement
 
 MAX_CREDENTIAL = 16 * 1024
 """Maximum length of a credential as JSON; real ones have some 2 KB."""
 MAX_PASSKEY_NAME = 64
 MAX_PASSKEYS = 20
+
+
+def has_passkey(user: User) -> bool:
+    return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.WEBAUTHN).exists())
+
+
+def people_with_passkeys() -> QuerySet[Authenticator, int]:
+    """Return a query for the ids of the people who have a passkey."""
+    found: QuerySet[Authenticator, int] = Authenticator.objects.filter(type=Authenticator.Type.WEBAUTHN).values_list(
+        "user_id", flat=True
+    )
+    return found
+
+
+def signing_options(user: User, challenge: bytes) -> dict[str, Any]:
+    """Return the options with which a browser has `challenge` signed by one of the user's passkeys."""
+    options, _state = auth.get_server().authenticate_begin(
+        auth.get_credentials(user), user_verification=UserVerificationRequirement.REQUIRED, challenge=challenge
+    )
+    return dict(options)
+
+
+def signature_of(user: User, challenge: bytes, text: str) -> dict[str, Any] | None:
+    """Return the credential, with its public key, if a passkey of the user signed `challenge`; else None.
+
+    The device must have verified its user. The origin is that of the current request.
+    """
+    credential = parse_credential(text)
+    if credential is None:
+        return None
+    state = {"challenge": websafe_encode(challenge), "user_verification": UserVerificationRequirement.REQUIRED}
+    try:
+        used = auth.get_server().authenticate_complete(state, auth.get_credentials(user), credential)
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    response = credential["response"]
+    kept = {name: response[name] for name in ("clientDataJSON", "authenticatorData", "signature")}
+    return {
+        "id": websafe_encode(used.credential_id),
+        "public_key": websafe_encode(cbor.encode(used.public_key)),
+        **kept,
+    }
 
 
 def passkey_host_fault(request: HttpRequest) -> str:

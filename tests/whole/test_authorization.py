@@ -172,6 +172,7 @@ PAGES: dict[str, str] = {
     "GET /approvals/": "1++++++",
     "POST /approvals/<slug:public_id>/<slug:name>/": "34333++",
     "GET /approvals/<slug:public_id>/change/": "1444444",  # the call of this request has no change to show
+    "POST /approvals/<slug:public_id>/decision/sign/": "34333++",
     "POST /approvals/<slug:public_id>/decision/": "34333++",
     "POST /approvals/<slug:public_id>/edit/": "34+++++",
     "GET /approvals/<slug:public_id>/grant/": "1433333",

@@ -11,15 +11,18 @@ from django.http import QueryDict
 from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import ApprovalRequest
+from approvals.policies.eligibility import check_may_decide
 from approvals.requests.queries import request_for
 from approvals.reviews.confirmation import ApprovalSubject, Confirmation, check_confirmation
 from approvals.reviews.decisions import UNSET, Decision, Unset, decide
 from approvals.reviews.edits import Edit, narrow_to_hunks
+from approvals.reviews.passkeys import PasskeySignature, approval_challenge, make_nonce
 from approvals.states import FAIL, RequestStatus, ReviewVerdict
 from approvals.web.review.actions import ReviewActions
 from approvals.web.review.detail import RequestDetail, detail_for, subject_of_edit
 from approvals.web.review.edit_form import EditForm, validate_submission
 from approvals.web.review.rendering import change_since_seen
+from catalog.access.passkeys import signing_options
 from catalog.access.roles import NotAllowed
 from catalog.core.canonical_json import parse_json
 from catalog.errors import Conflict, MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error
@@ -55,6 +58,7 @@ class DecisionForm:
     saw_all: bool = False
     arguments: Mapping[str, Any] | None = None
     sent_from: FormOrigin = "bar"
+    passkey: PasskeySignature | None = None
 
     @classmethod
     def read(cls, form: QueryDict) -> "DecisionForm":
@@ -66,6 +70,7 @@ class DecisionForm:
             texts = form.getlist("hunks")
             numbers = (int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None for text in texts)
             hunks = tuple(INVALID_HUNK if number is None else number for number in numbers)
+        nonce, credential = form.get("passkey_nonce", ""), form.get("passkey", "")
         return cls(
             verdict,
             form.get("seen_digest", ""),
@@ -78,6 +83,7 @@ class DecisionForm:
             Confirmation(form.get("typed", ""), form.get("since", "")),
             form.get("shown") == "all",
             sent_from="respond" if "response" in form else "bar",
+            passkey=PasskeySignature(nonce, credential) if nonce and credential else None,
         )
 
     @property
@@ -111,6 +117,7 @@ class DecisionForm:
             arguments=self.arguments,
             response=self._response() if verdict == ReviewVerdict.RESPOND else UNSET,
             effect=self.effect,
+            passkey=self.passkey,
         )
 
     def _response(self) -> Any:
@@ -248,6 +255,27 @@ def submit_decision(request: ApprovalRequest, by: User, sent: QueryDict) -> Deci
         return replace(_failure_result(request, by, error, form, sent), subject=subject)
     undoable = has_undo_window(form.verdict) and not _is_open(decided)
     return DecisionResult(message=success_message(form.verdict, decided), undoable=undoable)
+
+
+def signing_request(request: ApprovalRequest, by: User, sent: QueryDict) -> dict[str, Any]:
+    """Return a nonce and the options with which the browser has the submitted decision signed by a passkey.
+
+    Raises the same exceptions as `decide` for an edit that is not valid.
+    """
+    check_may_decide(request, by)
+    form, editing = DecisionForm.read(sent), None
+    if _is_edit(form, sent):
+        editing, error = validate_submission(request, by, sent)
+        if error is not None:
+            raise error
+        if editing.changes:
+            form = form.with_arguments(editing.arguments())
+    decision, edit, nonce = form.decision(), _edit_for_answer(request, form, editing), make_nonce(by)
+    if isinstance(edit, Unset):
+        raise Conflict(gettext("The request has changed."))
+    response = None if decision.response is UNSET else decision.response
+    challenge = approval_challenge(request, nonce, verdict=decision.verdict, edit=edit, response=response)
+    return {"nonce": nonce, "options": signing_options(by, challenge)}
 
 
 def edit_check_result(edit_form: EditForm, sent: QueryDict) -> DecisionResult:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -24,6 +24,8 @@ from approvals.web.review.decision_form import (
     DecisionResult,
     detail_after_decision,
     edit_check_result,
+    http_status_for,
+    signing_request,
     submit_decision,
 )
 from approvals.web.review.detail import detail_for
@@ -85,6 +87,20 @@ def decision(request: PageRequest, public_id: str) -> HttpResponse:
     else:
         messages.success(request, f"{summary_of(request.user, approval_request)}: {outcome.message}", extra_tags=FINAL)
     return decision_response(request, following or public_id)  # after the last request, show its result
+
+
+@require_POST
+@sign_in_required
+def sign_decision(request: PageRequest, public_id: str) -> HttpResponse:
+    """Answer with what the browser needs to have a decision signed by a passkey; the decision itself is sent after it.
+
+    A decision that is not valid is an error here, and is explained when it is sent.
+    """
+    approval_request = request_or_404(request, public_id)
+    try:
+        return JsonResponse(signing_request(approval_request, request.user, request.POST))
+    except ToolgateError as error:
+        return JsonResponse({"detail": error.message}, status=http_status_for(error))
 
 
 @require_POST

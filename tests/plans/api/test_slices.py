@@ -84,7 +84,9 @@ def test_only_users_who_might_decide_get_a_preview(plan, request, name):
     assert not ApprovalRequest.objects.filter(is_early=True).exists()
 
 
-@pytest.mark.parametrize("terms", [{"typed_target": True}, {"min_review_seconds": 9}, {"fresh_sign_in_seconds": 9}])
+@pytest.mark.parametrize(
+    "terms", [{"typed_target": True}, {"min_review_seconds": 9}, {"fresh_sign_in_seconds": 9}, {"fresh_passkey": True}]
+)
 def test_requests_that_need_closer_review_are_not_approved_in_a_slice(plan, rosa, terms):
     items = items_of(preview(Rest(rosa), plan))
     PolicyRevision.objects.update(**terms)
