@@ -21,12 +21,12 @@ from approvals.web.consent import CALLS, level_rows, outlook_tables
 from catalog.access import tokens
 from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
 from catalog.access.tokens import may_hold_scope
+from catalog.calls.statistics import usage_window_start
 from catalog.connections.clients import clients_to_allow
 from catalog.connections.models import Client, Connection
 from catalog.connections.selectors import connections_for
 from catalog.connections.services import allow_client, end_connection, forbid_client
 from catalog.connections.steps import steps_of
-from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
 from catalog.ui.labels import SCOPE_SENTENCES, Badge
@@ -46,8 +46,6 @@ from catalog.ui.token_limits import LimitsForm, limits_in_words
 
 MAX_SHOWN_STEPS = 100
 MAX_SHOWN_CLIENTS = 50
-MAX_COUNTED = 1_000
-"""Calls of one connection that the list counts; more are shown as this number with a plus."""
 STANDINGS: Mapping[str, Badge] = {
     "active": Badge(gettext_lazy("Connected"), "ok", "ok"),
     "ended": Badge(gettext_lazy("Ended"), "stop", "idle"),
@@ -65,7 +63,9 @@ STEP_NAMES = {
 class ConnectionRow:
     connection: Connection
     calls: int = 0
+    """Calls of the last days that pages display."""
     waiting: int = 0
+    """Requests that wait for people."""
 
     @property
     def token(self) -> ApiToken:
@@ -84,10 +84,6 @@ class ConnectionRow:
         return limits_in_words(self.token.limits)
 
     @property
-    def calls_text(self) -> str:
-        return f"{MAX_COUNTED}+" if self.calls >= MAX_COUNTED else str(self.calls)
-
-    @property
     def scopes(self) -> list[tuple[Any, bool]]:
         """The sentence of each scope, and whether the owner's roles allow it at present."""
         owner = self.token.user
@@ -99,13 +95,10 @@ def _rows(viewer: User, connections: Sequence[Connection]) -> list[ConnectionRow
     keys = [connection.token_id for connection in listed.values()]
     pending = ApprovalRequest.objects.filter(call__token__in=keys, status=RequestStatus.PENDING).order_by()
     waiting = dict(pending.values_list("call__token").annotate(count=Count("pk")))
-    calls = {key: len(Call.objects.filter(token=key).order_by().values_list("pk")[:MAX_COUNTED]) for key in keys}
+    recent = Call.objects.filter(token__in=keys, created_at__gte=usage_window_start()).order_by()
+    calls = dict(recent.values_list("token").annotate(count=Count("pk")))
     rows = [listed[connection.pk] for connection in connections if connection.pk in listed]
-    return [ConnectionRow(each, calls[each.token_id], waiting.get(each.token_id, 0)) for each in rows]
-
-
-def _live() -> Q:
-    return Q(token__revoked_at=None, token__expires_at__gt=clock.now())
+    return [ConnectionRow(each, calls.get(each.token_id, 0), waiting.get(each.token_id, 0)) for each in rows]
 
 
 def _owners(viewer: User, chosen: Sequence[str]) -> list[Choice]:
@@ -142,7 +135,7 @@ CONNECTION_LIST = register_list(
             Column(gettext_lazy("Status")),
             Column(gettext_lazy("Client")),
             Column(gettext_lazy("Calls carry the name")),
-            Column(gettext_lazy("Calls")),
+            Column(gettext_lazy("Calls, 14 days")),
             Column(gettext_lazy("Last used")),
             Column(gettext_lazy("Since"), "since", "-since"),
         ),

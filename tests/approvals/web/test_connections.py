@@ -5,6 +5,8 @@ import pytest
 from catalog.access.tokens import change_token
 from catalog.connections.authentication import authenticate_at_mcp
 from catalog.connections.models import Client, Connection
+from plans.actions.call import CallOrder, create_call
+from plans.store.requesters import Requester
 from tests.catalog.connections.oauth_client import OAuthClient
 from tests.pages import Pages
 
@@ -18,7 +20,7 @@ def connect(user, name="Claude"):
     return Connection.objects.latest("pk").token_id, answer["access_token"]
 
 
-def test_people_see_their_own_connections_and_administrators_all(stage, ada, ben, admin, django_assert_max_num_queries):
+def test_people_see_their_own_connections_and_administrators_all(stage, ada, ben, admin):
     mine, _ = connect(ada)
     theirs, _ = connect(ben, "Codex")
     pages = Pages(ada)
@@ -78,10 +80,16 @@ def test_administrators_allow_clients_where_they_must_be_known(stage, ada, admin
     assert client.consent(ada).status_code == 403
 
 
-def test_list_names_calls_that_wait(stage, ada):
-    number, _ = connect(ada)
-    token = Connection.objects.get().token
-    change_token(token, {"limits": {"sources": ["wiki"]}}, by=ada)
+def test_list_counts_calls_and_waiting_requests(stage, ada, django_assert_max_num_queries):
+    for name in ("Claude", "Codex", "Cursor"):
+        connect(ada, name)
+    for connection in Connection.objects.select_related("token__user"):
+        by = Requester(ada, connection.token, via="mcp")
+        for tool in ("safe", "dangerous"):
+            create_call(CallOrder(tool, {"value": connection.pk}), by=by)
+    change_token(connection.token, {"limits": {"sources": ["wiki"]}}, by=ada)
     pages = Pages(ada)
-    assert "source wiki" in pages.open("/connections/")
-    assert pages.open(f"/connections/{number}/")
+    with django_assert_max_num_queries(30):
+        html = pages.open("/connections/")
+    assert {(row.calls, row.waiting) for row in pages.context["listed"].rows} == {(2, 1)}
+    assert "source wiki" in html

@@ -42,6 +42,7 @@ def test_limits_are_kept_in_one_form():
     assert read_limits({"sources": ["b", "a", "b"]}) == {"sources": ["b", "a"]}
 
 
+@pytest.mark.db
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
