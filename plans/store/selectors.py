@@ -17,23 +17,21 @@ from catalog.models import ApiToken, Call, Implementation, ToolVersion
 from plans.models import Event, MemoryItem, Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 
-COUNTS = {
-    "steps": Q(),
-    **{str(status): Q(status=status) for status in StepStatus.values},
-    "waiting": Q(status=StepStatus.IN_PROGRESS) & ~Q(waiting_for=""),
-    "skipped": Q(skipped=True),
-}
-ZERO_COUNTS = dict.fromkeys(COUNTS, 0)
+ZERO_COUNTS = dict.fromkeys(("steps", *StepStatus.values, "waiting", "skipped"), 0)
 
 
 def step_counts(plans: Iterable[Plan]) -> dict[int, dict[str, int]]:
     """Return plan key → counts of steps by status; `waiting` is part of in_progress, `skipped` of completed."""
-    keys = [plan.pk for plan in plans]
-    counted = {name: Count("pk", filter=condition) for name, condition in COUNTS.items()}
-    steps = Step.objects.filter(plan__in=keys, parent=None).order_by()
-    rows = steps.values("plan_id").annotate(**counted).values("plan_id", *COUNTS)
-    found = {row["plan_id"]: {name: row[name] for name in COUNTS} for row in rows}
-    return dict.fromkeys(keys, ZERO_COUNTS) | found
+    counts = {plan.pk: dict(ZERO_COUNTS) for plan in plans}
+    steps = Step.objects.filter(plan__in=counts, parent=None).order_by()
+    kinds = steps.values_list("plan_id", "status", "waiting_for", "skipped").annotate(count=Count("pk"))
+    for plan_pk, status, waiting_for, skipped, count in kinds:
+        of_plan = counts[plan_pk]
+        of_plan["steps"] += count
+        of_plan[status] += count
+        of_plan["waiting"] += count if status == StepStatus.IN_PROGRESS and waiting_for else 0
+        of_plan["skipped"] += count if skipped else 0
+    return counts
 
 
 RUNNING_SHOWN = 5

@@ -29,20 +29,33 @@ SHOWN_OF_UNKNOWN = (*SHOWN_OF_STEP, "waiting_since", "plan__public_id", *AUTHOR)
 
 @register.simple_tag
 def unknown_outcomes(viewer: User) -> list[Step]:
-    """Return the steps whose outcome a person must settle, including direct calls, oldest first; one query."""
+    """Return the steps whose outcome a person must settle, including direct calls, oldest first.
+
+    One narrow query, and one more if there are any.
+    """
     steps = Step.objects.filter(call__status=CallStatus.OUTCOME_UNKNOWN, waiting_for=WaitingFor.OUTCOME)
     seen = steps if can_see_all(viewer) else steps.filter(plan__in=plans_for(viewer).order_by())
-    shown = seen.select_related("plan__author").only(*SHOWN_OF_UNKNOWN)
-    return list(shown.order_by("waiting_since", "id")[:MOST_UNKNOWN])
+    keys = list(seen.order_by("waiting_since", "id").values_list("pk", flat=True)[:MOST_UNKNOWN])
+    if not keys:
+        return []
+    shown = Step.objects.filter(pk__in=keys).select_related("plan__author").only(*SHOWN_OF_UNKNOWN)
+    return list(shown.order_by("waiting_since", "id"))
 
 
 @register.simple_tag
 def open_questions(viewer: User) -> list[Step]:
-    """Return the steps that wait for an answer of this person, whose plans they are, oldest first; one query."""
+    """Return the steps that wait for an answer of this person, whose plans they are, oldest first.
+
+    One narrow query, and one more if there are any.
+    """
     open_ones = Question.objects.filter(answered_at=None).values("step")
     steps = Step.objects.filter(pk__in=open_ones, waiting_for=WaitingFor.INPUT, plan__author=viewer)
-    asked = steps.select_related("plan").only(*SHOWN_OF_STEP, "waiting_since", "plan__public_id", "plan__goal")
-    return list(asked.order_by("waiting_since", "id")[:MOST_SHOWN])
+    keys = list(steps.order_by("waiting_since", "id").values_list("pk", flat=True)[:MOST_SHOWN])
+    if not keys:
+        return []
+    asked = Step.objects.filter(pk__in=keys).select_related("plan")
+    shown = asked.only(*SHOWN_OF_STEP, "waiting_since", "plan__public_id", "plan__goal")
+    return list(shown.order_by("waiting_since", "id"))
 
 
 @dataclass(frozen=True, slots=True)
