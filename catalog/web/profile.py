@@ -96,7 +96,7 @@ class ProfileForm(PageForm):
         ),
         FormSection("looks", gettext_lazy("Appearance"), gettext_lazy("For all your browsers."), ("theme",)),
         FormSection(
-            "keys", gettext_lazy("Keyboard"), gettext_lazy("Press ? on any page for the list."), ("shortcuts",)
+            "keyboard", gettext_lazy("Keyboard"), gettext_lazy("Press ? on any page for the list."), ("shortcuts",)
         ),
     )
 

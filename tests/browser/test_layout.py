@@ -15,7 +15,7 @@ from django.contrib.auth.models import Group
 from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
-from approvals.models import Policy, Round
+from approvals.models import Policy, PushDevice, Round
 from catalog.access.learnt_waits import record_cut_off
 from catalog.access.people import create_person
 from catalog.access.roles import mark_session_user
@@ -29,7 +29,7 @@ from catalog.models import Source
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
 from plans.store.requesters import Requester
-from tests.approvals.factories import PREVIEW, ask, make_tool, send_back, set_rule
+from tests.approvals.factories import PREVIEW, ask, delivery_to, make_tool, send_back, set_rule
 from tests.approvals.security.deceptions import DECEPTIONS
 from tests.browser import layout_rules as rules
 from tests.browser import screenshots
@@ -319,6 +319,13 @@ def make_mistakes(page: Page) -> None:
     ):
         page.get_by_label(label, exact=True).first.fill(wrong)
     expect(page.locator("#sentence li")).to_have_count(5)
+
+
+def test_notifications_with_devices_and_the_offer_of_a_time_zone(admin, ada, page_as: PageAs):
+    PushDevice.objects.create(person=admin, name="Firefox on Windows", address_key="x", created_at=clock.now())
+    delivery_to(admin, request=ask(ada), status="failed", last_error="No answer.")
+    page = page_as(admin, timezone_id="America/New_York")
+    assert walk(page, View("/profile/notifications/", tabs=True), View("/audit/deliveries/")) == []
 
 
 @pytest.mark.usefixtures("stage", "workspace", "names")
