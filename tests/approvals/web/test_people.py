@@ -4,12 +4,14 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.core import mail
 
 from catalog.access.roles import SIGNED_IN_AT_KEY
 from catalog.models import AccountLink
 from tests.approvals.factories import set_rule
+from tests.conftest import person as make_person
 from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +112,18 @@ def test_access_is_ended_and_given_back(admin, ada):
     pages.open(f"/people/{noor.pk}/")
     pages.send(f"/people/{noor.pk}/access/", {"do": "withdraw"})
     assert not User.objects.filter(username="noor").exists()
+
+
+def test_administrator_ends_their_own_access(admin):
+    """A reset shows the link although it ended the session; with another administrator, one can leave."""
+    make_person("noor", "administrator")
+    for do, status, sign_in in (("reset:link", 201, "/welcome/?key="), ("deactivate", 200, 'name="password"')):
+        User.objects.filter(pk=admin.pk).update(password=make_password("secret-admin"))
+        pages = Pages(User.objects.get(pk=admin.pk))
+        pages.open(f"/people/{admin.pk}/")
+        pages.send(f"/people/{admin.pk}/access/", {"do": do}, status=status)
+        assert sign_in in pages.html
+        assert pages.client.get("/people/").status_code == 302
 
 
 def test_old_sign_in_changes_nothing(admin, ada):
