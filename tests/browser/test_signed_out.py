@@ -25,7 +25,7 @@ def sign_in_elsewhere(page: Page, user: User) -> None:
     tab = opened.value
     tab.get_by_label("Username").fill(user.username)
     tab.get_by_label("Password").fill(f"secret-{user.username}")
-    tab.get_by_role("button", name="Sign in").click()
+    tab.get_by_role("button", name="Sign in", exact=True).click()
     tab.wait_for_url(lambda url: "/sign-in/" not in url)
     tab.wait_for_load_state()
     tab.close()
