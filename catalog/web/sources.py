@@ -405,7 +405,7 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
         undo = {"enabled": "no" if source.enabled else "yes"}
         button = ToastButton(_("Undo"), reverse("source-change", args=[name]), undo)
         announce(request, done % {"name": source.title}, button)
-        return redirect("source", name) if source.is_imported else redirect("sources")
+        return redirect("source", name) if source.is_imported else redirect(f"{reverse('sources')}#set-{name}")
     form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():
         with form.refusals_shown():
