@@ -131,7 +131,7 @@ def test_a_document_that_changes_is_read_again(ada, published, monkeypatch):
 
 
 def test_a_server_without_a_way_out_offers_registration_alone(ada, published):
-    def offered() -> bool:
+    def offered():
         return Browser().get("/.well-known/oauth-authorization-server").json()["client_id_metadata_document_supported"]
 
     published.answer = egress.RequestNotSent("client.example is not public.", again=False)
