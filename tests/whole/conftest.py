@@ -3,7 +3,9 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
+from approvals.models import PushDevice
 from catalog.access.tokens import create_token
+from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
 from catalog.models import CallBlob, SavedFilter, Source
@@ -39,12 +41,14 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
     allow(admin, max_hours=8, max_uses=20)
     draft = make_draft(ada).public_id
     CallBlob.objects.create(call=call_of(plan, 1), number=0, data=b"x")
+    device = PushDevice.objects.create(person=admin, name="Firefox", address_key="x", created_at=clock.now())
     return {
         "agents": make_agent().name,
         "approvals": request_of(plan, 2).public_id,
         "connect": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "calls": call_of(plan, 1).public_id,
         "content": "0",
+        "devices": str(device.pk),
         "deliveries": str(delivery_to(admin, status="failed").pk),
         "ask": draft,
         "draft": draft,
