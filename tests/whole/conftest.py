@@ -5,6 +5,7 @@ from django.contrib.auth.models import Group, User
 
 from approvals.models import PushDevice
 from catalog.access.tokens import create_token
+from catalog.connections.models import Connection
 from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
@@ -12,6 +13,7 @@ from catalog.models import CallBlob, SavedFilter, Source
 from catalog.tools.registry import _TOOLS
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_http_tool, make_plan, request_of, work_off
+from tests.catalog.connections.oauth_client import OAuthClient
 from tests.documents import SHOP
 from tests.plans.agents.scripted import make_agent
 from tests.whole.factories import CALLS, EXAMPLES
@@ -42,11 +44,15 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
     draft = make_draft(ada).public_id
     CallBlob.objects.create(call=call_of(plan, 1), number=0, data=b"x")
     device = PushDevice.objects.create(person=admin, name="Firefox", address_key="x", created_at=clock.now())
+    OAuthClient.registered().connected(ada)
+    connection = Connection.objects.get()
     return {
         "agents": make_agent().name,
         "approvals": request_of(plan, 2).public_id,
         "connect": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "calls": call_of(plan, 1).public_id,
+        "connections": str(connection.token_id),
+        "clients": str(connection.client_id),
         "content": "0",
         "devices": str(device.pk),
         "deliveries": str(delivery_to(admin, status="failed").pk),
