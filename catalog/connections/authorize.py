@@ -6,6 +6,7 @@ answers the client. A subclass in a higher layer shows what the client would get
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, cast
@@ -37,8 +38,8 @@ from catalog.ui.requests import PageRequest, sign_in_required
 
 SIGN_IN_AGE = timedelta(hours=1)
 """Age of a session after which a person signs in again before they connect a client."""
-CHALLENGE_CHARACTERS = 43
-"""Length of a SHA-256 in base64url without padding (RFC 7636)."""
+CHALLENGE_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}")
+"""A SHA-256 in base64url without padding (RFC 7636)."""
 MAX_STATE = 4096
 
 
@@ -211,7 +212,7 @@ def _fault_of(authorization: Authorization, *, has_resource: bool) -> errors.OAu
         return errors.CustomOAuth2Error("invalid_target", "The resource is not /mcp of this server.")
     if credentials.get("code_challenge_method") != "S256":
         return errors.InvalidRequestError("The code_challenge_method must be S256.")
-    if len(credentials.get("code_challenge") or "") != CHALLENGE_CHARACTERS:
+    if not CHALLENGE_PATTERN.fullmatch(credentials.get("code_challenge") or ""):
         return errors.InvalidRequestError("The code_challenge must be a SHA-256 in base64url.")
     if len(credentials.get("state") or "") > MAX_STATE:
         return errors.InvalidRequestError(f"The state has at most {MAX_STATE} characters.")

@@ -98,6 +98,7 @@ def test_a_redirect_address_that_leads_astray_is_not_registered(uri):
         ({"code_challenge_method": "plain", "code_challenge": VERIFIER}, "invalid_request"),
         ({"code_challenge_method": None}, "invalid_request"),
         ({"code_challenge": "short"}, "invalid_request"),
+        ({"code_challenge": "\0" * 43}, "invalid_request"),
         ({"resource": "https://other.example/mcp"}, "invalid_target"),
         ({"resource": "http://testserver/api/v1/"}, "invalid_target"),
         ({"resource": "http://testserver@other.example/mcp"}, "invalid_target"),
