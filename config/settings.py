@@ -337,6 +337,7 @@ OAUTH2_PROVIDER_DEVICE_GRANT_MODEL = "connections.Step"
 # All of the library's models are swapped, so that its migrations would write no table.
 MIGRATION_MODULES = {"oauth2_provider": None}
 OAUTH2_PROVIDER: dict[str, Any] = {
+    "OAUTH2_BACKEND_CLASS": "catalog.connections.backend.ConnectionCore",
     "OAUTH2_VALIDATOR_CLASS": "catalog.connections.validator.ConnectionValidator",
     "SCOPES_BACKEND_CLASS": "catalog.connections.scopes.ConnectionScopes",
     "ACCESS_TOKEN_GENERATOR": "catalog.connections.credentials.new_access_token",

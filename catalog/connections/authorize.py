@@ -22,12 +22,12 @@ from django.utils.http import urlencode as encode_query
 from django.utils.translation import gettext as _
 from django.views import View
 from oauth2_provider.exceptions import OAuthToolkitError
-from oauth2_provider.oauth2_backends import OAuthLibCore
 from oauth2_provider.views.mixins import OAuthLibMixin
 from oauthlib.oauth2.rfc6749 import errors
 
 from catalog.access.roles import signed_in_at
 from catalog.connections.addresses import issuer_of, offers_oauth, own_resource
+from catalog.connections.backend import QueryCore
 from catalog.connections.clients import ClientRefused, needs_permission, resolve_client
 from catalog.connections.models import Client, redirect_host
 from catalog.connections.scopes import held_scopes
@@ -70,13 +70,6 @@ class Refused(Exception):
         self.words = words
         self.location = location
         self.status = status
-
-
-class QueryCore(OAuthLibCore):
-    """Reads the client's parameters from the query alone: the body holds the form of the person."""
-
-    def extract_body(self, request: HttpRequest) -> list[tuple[str, str]]:
-        return []
 
 
 @method_decorator(sign_in_required, name="dispatch")

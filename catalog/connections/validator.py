@@ -58,6 +58,7 @@ class ConnectionValidator(OAuth2Validator):
     # --- codes ---
 
     def _create_authorization_code(self, request: Request, code: dict[str, str], expires: Any = None) -> Grant:
+        request.nonce, request.claims = "", {}  # of OpenID Connect: nothing reads them
         grant: Grant = super()._create_authorization_code(request, code, clock.now() + CODE_LIFETIME)
         Grant.objects.filter(pk=grant.pk).update(terms=request.terms.as_json())
         return grant

@@ -1,0 +1,97 @@
+"""Hostile parameters at every endpoint: refused, never an error of the server."""
+
+import pytest
+from django.test import Client as Browser
+
+from tests.catalog.connections.oauth_client import OAuthClient, register
+
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+
+VALUES = [
+    "",
+    "\0",
+    "a\0b",
+    "\ud800".encode("utf-8", "surrogatepass"),
+    b"\xff",
+    "%",
+    "%zz",
+    "x" * 5000,
+    "\r\nX: y",
+    "[]",
+    "☃",
+]
+AUTHORIZE = [
+    *("response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"),
+    *("resource", "prompt", "nonce", "claims", "response_mode", "request", "request_uri"),
+]
+
+
+@pytest.mark.parametrize("name", AUTHORIZE)
+def test_the_page_of_the_consent(ada, name):
+    client, browser = OAuthClient.registered(), Browser(raise_request_exception=False)
+    browser.force_login(ada)
+    for value in VALUES:
+        address = client.address(**{name: value})
+        for response in (browser.get(address), browser.post(address, {"decision": "allow", "days": "1"})):
+            assert response.status_code < 500
+            assert "\n" not in response.get("Location", "")
+    assert browser.get(f"/oauth/authorize/?{name}=%E0%A4%A").status_code < 500
+    assert browser.get(f"/oauth/authorize/?{name}=%zz&client_id={client.client_id}").status_code < 500
+
+
+@pytest.mark.parametrize(
+    "name", ["grant_type", "code", "redirect_uri", "client_id", "code_verifier", "resource", "scope", "client_secret"]
+)
+def test_the_token_endpoint(ada, name):
+    client = OAuthClient.registered()
+    client.http = Browser(raise_request_exception=False)
+    client.consent(ada)
+    for value in VALUES:
+        answer = client.exchange(**{name: value})
+        assert answer.status_code < 500 and answer["Content-Type"] == "application/json"
+        answer = client.refresh("unknown", **{name: value})
+        assert answer.status_code < 500 and answer["Content-Type"] == "application/json"
+
+
+def test_other_bodies_and_headers():
+    browser = Browser(raise_request_exception=False)
+    for endpoint in ("token", "revoke", "register"):
+        for body, media_type in (
+            (b"\xff\0", "text/plain"),
+            (b"{}", "application/json"),
+            (b"a=%zz", "application/x-www-form-urlencoded"),
+        ):
+            for authorization in ("", "Basic !!!", "Basic eA==", "Basic AAA6AAA=", "Bearer x", "Basic /w=="):
+                headers = {"authorization": authorization} if authorization else {}
+                answer = browser.post(f"/oauth/{endpoint}/", body, content_type=media_type, headers=headers)
+                assert answer.status_code in (400, 401) and answer["Content-Type"] == "application/json"
+    for value in (
+        "\0",
+        5,
+        None,
+        {},
+        [],
+        ["\0"],
+        [5],
+        [""],
+        ["https://a.example/" + "x" * 3000],
+        ["https://[::1"],
+        "x" * 300,
+    ):
+        for name in ("redirect_uris", "client_name", "token_endpoint_auth_method", "grant_types", "response_types"):
+            metadata = {"redirect_uris": ["https://a.example/"], name: value}
+            assert register(browser, **metadata).status_code in (201, 400, 429)
+
+
+def test_a_query_that_cannot_be_decoded():
+    browser = Browser(raise_request_exception=False)
+    for endpoint in ("token", "revoke"):
+        assert browser.post(f"/oauth/{endpoint}/?x=%zz", {"grant_type": "refresh_token"}).status_code in (400, 401)
+
+
+def test_revocation():
+    client = OAuthClient.registered()
+    client.http = Browser(raise_request_exception=False)
+    for value in VALUES:
+        assert client.revoke(value).status_code < 500
+        assert client.revoke("unknown", token_type_hint=value).status_code < 500
