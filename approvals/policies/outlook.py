@@ -166,13 +166,13 @@ def _prospect_of(verdicts: Sequence[GateDecision]) -> tuple[Prospect, str]:
     return (Prospect.WAITS, people) if held else (Prospect.REFUSED, "")
 
 
-def _facts(target: CallableTool, person: User, limits: Limits | None) -> CallFacts:
+def _facts(callable_tool: CallableTool, person: User, limits: Limits | None) -> CallFacts:
     return CallFacts(
-        tool_name=target.tool.name,
-        safety_level=target.tool.safety_level,
-        categories=target.tool.categories,
+        tool_name=callable_tool.tool.name,
+        safety_level=callable_tool.tool.safety_level,
+        categories=callable_tool.tool.categories,
         arguments={},
         requested_by=person.pk,
-        source=target.source,
+        source=callable_tool.source,
         limits=limits,
     )

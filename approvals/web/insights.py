@@ -51,36 +51,36 @@ def waiting_table(ages: Sequence[Age]) -> FigureTable:
     return FigureTable("waiting", title, gettext_lazy("Age"), [gettext_lazy("Requests")], rows, look="waiting")
 
 
-def decisions_chart(found: Insights) -> DayChart:
-    days = {day.day: (day.approved, day.others) for day in found.per_day}
+def decisions_chart(insights: Insights) -> DayChart:
+    days = {day.day: (day.approved, day.others) for day in insights.per_day}
     return day_chart("decisions", gettext_lazy("Decisions by day"), days, [APPROVED, OTHERS])
 
 
-def decisions_by_day(found: Insights) -> FigureTable:
+def decisions_by_day(insights: Insights) -> FigureTable:
     """Return the days with a decision, newest first."""
     rows = [
         FigureRow(format_date(day.day), [format_number(day.approved), format_number(day.others)])
-        for day in reversed(found.per_day)
+        for day in reversed(insights.per_day)
         if day.approved or day.others
     ]
     columns = [gettext_lazy("Approved"), gettext_lazy("Other decisions")]
     return FigureTable("days", gettext_lazy("Decisions by day"), gettext_lazy("Day"), columns, rows)
 
 
-def reviewers_table(found: Insights) -> FigureTable:
+def reviewers_table(insights: Insights) -> FigureTable:
     rows = [
         FigureRow(
             line.name,
             [*_decision_cells(line.reviews), format_share(line.share)],
             remark=_("Faster than requests can be read") if line.is_reflex else "",
         )
-        for line in found.reviewers
+        for line in insights.reviewers
     ]
     columns = [gettext_lazy("Reviews"), *DECISION_COLUMNS[1:], gettext_lazy("Share")]
     return FigureTable("reviewers", gettext_lazy("Reviewers"), gettext_lazy("Person"), columns, rows)
 
 
-def tools_table(found: Insights) -> FigureTable:
+def tools_table(insights: Insights) -> FigureTable:
     rows = [
         FigureRow(
             line.tool,
@@ -88,7 +88,7 @@ def tools_table(found: Insights) -> FigureTable:
             address=reverse("tool", args=[line.tool]),
             is_code=True,
         )
-        for line in found.tools
+        for line in insights.tools
     ]
     columns = [*DECISION_COLUMNS, gettext_lazy("Waiting")]
     return FigureTable("tools", gettext_lazy("Tools"), gettext_lazy("Tool"), columns, rows)
@@ -129,4 +129,4 @@ def insights(request: PageRequest) -> HttpResponse:
         "reviewers": reviewers_table(found),
         "tools": tools_table(found),
     }
-    return render(request, "approvals/insights.html", {"section": "insights", **shown})
+    return render(request, "approvals/found.html", {"section": "insights", **shown})

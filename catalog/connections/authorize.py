@@ -7,6 +7,7 @@ answers the client. A subclass in a higher layer shows what the client would get
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, cast
@@ -73,13 +74,13 @@ class Refused(Exception):
 
 
 @method_decorator(sign_in_required, name="dispatch")
-class AuthorizeView(OAuthLibMixin, View):
-    oauthlib_backend_class = QueryCore
+class AuthorizeView(OAuthLibMixin, View, ABC):
     """The protocol of the page; a subclass has the form of the person, the template and the terms that follow from it.
 
     The form's button `decision` has the value `allow`, or any other to refuse.
     """
 
+    oauthlib_backend_class = QueryCore
     form_class: ClassVar[type[forms.Form]]
     template_name: ClassVar[str]
 
@@ -93,9 +94,9 @@ class AuthorizeView(OAuthLibMixin, View):
         """Return the template's context."""
         return {"authorization": authorization, "form": form}
 
+    @abstractmethod
     def terms(self, authorization: Authorization, form: forms.Form) -> ConsentTerms:
         """Return what the person consents to by a valid form."""
-        raise NotImplementedError
 
     # --- the protocol ---
 

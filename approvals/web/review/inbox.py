@@ -94,8 +94,10 @@ class InboxForm(forms.Form):
         try:
             cursor = PageCursor.read(self.cleaned_data["after"])
             moment = parse_datetime(str(cursor.value)) if cursor else None
-            # Databases store times in UTC, where the first and last ones with an offset do not exist.
-            return cursor if moment and moment.tzinfo and moment.astimezone(UTC) else None
+            if moment is None or moment.tzinfo is None:
+                return None
+            moment.astimezone(UTC)  # databases store UTC, in which the first and last times with an offset do not exist
+            return cursor
         except (ValidationError, ValueError, OverflowError):
             return None
 
