@@ -7,6 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 
 from catalog.access.second_factors import lacks_required_factor
 from catalog.access.sessions import note_activity
@@ -20,6 +21,8 @@ SET_UP_ROUTES = frozenset(
     }
 )
 """Names of the routes that are open to someone whose role requires a second factor that they have not set up."""
+WAY_KEY = "way_after_set_up"
+MAX_WAY = 8192
 
 
 class SessionActivityMiddleware:
@@ -46,13 +49,29 @@ class SecondFactorMiddleware:
         if not settings.TOOLGATE_SECOND_FACTOR_ROLES or request.path_info.startswith(API_PREFIX):
             return None
         match = request.resolver_match
-        if match is None or match.view_name in SET_UP_ROUTES or settings.SESSION_COOKIE_NAME not in request.COOKIES:
+        if match is None or settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return None
         if not lacks_required_factor(request.user):
             return None
+        request.lacks_factor = True  # type: ignore[attr-defined] # the frame leaves out what would not open
+        if match.view_name in SET_UP_ROUTES:
+            return None
         if request.method in SAFE_METHODS and "HX-Request" not in request.headers:
+            remember_way(request)
             return redirect("security")
         return refused(request)
+
+
+def remember_way(request: HttpRequest) -> None:
+    """Keep the address of a page, so that whoever sets up a factor gets there: a client's sign-in, for example."""
+    path = request.get_full_path()
+    if request.headers.get("Sec-Fetch-Dest", "document") == "document" and len(path) <= MAX_WAY:
+        request.session[WAY_KEY] = path
+
+
+def way_on(request: HttpRequest) -> str:
+    """Return the address of the page that was asked for before a factor was required, or of the page *Security*."""
+    return str(request.session.get(WAY_KEY) or reverse("security"))
 
 
 def refused(request: HttpRequest) -> HttpResponse:

@@ -42,6 +42,7 @@ from catalog.access.second_factors import (
 from catalog.access.sessions import end_sessions, rename_session
 from catalog.accounts.changes import fresh_sign_in_required, record_change
 from catalog.accounts.mails import notify_of_change, send_soon
+from catalog.accounts.middleware import WAY_KEY, way_on
 from catalog.accounts.sign_in import MAX_PASSWORD
 from catalog.ui.page_forms import PageForm, render_form
 from catalog.ui.requests import LOOPBACK, PageRequest, server_address, sign_in_required
@@ -346,5 +347,10 @@ def recovery_codes(request: PageRequest) -> HttpResponse:
     codes, can_view = recovery_flows.view_recovery_codes(request)
     if codes is None:
         return redirect("security")
-    shown = {"section": "security", "codes": codes.get_unused_codes() if can_view else []}
+    shown = {
+        "section": "security",
+        "codes": codes.get_unused_codes() if can_view else [],
+        "way_on": way_on(request),
+    }
+    request.session.pop(WAY_KEY, None)
     return render(request, "accounts/recovery_codes.html", shown)

@@ -19,6 +19,7 @@ from catalog.core import clock
 from plans.live.sockets import SocketRefused, authenticate_socket
 from tests.catalog.accounts.factories import SECRET, add_app, add_passkey, codes_of, secure_pages
 from tests.pages import Pages
+from tests.passkeys import Passkey
 from tests.rest import agent
 
 pytestmark = pytest.mark.django_db
@@ -222,6 +223,22 @@ def test_a_role_leads_to_a_factor_before_anything_else(rosa, ada, settings):
     add_passkey(rosa)
     assert authenticate_socket(headers, None).user == rosa
     assert pages.client.get("/approvals/").status_code == 200
+
+
+def test_whoever_must_set_up_a_factor_sees_no_dead_links_and_gets_to_the_page_they_opened(rosa, settings):
+    settings.TOOLGATE_SECOND_FACTOR_ROLES = ["reviewer"]
+    pages = secure_pages(rosa)
+    opened = "/approvals/?text=report"
+    pages.client.get(opened)
+    pages.open("/profile/security/")
+    assert 'data-live=""' in pages.html
+    for address in ("/approvals/", "/profile/", "/jump/", "/profile/security/mail/"):
+        assert f'href="{address}"' not in pages.html
+    pages.open("/profile/security/passkeys/new/")
+    credential = Passkey().create(json.loads(pages.context["options"]))
+    pages.send("/profile/security/passkeys/new/", {"name": "Phone", "credential": credential})
+    assert f'href="{opened}"' in pages.html
+    assert 'data-live="/ws/pages/shell/"' in pages.html
 
 
 def test_the_last_required_factor_stays(rosa, settings):
