@@ -89,7 +89,7 @@ NOT_WALKED = {
     "/welcome/",
 }
 """Redirects, downloads, probes, fragments, and what clients read."""
-PARTS = 4
+PARTS = 12
 """Tests that share the pages of an administrator, so that they run side by side."""
 WALKED_BY_OTHERS = {"/ask/", "/oauth/authorize/", "/sign-in/", "/sign-in/code/", "/sign-in/reset/"}
 LONG_WORDS = "Featherstonehaugh"
