@@ -129,4 +129,4 @@ def insights(request: PageRequest) -> HttpResponse:
         "reviewers": reviewers_table(found),
         "tools": tools_table(found),
     }
-    return render(request, "approvals/found.html", {"section": "insights", **shown})
+    return render(request, "approvals/insights.html", {"section": "insights", **shown})
