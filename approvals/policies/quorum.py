@@ -19,9 +19,13 @@ EXTRA_APPROVAL_REASON = (
 
 
 def is_enough(request: ApprovalRequest, reviews: Iterable[Review], rule: Rule | None = None) -> bool:
-    """Return True if the approvals of reviewers who are still eligible satisfy the rule. Their users must be loaded."""
+    """Return True if the approvals of reviewers who are still eligible satisfy the rule. Their users must be loaded.
+
+    If the rule requires signatures, approvals without one do not count: they were given under an earlier revision.
+    """
     rule = rule or rule_for(request)
-    counting = [each for each in reviews if may_decide(request, each.person, rule) is None]
+    counting = [each for each in reviews if each.passkey or not rule.fresh_passkey]
+    counting = [each for each in counting if may_decide(request, each.person, rule) is None]
     counting = [each for each in counting if _is_vote_authorized(request, each)]
     if not is_satisfied(rule, voters(counting)):
         return False

@@ -17,7 +17,7 @@ from approvals.policies.lint import policy_warnings
 from approvals.policy_language.terms import TERM_COLUMNS
 from catalog.core import clock
 from tests.approvals.factories import ask, grant, let_be_granted, run, set_rule
-from tests.builders import act, make_plan, request_of, work_off
+from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.catalog.accounts.factories import add_passkey, secure_pages
 from tests.pages import Pages
 from tests.passkeys import HOST, Passkey
@@ -146,6 +146,16 @@ def test_an_edit_is_part_of_what_is_signed(asked, passkey, rosa):
     decide(pages, asked, fields)
     assert Review.objects.get().passkey
     assert status_of(asked) == "approved"
+
+
+def test_a_rule_that_requires_signatures_by_now_lets_no_unsigned_approval_start(stage, ada, rosa, read_anew):
+    set_rule()
+    plan = work_off(make_plan(ada, act(1, "asked", "dangerous")))
+    approve(plan, rosa)
+    set_rule(fresh_passkey=True)
+    work_off(plan)
+    assert stage.values("dangerous") == []
+    assert [each.status for each in ApprovalRequest.objects.order_by("pk")] == ["invalidated", "pending"]
 
 
 def test_other_ways_to_approve_are_closed(request_to_sign, rosa):
