@@ -49,6 +49,8 @@ INVITATION_LIFETIME = timedelta(days=7)
 RESET_LIFETIME = timedelta(days=1)
 NAMES = ("first_name", "last_name")
 COLUMNS = (*NAMES, "email")
+CHANGED_BY_ADMINISTRATORS = (*COLUMNS, "is_staff", "is_superuser")
+"""Columns that a change of a person writes: people change their own password and sign in meanwhile."""
 MAX_NAME = 150
 MAX_USERNAME = 150
 MAX_EMAIL = 254
@@ -186,7 +188,7 @@ def change_person(person: User, changes: Mapping[str, Any], *, by: User) -> User
             _set_groups(current, names)
         for column, value in _clean_columns(columns).items():
             setattr(current, column, value)
-        current.save()
+        current.save(update_fields=CHANGED_BY_ADMINISTRATORS)
         _require_administrator()
     return current
 
@@ -212,8 +214,7 @@ def deactivate_person(person: User, *, by: User) -> None:
         current.is_active = False
         _remove_password(current, by)
         _require_administrator()
-        for token in ApiToken.objects.filter(user=current, revoked_at=None, expires_at__gt=clock.now()):
-            revoke_token(token, by=by)
+        _end_tokens(current, by)
 
 
 @retry_on_deadlock
@@ -225,8 +226,9 @@ def activate_person(person: User, *, by: User) -> NewLink:
             raise Conflict("This person is active.")
         if state_of(current, open_links([current.pk]).get(current.pk)) == INVITED:
             raise Conflict("This person was invited and has not accepted yet. Send the invitation again instead.")
+        _end_tokens(current, by)  # one that was made while the account was being deactivated
         current.is_active = True
-        current.save()
+        current.save(update_fields=["is_active"])
         return _make_link(current, AccountLink.Kind.RESET, by)
 
 
@@ -381,9 +383,14 @@ def _require_administrator() -> None:
 def _remove_password(person: User, by: User) -> None:
     """Make the password unusable, which ends every session, and tell what else ends with them."""
     person.set_unusable_password()
-    person.save()
+    person.save(update_fields=["password", "is_active"])
     _end_links(person)
     access_ended.send(sender=User, person=person, by=by)
+
+
+def _end_tokens(person: User, by: User) -> None:
+    for token in ApiToken.objects.filter(user=person, revoked_at=None, expires_at__gt=clock.now()):
+        revoke_token(token, by=by)
 
 
 def _make_link(person: User, kind: AccountLink.Kind, by: User) -> NewLink:

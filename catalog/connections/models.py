@@ -27,6 +27,8 @@ MAX_WORDS = 400
 MAX_REDIRECT_URIS = 10
 MAX_URI = 2000
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+HOST_PATTERN = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
+"""Host and port of a redirect address: it is shown to the person, and becomes a part of the page's security policy."""
 SCHEME_PATTERN = re.compile(r"[a-z][a-z0-9+.-]{1,63}")
 # A browser runs or reads these itself, or they are other protocols: none of them belongs to a native application.
 FORBIDDEN_SCHEMES = frozenset(
@@ -90,8 +92,10 @@ def redirect_fault(uri: str) -> str:  # noqa: PLR0911 - one return for each faul
         return "A redirect address has no fragment (#)."
     if "@" in parts.netloc:
         return "A redirect address has no user name or password."
+    if parts.scheme in ("http", "https") and not HOST_PATTERN.fullmatch(parts.netloc):
+        return "A redirect address must be a complete URL, with the name or address of a host."
     if parts.scheme == "https":
-        return "" if parts.hostname else "A redirect address must be a complete URL."
+        return ""
     if parts.scheme == "http":
         if parts.hostname in LOOPBACK_HOSTS:
             return ""

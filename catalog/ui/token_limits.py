@@ -83,6 +83,8 @@ class LimitsForm(PageForm):
     def clean(self) -> None:
         super().clean()
         for choice, name in (("category_choice", "categories"), ("source_choice", "sources")):
+            if not self.cleaned_data.get(choice) and self.cleaned_data.get(name):
+                self.cleaned_data[choice] = ONLY  # names without a choice are never no limit
             if self.cleaned_data.get(choice) == ONLY and name not in self.errors and not self.cleaned_data.get(name):
                 self.add_error(name, gettext("Choose at least one."))
 

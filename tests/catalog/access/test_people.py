@@ -173,6 +173,23 @@ def test_deactivation_ends_sessions_tokens_and_claims(boss, ada, rosa, django_ca
     assert client.login(username="rosa", password=PASSWORD)
 
 
+def test_token_made_during_the_deactivation_does_not_live_again(boss, ada):
+    deactivate_person(ada, by=boss)
+    _, text = create_token(user=ada, kind="agent", scopes=["calls:create"])
+    activate_person(ada, by=boss)
+    assert authenticate_token(text) is None
+
+
+def test_change_keeps_a_password_that_was_set_meanwhile(boss, ada, monkeypatch):
+    def meanwhile() -> None:
+        """Stand in for the person, after the account was read and before it is stored."""
+        User.objects.filter(pk=ada.pk).update(password="new")
+
+    monkeypatch.setattr(people, "_clean_columns", lambda columns: [meanwhile(), dict(columns)][1])
+    change_person(ada, {"first_name": "Ada"}, by=boss)
+    assert (fresh(ada).password, fresh(ada).first_name) == ("new", "Ada")
+
+
 def test_reset_ends_sessions_and_the_password(boss, ada):
     client = Client()
     client.force_login(ada)

@@ -82,6 +82,7 @@ def test_a_loopback_address_may_have_any_port(ada):
     [
         *("http://app.example/callback", "javascript:alert(1)", "data:text/html,x", "https://*.example/callback"),
         *("https://app.example/#x", "https://user@app.example/", "//app.example/callback", "callback", "https://"),
+        *("https://app.example;sandbox/", "https://app.example,x/", "https://app%2eexample/", "https://app.example:0/"),
         *("https://app.example/a b", "https://app.example/\u202e", "http://192.0.2.1/callback", "file:///etc/passwd"),
     ],
 )
