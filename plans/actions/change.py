@@ -26,7 +26,7 @@ from plans.actions import create
 from plans.actions.create import PlanProblems
 from plans.documents.reading import Problem, problem_from_error
 from plans.engine import early_requests, finishing, hints
-from plans.engine.refusals import tools_outside_limits
+from plans.engine.refusals import AGENT_OUTSIDE, lets_agents_exceed_limits, tools_outside_limits
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
@@ -126,21 +126,22 @@ def _validated(plan: Plan, change: PlanChange, by: Requester) -> PlanDocument:
     _judge_state(plan, change, before)
     judged = _judged(plan, change, before)
     problems = [problem for problem in judged.problems if problem.severity == "error"]
-    problems += _limit_problems(judged, by, {problem.path for problem in problems})
+    problems += _limit_problems(plan, judged, by, {problem.path for problem in problems})
     if problems:
         raise PlanProblems(problems)
     return PlanDocument.model_validate(judged.document)
 
 
-def _limit_problems(judged: JudgedChange, by: Requester, known: Set[str]) -> list[Problem]:
-    """Return a problem for each new or edited step with a tool that the limits of the changing token leave out."""
+def _limit_problems(plan: Plan, judged: JudgedChange, by: Requester, known: Set[str]) -> list[Problem]:
+    """Return a problem for each new or edited step that could make calls outside the limits of the changing token."""
     outside = tools_outside_limits(by.ids)
-    steps = zip(judged.document["steps"], judged.places, strict=True) if outside else ()
-    return [
-        _error(f"{place}.tool", "outside_limits", outside[step["tool"]])
-        for step, place in steps
-        if place and step.get("tool") in outside and f"{place}.tool" not in known
-    ]
+    found = []
+    for step, place in zip(judged.document["steps"], judged.places, strict=True):
+        if place and step.get("tool") in outside:
+            found.append(_error(f"{place}.tool", "outside_limits", outside[step["tool"]]))
+        if place and step.get("agent") and lets_agents_exceed_limits(plan, by.ids):
+            found.append(_error(f"{place}.agent", "outside_limits", AGENT_OUTSIDE))
+    return [each for each in found if each.path not in known]
 
 
 def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":

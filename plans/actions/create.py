@@ -119,7 +119,7 @@ def new_plan(
 @retry_on_deadlock
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan. Raises Conflict if it has already started, and OutsideLimits if `by` may not use all its tools."""
-    require_steps_within_limits(plan.steps.filter(status=StepStatus.PENDING), by.ids)
+    require_steps_within_limits(plan, plan.steps.filter(status=StepStatus.PENDING), by.ids)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         start_in_transaction(plan, tx)
 

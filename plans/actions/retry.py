@@ -144,7 +144,7 @@ def reset_stopped_steps(
     if plan.status in NOT_RETRYABLE:
         raise Conflict(NOT_RETRYABLE[plan.status])
     steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
-    require_steps_within_limits(plan.steps.filter(pk__in=[step.pk for step in steps]), by.ids)
+    require_steps_within_limits(plan, plan.steps.filter(pk__in=[step.pk for step in steps]), by.ids)
     if plan.status == PlanStatus.FAILED:
         # The plan gets its full deadline and budget again.
         span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None

@@ -17,7 +17,7 @@ from catalog.inventory.snapshot import CallableTool
 from plans.engine import grants
 from plans.engine.calls import limits_on
 from plans.engine.work import PlanSnapshot, PreparedCall
-from plans.models import Step
+from plans.models import AGENT_TURN, Plan, Step
 from plans.store.requesters import RequesterIds
 
 
@@ -69,14 +69,29 @@ def tools_outside_limits(requester: RequesterIds) -> Mapping[str, str]:
     return {name: verdict.message for name, verdict in verdicts if verdict is not None}
 
 
-def require_steps_within_limits(steps: QuerySet[Step], requester: RequesterIds) -> None:
+AGENT_OUTSIDE = (
+    "The plan was not made through this token, so the limits of this token would not hold for the calls of its agents. "
+    "Clone the plan, or sign in."
+)
+
+
+def require_steps_within_limits(plan: Plan, steps: QuerySet[Step], requester: RequesterIds) -> None:
     """Write an audit entry and raise OutsideLimits if a requester who lets steps run may not use one of their tools.
 
     The token through which the plan was made binds its steps in any case; this is about another one.
     """
-    if requester.limits is not None:
-        for name in steps.exclude(tool="").values_list("tool", flat=True).distinct():
-            require_within_limits(snapshot.callable_tool(name), requester)
+    if requester.limits is None:
+        return
+    for name in steps.exclude(tool="").values_list("tool", flat=True).distinct():
+        require_within_limits(snapshot.callable_tool(name), requester)
+    if lets_agents_exceed_limits(plan, requester) and steps.exclude(agent="").exists():
+        _append_refusal(pipeline.Deny(AGENT_OUTSIDE, by_limits=True), requester, AGENT_TURN, plan.public_id)
+        raise OutsideLimits(AGENT_OUTSIDE)
+
+
+def lets_agents_exceed_limits(plan: Plan, requester: RequesterIds) -> bool:
+    """Return whether the plan's agents, which act through its own token, pass over the requester's limits."""
+    return requester.limits is not None and plan.token_id != requester.token_id
 
 
 def _append_refusal(

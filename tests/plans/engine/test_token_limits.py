@@ -141,6 +141,28 @@ def test_agent_started_through_a_token_gets_only_its_tools(script, ada, limits):
     assert "may not call cautious" in script.last_results()[1]
 
 
+@pytest.mark.parametrize("way", ["start", "retry", "change"])
+def test_agents_of_a_plan_not_made_through_the_token_are_not_its_way_out(script, ada, limits, stage, way):
+    """Their calls are made in the name of the plan's own requester, so that no limits would hold for them."""
+    make_agent()
+    rest = Rest(ada)
+    narrow(rest.token, limits)
+    script.says(calls(("cautious", {"value": 2})), "Done.")
+    steps = [act(1)] if way == "change" else [agent_step()]
+    plan = make_plan(ada, *steps, start=way == "retry", can_modify=True)
+    if way == "change":
+        answer = rest.patch(f"plans/{plan.public_id}/", {"add": [agent_step(step_id=2)]})
+        assert (answer.status_code, wrong_paths(answer)) == (422, ["add.0.agent"])
+        assert plan.steps.count() == 1
+    else:
+        if way == "retry":
+            plan.steps.update(status="failed")
+            Plan.objects.update(status="failed")
+        assert rest.post(f"plans/{plan.public_id}/{way}/").status_code == 403
+        work_off(plan)
+    assert stage.values("cautious") == []
+
+
 def test_limits_bind_a_call_that_a_token_adds_to_a_plan_of_a_person(ada, limits):
     rest = Rest(ada)
     narrow(rest.token, limits)
