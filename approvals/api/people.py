@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.db.models import Count, Q
+from django.db.models import Q
 from django.http import Http404
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -319,7 +319,7 @@ class GroupSerializer(serializers.Serializer[Any]):
 
 class GroupEndpoint(Endpoint):
     def groups(self) -> Any:
-        return Group.objects.annotate(members=Count("user", filter=Q(user__is_active=True)))
+        return Group.objects.annotate(members=people.member_count())
 
     def group(self, name: str) -> Group:
         """Return a group. Raises Http404."""

@@ -1,6 +1,6 @@
 """Pages of connections: the list, one connection with its outlook and log, and the clients that await permission."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,10 @@ from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
 from catalog.access.tokens import may_hold_scope
 from catalog.calls.statistics import usage_window_start
 from catalog.connections.clients import clients_to_allow
-from catalog.connections.models import Client, Connection
+from catalog.connections.models import Client, Connection, Step
 from catalog.connections.selectors import connections_for
 from catalog.connections.services import allow_client, end_connection, forbid_client
-from catalog.connections.steps import steps_of
+from catalog.connections.steps import failed_steps_for, steps_of
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
 from catalog.ui.labels import SCOPE_SENTENCES, Badge
@@ -46,6 +46,7 @@ from catalog.ui.token_limits import LimitsForm, limits_in_words
 
 MAX_SHOWN_STEPS = 100
 MAX_SHOWN_CLIENTS = 50
+MAX_SHOWN_FAILURES = 10
 STANDINGS: Mapping[str, Badge] = {
     "active": Badge(gettext_lazy("Connected"), "ok", "ok"),
     "ended": Badge(gettext_lazy("Ended"), "stop", "idle"),
@@ -155,8 +156,13 @@ def connection_list(request: PageRequest) -> HttpResponseBase:
         "waiting_clients": list(clients_to_allow()[:MAX_SHOWN_CLIENTS]) if needs_permission else [],
         "allowed_clients": _allowed_clients() if needs_permission else [],
         "needs_permission": needs_permission,
+        "failed_steps": _named_steps(failed_steps_for(request.user)[:MAX_SHOWN_FAILURES]),
     }
     return render_list(request, CONNECTION_LIST, "connections/connections.html", shown)
+
+
+def _named_steps(steps: Iterable[Step]) -> list[tuple[Any, Step]]:
+    return [(STEP_NAMES.get(step.name, step.name), step) for step in steps]
 
 
 def _allowed_clients() -> list[Client]:
@@ -227,7 +233,7 @@ def _render_connection(
         "outlook": outlook,
         "levels": level_rows(outlook),
         "tables": outlook_tables(outlook),
-        "steps": [(STEP_NAMES.get(step.name, step.name), step) for step in steps],
+        "steps": _named_steps(steps),
         "is_own": owner.pk == request.user.pk,
     }
     return render(request, "connections/connection.html", shown, status=status)

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import Group, User
-from django.db.models import Count, Q
+from django.db.models import Q
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
@@ -48,10 +48,6 @@ class GroupRow:
         return ROLE_TEXTS.get(self.group.name, "")
 
 
-def _active_members() -> Count:
-    return Count("user", filter=Q(user__is_active=True))
-
-
 def _rows(_viewer: User, groups: Sequence[Group]) -> list[GroupRow]:
     named = policies_naming_groups()
     return [GroupRow(group, group.members, named.get(group.name, ())) for group in groups]  # type: ignore[attr-defined] # annotated
@@ -64,7 +60,7 @@ GROUPS_LIST = register_list(
         count_text=ngettext_lazy("%(shown)s group", "%(shown)s groups", "count"),
         search_label=gettext_lazy("Search groups"),
         search_hint=gettext_lazy("Name"),
-        rows=lambda _viewer, _query: Group.objects.annotate(members=_active_members()),
+        rows=lambda _viewer, _query: Group.objects.annotate(members=people.member_count()),
         present=_rows,
         search=lambda text: Q(name__icontains=text),
         tab_name="kind",

@@ -70,7 +70,9 @@ ROLE_TEXTS: Mapping[str, "StrOrPromise"] = {
     VIEWER: gettext_lazy("Reads plans, calls, requests and tools. Changes nothing."),
     OPERATOR: gettext_lazy("Calls tools, makes and controls plans, connects agents."),
     REVIEWER: gettext_lazy("Reads everything that agents do and decides requests, never their own."),
-    ADMINISTRATOR: gettext_lazy("All of these, and people, tools, sources, policies, agents and the audit log."),
+    ADMINISTRATOR: gettext_lazy(
+        "All that other roles may, and manages people, tools, sources and policies. Reads the audit log."
+    ),
 }
 ROLE_LABELS: Mapping[str, "StrOrPromise"] = {
     VIEWER: gettext_lazy("Viewer"),
@@ -429,7 +431,7 @@ def can_mail(person: User) -> bool:
 
 def deliver(request: PageRequest, link: NewLink, *, by_mail: bool) -> HttpResponse:
     """Mail a link and go to the person's page; show the link if it is handed over, or if the mail fails."""
-    failure = mail_link(link) if by_mail else ""
+    failure = mail_link(link, server=server_address(request)) if by_mail else ""
     if by_mail and not failure:
         messages.success(request, gettext("The link was sent to %(address)s.") % {"address": link.link.person.email})
         return redirect("person", link.link.person_id)

@@ -23,15 +23,18 @@ def check_can_mail(email: str) -> None:
         raise field_error("email", "required", _("Enter the address to which the link is sent."))
 
 
-def mail_link(new_link: NewLink) -> str:
-    """Send a link to the mail address of its person; return why that failed, or an empty text."""
+def mail_link(new_link: NewLink, *, server: str = "") -> str:
+    """Send a link to the mail address of its person; return why that failed, or an empty text.
+
+    The link leads to `server`, by default to TOOLGATE_URL.
+    """
     link = new_link.link
     lines = [
         _("Hello %(name)s,") % {"name": user_display_name(link.person)},
         _("%(name)s invites you to Toolgate. Your username is %(username)s. Open this link to set your password:")
         if link.kind == AccountLink.Kind.INVITATION
         else _("%(name)s has reset your access to Toolgate. Open this link to set a new password for %(username)s:"),
-        new_link.address(),
+        new_link.address(server),
         _("The link works once, until %(time)s."),
         _("If you do not expect this mail, ignore it."),
     ]

@@ -22,7 +22,20 @@ from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
-from django.db.models import ProtectedError, Q, QuerySet
+from django.db.models import (
+    Case,
+    Count,
+    F,
+    Func,
+    IntegerField,
+    OuterRef,
+    ProtectedError,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.dispatch import Signal
 from django.urls import reverse
 
@@ -317,6 +330,14 @@ def record_mailed(new_link: NewLink) -> None:
 
 
 @retry_on_deadlock
+def member_count() -> Any:
+    """Return an expression for the active members of a group; superusers are members of the role administrator."""
+    superusers = User.objects.filter(is_active=True, is_superuser=True).exclude(groups=OuterRef("pk")).order_by()
+    number = Subquery(superusers.annotate(number=Func(F("pk"), function="COUNT")).values("number"), IntegerField())
+    others = Case(When(name=ADMINISTRATOR, then=number), default=Value(0))
+    return Count("user", filter=Q(user__is_active=True)) + others
+
+
 def create_group(name: str, members: Iterable[str] = (), *, by: User) -> Group:
     """Create a group that policies may name. Raises NotAllowed and ParameterError."""
     with _changing_people(by):

@@ -30,7 +30,7 @@ from catalog.access.roles import signed_in_at
 from catalog.connections.addresses import issuer_of, offers_oauth, own_resource
 from catalog.connections.backend import QueryCore
 from catalog.connections.clients import ClientRefused, needs_permission, resolve_client
-from catalog.connections.models import Client, redirect_host
+from catalog.connections.models import LOOPBACK_HOSTS, Client, redirect_host
 from catalog.connections.scopes import held_scopes
 from catalog.connections.services import ConsentTerms
 from catalog.connections.steps import ATTEMPT_KEY, Attempt, record_step
@@ -61,6 +61,10 @@ class Authorization:
     def host(self) -> str:
         """Host to which the person is sent, or the scheme of a native application."""
         return redirect_host(self.redirect_uri)
+
+    @property
+    def is_local(self) -> bool:
+        return self.host in LOOPBACK_HOSTS
 
 
 class Refused(Exception):

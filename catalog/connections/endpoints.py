@@ -35,6 +35,8 @@ NO_OAUTH = (
     "one on the page /connect/ and send it in the header Authorization."
 )
 NO_SUCH_DOCUMENT = "Toolgate has no such document. Its OAuth metadata is at /.well-known/oauth-protected-resource/mcp."
+UNDESCRIBED_ERRORS = {"invalid_client": "The secret of the client is missing or wrong."}
+"""Reasons for errors that the OAuth library does not describe."""
 
 
 def json_error(error: str, description: str, status: int, **headers: str) -> JsonResponse:
@@ -177,7 +179,8 @@ def _finish(attempt: Attempt, text: str | None, status: int, headers: dict[str, 
             record_step(attempt, succeeded=True, words=words[attempt.name])
     else:
         answer = json.loads(text or "{}")
-        described = str(answer.get("error_description") or attempt.words or answer.get("error") or "Refused.")
+        reason = attempt.words or UNDESCRIBED_ERRORS.get(answer.get("error", "")) or answer.get("error") or "Refused."
+        described = str(answer.get("error_description") or reason)
         answer["error_description"] = described
         text = json.dumps(answer)
         record_step(attempt, succeeded=False, words=described)

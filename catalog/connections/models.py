@@ -141,6 +141,10 @@ class Connection(models.Model):
     def __str__(self) -> str:
         return f"{self.client_name} ({self.client_host})"
 
+    @property
+    def is_local(self) -> bool:
+        return self.client_host in LOOPBACK_HOSTS
+
 
 class Grant(AbstractGrant):
     """A code that a client exchanges for its first tokens. It is kept after its use, so that a second one is noticed.

@@ -75,6 +75,11 @@ def steps_of(connection: Connection, viewer: User) -> QuerySet[Step]:
     return steps_for(viewer).filter(own)
 
 
+def failed_steps_for(viewer: User) -> QuerySet[Step]:
+    """Return the failed steps that no connection's log shows, newest first: mostly of clients that never connected."""
+    return steps_for(viewer).filter(succeeded=False, token=None)
+
+
 def clear_steps(*, now: datetime) -> int:
     """Delete a batch of old steps and return how many."""
     old = Step.objects.filter(at__lt=now - KEPT_FOR).order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS]

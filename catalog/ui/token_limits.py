@@ -137,7 +137,8 @@ def _phrase(key: str, value: Any) -> str:
         return str(LEVEL_PHRASES.get(value, value))
     if not value:
         return gettext("no tool")
-    names = ", ".join(value[:SHOWN_NAMES])
+    titles = [source_title(each) for each in value[:SHOWN_NAMES]] if key == "sources" else value[:SHOWN_NAMES]
+    names = ", ".join(titles)
     if len(value) > SHOWN_NAMES:
         names = gettext("%(names)s and %(count)d more") % {"names": names, "count": len(value) - SHOWN_NAMES}
     if key == "categories":

@@ -53,8 +53,8 @@ STEPS = (
         reverse_lazy("sources"),
     ),
     FirstStep(
-        _("First token"),
-        _("Choose the client of your agent and copy the snippet with its token."),
+        _("First agent"),
+        _("Choose the client of your agent. It signs in, or sends a token."),
         *OPERATORS,
         _("Connect an agent"),
         reverse_lazy("connect"),

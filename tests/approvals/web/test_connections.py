@@ -5,6 +5,7 @@ import pytest
 from catalog.access.tokens import change_token
 from catalog.connections.authentication import authenticate_at_mcp
 from catalog.connections.models import Client, Connection
+from catalog.ui.token_limits import limits_in_words
 from plans.actions.call import CallOrder, create_call
 from plans.store.requesters import Requester
 from tests.catalog.connections.oauth_client import OAuthClient
@@ -93,3 +94,15 @@ def test_list_counts_calls_and_waiting_requests(stage, ada, django_assert_max_nu
         html = pages.open("/connections/")
     assert {(row.calls, row.waiting) for row in pages.context["listed"].rows} == {(2, 1)}
     assert "source wiki" in html
+
+
+def test_failed_attempts_of_clients_that_never_connected_are_listed(stage, ada, ben, admin):
+    client = OAuthClient.registered(client_name="Claude")
+    assert client.consent(ada, redirect_uri="http://127.0.0.1:7777/elsewhere").status_code == 400
+    for person, is_listed in ((ada, True), (admin, True), (ben, False)):
+        pages = Pages(person)
+        assert ("redirect address is not one" in pages.open("/connections/")) is is_listed
+
+
+def test_limits_name_sources_as_pages_do():
+    assert limits_in_words({"sources": ["catalog.toolsets.workspace", "wiki"]}) == ["sources Workspace, wiki"]

@@ -8,6 +8,7 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.core import mail
 
+from catalog.access.people import member_count
 from catalog.access.roles import SIGNED_IN_AT_KEY
 from catalog.models import AccountLink
 from tests.approvals.factories import set_rule
@@ -66,6 +67,7 @@ def test_invitation_is_mailed_where_mail_is_set_up(admin, settings):
     [message] = mail.outbox
     [key] = LINK.findall(str(message.body))
     assert message.to == ["noor@example.org"] and key not in pages.html
+    assert "http://testserver/welcome/" in str(message.body)
     assert AccountLink.objects.get().sent_to == "noor@example.org"
 
 
@@ -138,6 +140,15 @@ def test_old_sign_in_changes_nothing(admin, ada):
     pages.send("/groups/new/", {"name": "finance"}, status=422)
     ada.refresh_from_db()
     assert ada.is_active and ada.get_full_name() == "Ada" and not Group.objects.filter(name="finance").exists()
+
+
+def test_superusers_count_as_members_of_the_role_administrator_once(admin, ada):
+    User.objects.filter(pk=ada.pk).update(is_superuser=True)
+    before = Group.objects.annotate(members=member_count()).get(name="administrator").members
+    ada.groups.add(Group.objects.get(name="administrator"))
+    found = {group.name: group.members for group in Group.objects.annotate(members=member_count())}
+    assert found["administrator"] == before == User.objects.filter(is_active=True, groups__name="administrator").count()
+    assert found["viewer"] == 0
 
 
 def test_group_is_made_filled_and_kept_while_a_policy_names_it(admin, ada):
