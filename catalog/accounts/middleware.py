@@ -57,21 +57,21 @@ class SecondFactorMiddleware:
         if match.view_name in SET_UP_ROUTES:
             return None
         if request.method in SAFE_METHODS and "HX-Request" not in request.headers:
-            remember_way(request)
+            if request.headers.get("Sec-Fetch-Dest", "document") == "document":
+                remember_way(request, request.get_full_path())
             return redirect("security")
         return refused(request)
 
 
-def remember_way(request: HttpRequest) -> None:
+def remember_way(request: HttpRequest, address: str) -> None:
     """Keep the address of a page, so that whoever sets up a factor gets there: a client's sign-in, for example."""
-    path = request.get_full_path()
-    if request.headers.get("Sec-Fetch-Dest", "document") == "document" and len(path) <= MAX_WAY:
-        request.session[WAY_KEY] = path
+    if len(address) <= MAX_WAY:
+        request.session[WAY_KEY] = address
 
 
-def way_on(request: HttpRequest) -> str:
-    """Return the address of the page that was asked for before a factor was required, or of the page *Security*."""
-    return str(request.session.get(WAY_KEY) or reverse("security"))
+def take_way(request: HttpRequest) -> str:
+    """Return the address of the page for which a factor is set up, once; then, and without one, that of *Security*."""
+    return str(request.session.pop(WAY_KEY, "") or reverse("security"))
 
 
 def refused(request: HttpRequest) -> HttpResponse:

@@ -42,10 +42,10 @@ from catalog.access.second_factors import (
 from catalog.access.sessions import end_sessions, rename_session
 from catalog.accounts.changes import fresh_sign_in_required, record_change
 from catalog.accounts.mails import notify_of_change, send_soon
-from catalog.accounts.middleware import WAY_KEY, way_on
+from catalog.accounts.middleware import remember_way, take_way
 from catalog.accounts.sign_in import MAX_PASSWORD
 from catalog.ui.page_forms import PageForm, render_form
-from catalog.ui.requests import LOOPBACK, PageRequest, server_address, sign_in_required
+from catalog.ui.requests import LOOPBACK, PageRequest, own_address, server_address, sign_in_required
 from catalog.ui.toasts import announce
 
 MAIL_SALT = "toolgate.accounts.mail"
@@ -312,7 +312,9 @@ def add_passkey(request: PageRequest) -> HttpResponse:
             record_change("account.passkey_added", request.user, name=form.cleaned_data["name"])
         notify_of_change(request.user, gettext("A passkey was added to your account."))
         announce(request, gettext("Passkey added."))
-        return redirect("recovery-codes" if codes is not None else "security")
+        return redirect("recovery-codes" if codes is not None else take_way(request))
+    if address := own_address(request.GET.get("next", ""), ""):
+        remember_way(request, address)
     options = json.dumps(webauthn.begin_registration(request.user, passwordless=True))
     return render_form(request, "accounts/passkey.html", form, section="security", options=options)
 
@@ -350,7 +352,6 @@ def recovery_codes(request: PageRequest) -> HttpResponse:
     shown = {
         "section": "security",
         "codes": codes.get_unused_codes() if can_view else [],
-        "way_on": way_on(request),
+        "way_on": take_way(request),
     }
-    request.session.pop(WAY_KEY, None)
     return render(request, "accounts/recovery_codes.html", shown)

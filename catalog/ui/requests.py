@@ -105,7 +105,11 @@ def is_fragment_request(request: PageRequest, *targets: str) -> bool:
 
 def next_address(request: HttpRequest, default: str) -> str:
     """Return the address in the field `next` of a form, if it is one of this site, or else `default`."""
-    address = request.POST.get("next", "")
+    return own_address(request.POST.get("next", ""), default)
+
+
+def own_address(address: str, default: str) -> str:
+    """Return the address if it is one of this site, or else `default`."""
     is_own = address.startswith("/") and url_has_allowed_host_and_scheme(address, allowed_hosts=None)
     return address if is_own else default
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import urlencode
 
 import pytest
 from allauth.mfa.models import Authenticator
@@ -239,6 +240,18 @@ def test_whoever_must_set_up_a_factor_sees_no_dead_links_and_gets_to_the_page_th
     pages.send("/profile/security/passkeys/new/", {"name": "Phone", "credential": credential})
     assert f'href="{opened}"' in pages.html
     assert 'data-live="/ws/pages/shell/"' in pages.html
+
+
+@pytest.mark.parametrize(
+    ("address", "leads_to"), [("/tools/?text=a", "/tools/?text=a"), ("https://evil.example/", "/profile/security/")]
+)
+def test_a_passkey_leads_back_to_the_page_that_needs_it(rosa, address, leads_to):
+    add_app(rosa)
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/passkeys/new/?" + urlencode({"next": address}))
+    credential = Passkey().create(json.loads(pages.context["options"]))
+    pages.send("/profile/security/passkeys/new/", {"name": "Phone", "credential": credential})
+    assert pages.context["request"].get_full_path() == leads_to
 
 
 def test_the_last_required_factor_stays(rosa, settings):
