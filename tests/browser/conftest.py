@@ -21,7 +21,7 @@ from tests.waiting import eventually
 # The browser says aloud that an answer was refused; that is what these statuses are for. htmx says so of a check that a
 # newer one replaces.
 EXPECTED = re.compile(
-    r"Failed to load resource: .* status of (403|404|409|422)|Response Status Error Code 403 |"
+    r"Failed to load resource: .* status of (403|404|409|410|422)|Response Status Error Code 403 |"
     "htmx:(afterRequest|sendAbort), "
 )
 PageAs = Callable[..., Page]

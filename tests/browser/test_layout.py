@@ -6,20 +6,27 @@ Nothing is loaded again for another width: pages are laid out by media queries a
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from django.contrib.auth.models import Group
+from django.contrib.auth.tokens import default_token_generator
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.core import signing
+from django.utils.http import urlsafe_base64_encode
 from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, PushDevice, Round
 from catalog.access.learnt_waits import record_cut_off
 from catalog.access.people import create_person
-from catalog.access.roles import mark_session_user
+from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
 from catalog.access.tokens import change_token, create_token
+from catalog.accounts.security import MAIL_SALT
 from catalog.connections.models import Connection
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
@@ -36,9 +43,12 @@ from tests.browser import screenshots
 from tests.browser.conftest import PageAs, press_approve
 from tests.browser.desk import LONG, PHONE, open_inbox
 from tests.builders import act, approve, make_draft, make_http_tool, make_plan, request_of, step, work_off, write_step
+from tests.catalog.accounts.factories import add_app, add_passkey
+from tests.catalog.accounts.oidc_provider import OidcProvider
 from tests.catalog.connections.oauth_client import OAuthClient
 from tests.catalogs import fill_catalog
 from tests.documents import SHOP
+from tests.http_server import serving
 from tests.plans.agents.scripted import make_agent
 from tests.plans.factories import SessionAgent
 from tests.routes import pages_without_parameters
@@ -471,6 +481,84 @@ def test_pages_without_a_person(admin, page_as: PageAs):
     assert walk(page_as(), *views) == []
 
 
+def test_pages_of_a_second_factor(rosa, settings, page_as: PageAs):
+    """Signing in with a code, every factor, changes after a sign-in of long ago, and a role that requires a factor."""
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.TOOLGATE_SENDS_MAIL = True
+    settings.TOOLGATE_SSO_NAME = "Example " * 10
+    link = f"{urlsafe_base64_encode(str(rosa.pk).encode())}/{default_token_generator.make_token(rosa)}"
+    mail_key = signing.dumps([rosa.pk, rosa.email, f"{LONG_WORDS * 5}@example.org"], salt=MAIL_SALT)
+    views = [
+        View("/profile/security/", "a factor is required", tabs=True, act=partial(require_factor, settings)),
+        View("", "refused without a factor", act=send_refused_form),
+    ]
+    page = page_as(rosa)
+    assert walk(page, *views) == []
+    add_app(rosa)
+    add_passkey(rosa, "Phone " * 8)
+    with serving(OidcProvider()) as provider:
+        settings.TOOLGATE_SSO_ISSUER = provider.issuer
+        settings.TOOLGATE_EGRESS_ALLOW = [f"127.0.0.1:{provider.server_port}"]
+        views = [
+            View("/profile/security/", "every factor", tabs=True),
+            View("", "the link to the provider", act=lambda page: press(page, "Link")),
+            View("/profile/security/codes/", "new"),
+            View("/profile/security/codes/", "shown before"),
+            View(f"/profile/security/mail/{mail_key}/"),
+            View("/profile/security/mail/unknown/"),
+            View("/profile/security/codes/", "after a sign-in of long ago", act=sign_in_too_long_ago),
+        ]
+        assert walk(page, *views) == []
+    views = [
+        View("/sign-in/", "code", tabs=True, act=partial(sign_in, rosa.username, f"secret-{rosa.username}")),
+        View("", "wrong code", act=enter_wrong_code),
+        View(f"/sign-in/reset/{link}/"),
+        View("/sign-in/reset/", "sent", act=ask_for_a_reset),
+    ]
+    assert walk(page_as(), *views) == []
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button that sends a form, and wait for the answer."""
+    with page.expect_navigation():
+        page.get_by_role("button", name=name, exact=True).click()
+
+
+def require_factor(settings, page: Page) -> None:
+    """Open a form, then require a second factor of reviewers and look at the page to which they are led."""
+    settings.TOOLGATE_SECOND_FACTOR_ROLES = ["reviewer"]
+    page.reload()
+
+
+def send_refused_form(page: Page) -> None:
+    """Change the password without the factor that is required."""
+    page.goto("/profile/security/app/")
+    page.locator("main form").evaluate("form => { form.action = '/profile/'; form.submit(); }")
+    expect(page.get_by_role("link", name="Set up a second factor")).to_be_visible()
+
+
+def sign_in_too_long_ago(page: Page) -> None:
+    """Send a change an hour after the sign-in."""
+    for each in Session.objects.all():
+        session = SessionStore(each.session_key)
+        session[SIGNED_IN_AT_KEY] = 0
+        session.save()
+    press(page, "Make new codes")
+
+
+def enter_wrong_code(page: Page) -> None:
+    """Enter a code that is none."""
+    page.locator("#id_code").fill("000000")
+    press(page, "Continue")
+    page.wait_for_selector("#code-e")
+
+
+def ask_for_a_reset(page: Page) -> None:
+    """Ask for a link by mail."""
+    page.get_by_role("textbox").fill(f"{LONG_WORDS * 3}@example.org")
+    press(page, "Send a link")
+
+
 def check_chain(page: Page) -> None:
     """Ask whether the chain of the audit log is intact."""
     page.get_by_role("button", name="Verify chain").click()
@@ -479,10 +567,15 @@ def check_chain(page: Page) -> None:
 
 def sign_in_wrongly(page: Page) -> None:
     """Send a name that nobody has."""
-    page.locator("#id_username").fill("nobody")
-    page.locator("#id_password").fill("wrong")
-    page.keyboard.press("Enter")
+    sign_in("nobody", "wrong", page)
     page.wait_for_selector("[role=alert]")
+
+
+def sign_in(username: str, password: str, page: Page) -> None:
+    """Send the form of the sign-in."""
+    page.locator("#id_username").fill(username)
+    page.locator("#id_password").fill(password)
+    press(page, "Sign in")
 
 
 STAYS_ARMED = """const later = setTimeout;
