@@ -1,6 +1,7 @@
 """Passkeys: parsing and checking what a browser's WebAuthn API returned, with django-allauth's state in the session."""
 
 import json
+import struct
 from ipaddress import ip_address
 from typing import Any
 
@@ -17,6 +18,11 @@ from fido2.webauthn import UserVerificationRequirement
 
 MAX_CREDENTIAL = 16 * 1024
 """Maximum length of a credential as JSON; real ones have some 2 KB."""
+MALFORMED = (
+    *(ValidationError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError),
+    struct.error,
+)
+"""What the libraries raise for credentials that are malformed in one of the many ways that a hostile client chooses."""
 MAX_PASSKEY_NAME = 64
 MAX_PASSKEYS = 20
 
@@ -52,7 +58,7 @@ def signature_of(user: User, challenge: bytes, text: str) -> dict[str, Any] | No
     state = {"challenge": websafe_encode(challenge), "user_verification": UserVerificationRequirement.REQUIRED}
     try:
         used = auth.get_server().authenticate_complete(state, auth.get_credentials(user), credential)
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+    except MALFORMED:
         return None
     response = credential["response"]
     kept = {name: response[name] for name in ("clientDataJSON", "authenticatorData", "signature")}
@@ -98,8 +104,8 @@ def passkey_of_assertion(user: User | None, text: str) -> Authenticator | None:
             return None
         owner = user or auth.extract_user_from_response(credential)
         return auth.complete_authentication(owner, credential)
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # malformed in one of the many ways that a hostile client may choose
+    except MALFORMED:
+        return None
 
 
 def registered_credential(text: str) -> dict[str, Any] | None:
@@ -110,6 +116,6 @@ def registered_credential(text: str) -> dict[str, Any] | None:
     try:
         auth.parse_registration_response(credential)
         auth.complete_registration(credential)
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+    except MALFORMED:
         return None
     return credential

@@ -8,6 +8,7 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import get_resolver
+from fido2.utils import websafe_decode, websafe_encode
 
 from approvals.models import AuditEntry
 from catalog.access.second_factors import STEP_SECONDS
@@ -125,7 +126,7 @@ def test_a_passkey_signs_in_by_itself(rosa):
     assert is_signed_in(pages)
 
 
-@pytest.mark.parametrize("fault", ["unverified", "challenge", "other", "signature", "junk"])
+@pytest.mark.parametrize("fault", ["unverified", "challenge", "other", "signature", "junk", "nested", "cut"])
 def test_an_assertion_with_a_fault_signs_nobody_in(rosa, ada, fault):
     passkey, other = add_passkey(rosa), add_passkey(ada)
     pages = secure_pages()
@@ -139,6 +140,11 @@ def test_an_assertion_with_a_fault_signs_nobody_in(rosa, ada, fault):
         signed["response"]["userHandle"] = json.loads(other.sign(options))["response"]["userHandle"]
     if fault == "signature":
         signed["response"]["signature"] = json.loads(other.sign(options))["response"]["signature"]
+    if fault == "nested":
+        signed["response"]["clientDataJSON"] = websafe_encode(b"[" * 5000)
+    if fault == "cut":  # flags of extensions, which are missing
+        data = websafe_decode(signed["response"]["authenticatorData"])
+        signed["response"]["authenticatorData"] = websafe_encode(data[:32] + b"\x85" + data[33:])
     pages.open("/sign-in/")
     for sent in ([], {}, {"response": []}, {"id": 1}, "x") if fault == "junk" else (signed,):
         pages.send("/sign-in/passkey/", {"credential": json.dumps(sent)})
