@@ -35,6 +35,12 @@ SUPERSEDED_ACCESS_LIFETIME = GRACE - timedelta(seconds=30)
 both is refused, and refreshes, while that is possible."""
 REFRESH_RATE = (RateLimit(120, "min", 5),)
 
+USED_TWICE = "The code was used twice. The connection that it made has ended."
+
+
+class _UsedMeanwhile(errors.InvalidGrantError):
+    """Another request used the code after this one had checked it."""
+
 
 class ConnectionValidator(OAuth2Validator):
     """The library's validator, with Toolgate's rules for clients, codes, rotation and revocation."""
@@ -73,10 +79,8 @@ class ConnectionValidator(OAuth2Validator):
         if grant.application_id != client.pk:
             raise _refused(request, "The code was issued to another client.")
         if grant.used_at is not None:
-            # RFC 6749, section 4.1.2: somebody else may have used it first.
-            if grant.api_token is not None:
-                services.end_for_client(grant.api_token, reason="A code was used twice.", kind="token.reused")
-            raise _refused(request, "The code was used twice. The connection that it made has ended.")
+            _end_connection_of(grant)
+            raise _refused(request, USED_TWICE)
         if grant.expires <= clock.now():
             raise _refused(request, "The code has expired: it is valid for one minute.")
         if not grant.user.is_active:
@@ -95,6 +99,14 @@ class ConnectionValidator(OAuth2Validator):
         """Do nothing: the transaction that issued the tokens has marked the code as used."""
 
     # --- tokens ---
+
+    def save_bearer_token(self, token: dict[str, Any], request: Request, *args: Any, **kwargs: Any) -> None:
+        """Store the tokens of an answer. If another request used the code meanwhile, what that one made ends."""
+        try:
+            super().save_bearer_token(token, request, *args, **kwargs)
+        except _UsedMeanwhile:  # the transaction of this request has ended
+            _end_connection_of(_find_grant(request.code))
+            raise
 
     def validate_refresh_token(self, refresh_token: str, client: Client, request: Request, *a: Any, **k: Any) -> bool:
         """Return True for a refresh token that is live, or superseded within its grace.
@@ -174,7 +186,8 @@ class ConnectionValidator(OAuth2Validator):
 def _connect(request: Request, grant: Grant | None) -> ApiToken:
     """Use up a code and return the token of the connection that it makes. Raises InvalidGrantError."""
     if grant is None or not Grant.objects.filter(pk=grant.pk, used_at=None).update(used_at=clock.now()):
-        raise _refused(request, "The code was used twice.")
+        attempt_of(request).words = USED_TWICE
+        raise _UsedMeanwhile(USED_TWICE, request=request)
     try:
         connection = services.create_connection(
             user=grant.user,
@@ -186,6 +199,12 @@ def _connect(request: Request, grant: Grant | None) -> ApiToken:
         raise _refused(request, error.message) from None
     Grant.objects.filter(pk=grant.pk).update(api_token=connection.token)
     return connection.token
+
+
+def _end_connection_of(grant: Grant | None) -> None:
+    """End the connection that a code made which was used twice: somebody else may have used it first (RFC 6749)."""
+    if grant is not None and grant.api_token is not None:
+        services.end_for_client(grant.api_token, reason="A code was used twice.", kind="token.reused")
 
 
 def _find_grant(code: str) -> Grant | None:

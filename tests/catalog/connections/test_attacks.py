@@ -1,9 +1,11 @@
 """Attempts to get a connection, or more than a person consented to, without them (RFC 9700, RFC 9207, RFC 8707)."""
 
+import threading
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 from django.test import Client as Browser
 
 from approvals.models import AuditEntry
@@ -235,6 +237,27 @@ def test_a_code_used_twice_ends_its_connection(ada):
     assert authenticate_at_mcp(tokens["access_token"]) is None
     assert client.refresh(tokens["refresh_token"]).status_code == 400
     assert AuditEntry.objects.filter(action="token.reused").count() == 1
+
+
+@pytest.mark.db
+@pytest.mark.django_db(transaction=True)
+def test_a_code_used_by_two_requests_at_once_leaves_no_connection(ada):
+    client = OAuthClient.registered()
+    client.consent(ada)
+    answers, begin = [], threading.Barrier(2)
+
+    def exchange():
+        begin.wait()
+        answers.append(client.exchange().status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=exchange) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200, 400]
+    assert Connection.objects.get().token.revoked_at is not None
 
 
 def test_a_confidential_client_needs_its_secret(ada):
