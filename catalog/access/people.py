@@ -304,7 +304,7 @@ def use_link(link: AccountLink, *, password: str, **names: str) -> User:
         problems += [_problem("password", message) for message in error.messages]
     _refuse(problems)
     encoded = make_password(password)  # slow on purpose, so it is done before the lock
-    with _people_locked(link.person):
+    with people_locked(link.person):
         current = AccountLink.objects.select_related("person").get(pk=link.pk)
         now = clock.now()
         usable = AccountLink.objects.filter(pk=link.pk, used_at=None, ended_at=None, expires_at__gt=now)
@@ -376,14 +376,14 @@ def delete_group(group: Group, *, by: User) -> None:
 def _changing_people(by: User) -> Iterator[None]:
     """Open the transaction of a change by an administrator, whose role is read again. Raises NotAllowed."""
     check_may_change_people(by)
-    with _people_locked(by):
+    with people_locked(by):
         if not administrators().filter(pk=by.pk).exists():
             raise NotAllowed("Only administrators may change people and groups.")
         yield
 
 
 @contextmanager
-def _people_locked(by: User) -> Iterator[None]:
+def people_locked(by: User | AnonymousUser) -> Iterator[None]:
     """Open the transaction of a change by `by`, under the lock of all changes of people."""
     with transaction.atomic(), attribute_changes_to(by):
         lock_until_commit(LockSpace.PEOPLE, "")

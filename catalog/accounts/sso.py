@@ -34,7 +34,7 @@ from django.views.decorators.http import require_POST, require_safe
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from catalog.access.people import administrators, attribute_changes_to
+from catalog.access.people import administrators, people_locked
 from catalog.access.roles import ADMINISTRATOR
 from catalog.accounts.changes import fresh_sign_in_required, record_change
 from catalog.accounts.mails import notify_of_change
@@ -192,7 +192,7 @@ def apply_groups(user: User, names: frozenset[str]) -> None:
     Other groups stay. The last administrator stays one, as they could not be made one again.
     """
     mapped = frozenset(settings.TOOLGATE_SSO_GROUPS.values())
-    with transaction.atomic(), attribute_changes_to(AnonymousUser()):
+    with people_locked(AnonymousUser()):
         held = frozenset(user.groups.filter(name__in=mapped).values_list("name", flat=True))
         lost = held - names
         if ADMINISTRATOR in lost and not administrators().exclude(pk=user.pk).exists():
