@@ -23,7 +23,7 @@ from playwright.sync_api import Page, expect
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import Policy, PushDevice, Round
 from catalog.access.learnt_waits import record_cut_off
-from catalog.access.people import create_person
+from catalog.access.people import create_person, deactivate_person
 from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
 from catalog.access.tokens import change_token, create_token
 from catalog.accounts.security import MAIL_SALT
@@ -518,6 +518,23 @@ def test_pages_of_a_second_factor(rosa, settings, page_as: PageAs):
     assert walk(page_as(), *views) == []
 
 
+def test_pages_of_people_in_each_state(admin, ada, settings, page_as: PageAs):
+    """Invited and deactivated, where mail is sent, then after a sign-in of long ago."""
+    settings.TOOLGATE_SENDS_MAIL = True
+    mark_session_user(admin, clock.now().timestamp())
+    names = {"first_name": LONG_WORDS, "last_name": LONG_WORDS, "email": f"{LONG_WORDS * 3}@example.org"}
+    invited, _link = create_person(username="noor" * 30, by=admin, **names)
+    deactivate_person(ada, by=admin)
+    page = page_as(admin)
+    views = [
+        View("/people/", "in each state"),
+        *(View(f"/people/{each.pk}/", tabs=True) for each in (invited, ada)),
+    ]
+    assert walk(page, *views) == []
+    sign_in_of_long_ago()
+    assert walk(page, *(View(path, "to sign in again") for path in ("/people/new/", "/groups/new/"))) == []
+
+
 def press(page: Page, name: str) -> None:
     """Press a button that sends a form, and wait for the answer."""
     with page.expect_navigation():
@@ -539,11 +556,16 @@ def send_refused_form(page: Page) -> None:
 
 def sign_in_too_long_ago(page: Page) -> None:
     """Send a change an hour after the sign-in."""
+    sign_in_of_long_ago()
+    press(page, "Make new codes")
+
+
+def sign_in_of_long_ago() -> None:
+    """Let all sessions have begun more than an hour ago."""
     for each in Session.objects.all():
         session = SessionStore(each.session_key)
         session[SIGNED_IN_AT_KEY] = 0
         session.save()
-    press(page, "Make new codes")
 
 
 def enter_wrong_code(page: Page) -> None:
