@@ -155,7 +155,7 @@ def test_a_rule_that_requires_signatures_by_now_lets_no_unsigned_approval_start(
     set_rule(fresh_passkey=True)
     work_off(plan)
     assert stage.values("dangerous") == []
-    assert [each.status for each in ApprovalRequest.objects.order_by("pk")] == ["invalidated", "pending"]
+    assert [each.status for each in ApprovalRequest.objects.order_by("pk")] == ["superseded", "pending"]
 
 
 def test_other_ways_to_approve_are_closed(request_to_sign, rosa):
