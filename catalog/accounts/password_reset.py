@@ -90,6 +90,7 @@ class ChosenPasswordForm(PageForm, SetPasswordForm):  # type: ignore[type-arg] #
         for name in self.fields:
             self.fields[name].max_length = MAX_PASSWORD  # type: ignore[attr-defined] # both are CharFields
         self.fields["new_password1"].help_text = _("At least 12 characters.")
+        self.fields["new_password2"].label, self.fields["new_password2"].help_text = _("The same password again"), ""
 
 
 class ResetConfirmView(PasswordResetConfirmView):

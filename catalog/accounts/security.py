@@ -126,6 +126,7 @@ class NewPasswordForm(PageForm, PasswordChangeForm):
         for name in self.fields:
             self.fields[name].max_length = MAX_PASSWORD  # type: ignore[attr-defined] # all are CharFields
         self.fields["new_password1"].help_text = _("At least 12 characters.")
+        self.fields["new_password2"].label, self.fields["new_password2"].help_text = _("The same password again"), ""
         self.fields["old_password"].label = _("Current password")
 
 

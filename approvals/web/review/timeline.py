@@ -126,6 +126,8 @@ def _review_entries(request: ApprovalRequest, review: Review) -> Iterator[Timeli
     verdict = ReviewVerdict(review.verdict)
     icon, hue = VERDICT_MARKS[verdict]
     notes = []
+    if review.passkey:
+        notes.append(_("Signed with a passkey."))
     if review.on_behalf_of:
         notes.append(_("On behalf of %(name)s.") % {"name": user_display_name(review.on_behalf_of)})
     if is_requester(request, review.person):

@@ -15,6 +15,7 @@ from approvals.grants.services import may_create_from
 from approvals.models import ApprovalNonce, ApprovalRequest, AuditEntry, Review
 from approvals.policies.lint import policy_warnings
 from approvals.policy_language.terms import TERM_COLUMNS
+from approvals.web.review.timeline import timeline_of
 from catalog.core import clock
 from tests.approvals.factories import ask, grant, let_be_granted, run, set_rule
 from tests.builders import act, approve, make_plan, request_of, work_off
@@ -90,6 +91,13 @@ def test_a_signed_decision_is_kept_with_its_signature(request_to_sign, passkey, 
     key.verify(signed_data, websafe_decode(kept["signature"]))
     entry = AuditEntry.objects.get(action="approval.reviewed")
     assert json.loads(entry.details)["passkey"] == kept["id"]
+
+
+def test_the_history_says_that_an_approval_was_signed(request_to_sign, passkey, rosa):
+    pages = opened(rosa, request_to_sign)
+    decide(pages, request_to_sign, signed(pages, request_to_sign, passkey, fields_for(request_to_sign)))
+    request_to_sign.refresh_from_db()
+    assert "passkey" in " ".join(entry.note for entry in timeline_of(request_to_sign))
 
 
 def test_a_rejection_needs_no_signature(request_to_sign, rosa):
