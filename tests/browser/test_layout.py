@@ -28,6 +28,7 @@ from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
 from catalog.access.tokens import change_token, create_token
 from catalog.accounts.security import MAIL_SALT
 from catalog.connections.models import Connection
+from catalog.connections.steps import Attempt, record_step
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
 from catalog.inventory.overrides import apply_overrides
@@ -204,6 +205,8 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     client = OAuthClient.registered(client_name="Client " * 15)
     client.connected(ada)
     connection = Connection.objects.get()
+    failed = Attempt("token", client=connection.client, user=ada)
+    record_step(failed, succeeded=False, words="The code was used before. " * 9)
     change_token(connection.token, {"limits": {"categories": ["c" * 60], "max_level": "cautious"}}, by=admin)
     shop = Source.objects.create(name="shop" * 10, kind=Source.Kind.OPENAPI, document=SHOP)
     sync_source(shop)
