@@ -26,6 +26,7 @@ from plans.actions import create
 from plans.actions.create import PlanProblems
 from plans.documents.reading import Problem, problem_from_error
 from plans.engine import early_requests, finishing, hints
+from plans.engine.calls import ADDS_STEPS
 from plans.engine.refusals import AGENT_OUTSIDE, lets_agents_exceed_limits, tools_outside_limits
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
@@ -139,7 +140,7 @@ def _limit_problems(plan: Plan, judged: JudgedChange, by: Requester, known: Set[
     for step, place in zip(judged.document["steps"], judged.places, strict=True):
         if place and step.get("tool") in outside:
             found.append(_error(f"{place}.tool", "outside_limits", outside[step["tool"]]))
-        if place and step.get("agent") and lets_agents_exceed_limits(plan, by.ids):
+        if place and (step.get("agent") or step.get("tool") in ADDS_STEPS) and lets_agents_exceed_limits(plan, by.ids):
             found.append(_error(f"{place}.agent", "outside_limits", AGENT_OUTSIDE))
     return [each for each in found if each.path not in known]
 

@@ -6,7 +6,7 @@ Each refusal leaves an audit entry. The entry belongs to the open transaction, i
 from collections.abc import Mapping
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from approvals.audit.log import AuditRecord, append_entry
 from catalog.access.limits import refusal_of
@@ -15,7 +15,7 @@ from catalog.errors import OutsideLimits, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from plans.engine import grants
-from plans.engine.calls import limits_on
+from plans.engine.calls import ADDS_STEPS, limits_on
 from plans.engine.work import PlanSnapshot, PreparedCall
 from plans.models import AGENT_TURN, Plan, Step
 from plans.store.requesters import RequesterIds
@@ -70,8 +70,8 @@ def tools_outside_limits(requester: RequesterIds) -> Mapping[str, str]:
 
 
 AGENT_OUTSIDE = (
-    "The plan was not made through this token, so the limits of this token would not hold for the calls of its agents. "
-    "Clone the plan, or sign in."
+    "The plan was not made through this token, so the limits of this token would not hold for what its agents or its "
+    "planner call. Clone the plan, or sign in."
 )
 
 
@@ -84,7 +84,7 @@ def require_steps_within_limits(plan: Plan, steps: QuerySet[Step], requester: Re
         return
     for name in steps.exclude(tool="").values_list("tool", flat=True).distinct():
         require_within_limits(snapshot.callable_tool(name), requester)
-    if lets_agents_exceed_limits(plan, requester) and steps.exclude(agent="").exists():
+    if lets_agents_exceed_limits(plan, requester) and steps.filter(~Q(agent="") | Q(tool__in=ADDS_STEPS)).exists():
         _append_refusal(pipeline.Deny(AGENT_OUTSIDE, by_limits=True), requester, AGENT_TURN, plan.public_id)
         raise OutsideLimits(AGENT_OUTSIDE)
 

@@ -141,7 +141,7 @@ def test_agent_started_through_a_token_gets_only_its_tools(script, ada, limits):
     assert "may not call cautious" in script.last_results()[1]
 
 
-@pytest.mark.parametrize("way", ["start", "retry", "change"])
+@pytest.mark.parametrize("way", ["start", "retry", "change", "planner"])
 def test_agents_of_a_plan_not_made_through_the_token_are_not_its_way_out(script, ada, limits, stage, way):
     """Their calls are made in the name of the plan's own requester, so that no limits would hold for them."""
     make_agent()
@@ -155,11 +155,13 @@ def test_agents_of_a_plan_not_made_through_the_token_are_not_its_way_out(script,
         assert (answer.status_code, wrong_paths(answer)) == (422, ["add.0.agent"])
         assert plan.steps.count() == 1
     else:
+        if way == "planner":
+            plan.steps.update(tool="plan_on", agent="")
         if way == "retry":
             plan.steps.update(status="failed")
             Plan.objects.update(status="failed")
-        assert rest.post(f"plans/{plan.public_id}/{way}/").status_code == 403
-        work_off(plan)
+        action = "retry" if way == "retry" else "start"
+        assert rest.post(f"plans/{plan.public_id}/{action}/").status_code == 403
     assert stage.values("cautious") == []
 
 
