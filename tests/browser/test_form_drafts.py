@@ -66,7 +66,7 @@ def test_a_draft_ends_after_a_week_even_where_nobody_is_signed_in(admin, catalog
     assert "read" in page.evaluate(STORED)
     page.clock.set_fixed_time(clock.now() + timedelta(days=8))
     page.reload()
-    page.wait_for_function(f"{STORED} === ''")
+    assert page.evaluate(STORED) == ""
 
 
 def test_drafts_of_another_person_are_removed(admin, page_as: PageAs):
