@@ -525,8 +525,13 @@ def test_pages_of_people_in_each_state(admin, ada, settings, page_as: PageAs):
     """Invited and deactivated, where mail is sent, then after a sign-in of long ago."""
     settings.TOOLGATE_SENDS_MAIL = True
     mark_session_user(admin, clock.now().timestamp())
-    names = {"first_name": LONG_WORDS, "last_name": LONG_WORDS, "email": f"{LONG_WORDS * 3}@example.org"}
-    invited, _link = create_person(username="noor" * 30, by=admin, **names)
+    invited, _link = create_person(
+        username="noor" * 30,
+        first_name=LONG_WORDS,
+        last_name=LONG_WORDS,
+        email=f"{LONG_WORDS * 3}@example.org",
+        by=admin,
+    )
     deactivate_person(ada, by=admin)
     page = page_as(admin)
     views = [

@@ -1,5 +1,7 @@
 """Hostile parameters at every endpoint: refused, never an error of the server."""
 
+from typing import Any
+
 import pytest
 from django.test import Client as Browser
 
@@ -7,7 +9,7 @@ from tests.catalog.connections.oauth_client import OAuthClient, register
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
-VALUES = [
+VALUES: list[Any] = [
     "",
     "\0",
     "a\0b",
@@ -65,7 +67,7 @@ def test_other_bodies_and_headers():
                 headers = {"authorization": authorization} if authorization else {}
                 answer = browser.post(f"/oauth/{endpoint}/", body, content_type=media_type, headers=headers)
                 assert answer.status_code in (400, 401) and answer["Content-Type"] == "application/json"
-    for value in (
+    values: tuple[Any, ...] = (
         "\0",
         5,
         None,
@@ -77,7 +79,8 @@ def test_other_bodies_and_headers():
         ["https://a.example/" + "x" * 3000],
         ["https://[::1"],
         "x" * 300,
-    ):
+    )
+    for value in values:
         for name in ("redirect_uris", "client_name", "token_endpoint_auth_method", "grant_types", "response_types"):
             metadata = {"redirect_uris": ["https://a.example/"], name: value}
             assert register(browser, **metadata).status_code in (201, 400, 429)
