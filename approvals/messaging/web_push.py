@@ -26,7 +26,7 @@ MAX_ENDPOINT_LENGTH = 1000
 PUBLIC_KEY_BYTES = 65
 AUTH_BYTES = 16
 KEPT_SECONDS = 12 * 3600
-"""How long a push service keeps a message for a device that is off."""
+"""Seconds for which a push service keeps a message for a device that is off."""
 TIMEOUT_SECONDS = 10.0
 TOPIC_LENGTH = 32
 GONE_STATUSES = frozenset({404, 410})

@@ -22,7 +22,7 @@ MALFORMED = (
     *(ValidationError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError),
     struct.error,
 )
-"""What the libraries raise for credentials that are malformed in one of the many ways that a hostile client chooses."""
+"""Exceptions of the libraries for malformed credentials; a hostile client can cause each of them."""
 MAX_PASSKEY_NAME = 64
 MAX_PASSKEYS = 20
 

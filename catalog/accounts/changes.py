@@ -1,4 +1,4 @@
-"""What every change of one's own account needs: a fresh sign-in before it, an audit entry and a mail with it."""
+"""Changes of one's own account: a recent sign-in is required before each, an audit entry and a mail go with it."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -48,7 +48,7 @@ MAX_ANSWER = 256 * 1024
 USERNAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Usernames taken over from the provider; for others, one is made of the name."""
 FAULTS = (OAuth2Error, requests.RequestException, ProviderException, KeyError, TypeError, ValueError, AttributeError)
-"""What an unreachable, misconfigured or hostile provider leads to."""
+"""Exceptions caused by an unreachable, misconfigured or hostile provider."""
 
 
 def provider_id() -> str:

@@ -36,7 +36,7 @@ GRANT_LIFETIME = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ConsentTerms:
-    """What a person consents to. `limits` is None for a connection without limits."""
+    """Terms of the connection that a person consents to. `limits` is None for a connection without limits."""
 
     scopes: tuple[str, ...]
     days: int = DEFAULT_TOKEN_DAYS

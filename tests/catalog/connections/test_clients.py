@@ -29,7 +29,7 @@ def document(**changes):
 
 @pytest.fixture
 def published(monkeypatch):
-    """What is published at the address: set `content`, or `answer` for a whole response or a failure."""
+    """Document published at the address: set `content`, or `answer` for a whole response or a failure."""
 
     class Published:
         content = document()

@@ -39,7 +39,7 @@ def served(executor: Any) -> Iterator[str]:
 
 
 class Storage:
-    """What a client keeps; several sessions of a client share it."""
+    """Storage of a client; several sessions of a client share it."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
