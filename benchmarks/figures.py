@@ -73,6 +73,7 @@ FIGURES = (
         for clients in (1, 4, 16)
     ),
     Figure("mcp_call_ms", "mcp_call"),
+    Figure("mcp_call_ratio_oauth", "mcp_call", unit="", function="oauth_ratio"),
     Figure("mcp_calls_per_s", "mcp_call", unit="calls/s", function="per_second"),
     Figure("mcp_call_ratio_agentbarrier", "peers.mcp_servers", unit="", function="call_ratio"),
     Figure("mcp_rate_ratio_agentbarrier", "peers.mcp_servers", unit="", function="rate_ratio"),

@@ -1,16 +1,25 @@
 """`mcp_call_ms`, `mcp_calls_per_s`: calls of one safe tool over MCP, by one client and by sixteen concurrent ones.
 
 The requests are those of a client of version 2026-07-28; for each, the server looks up the token, stores a call and
-runs it.
+runs it. `mcp_call_ratio_oauth` compares a client that signed in with one that has a static token.
 """
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from http.client import HTTPConnection
+from statistics import median
 from time import perf_counter
 from typing import Any
 
+from django.contrib.auth.models import User
+
+from benchmarks.figures import print_figure
 from benchmarks.ground import prepare, serving, token_for
+from catalog.connections.credentials import ACCESS_PREFIX, checksum_of
+from catalog.connections.models import AccessToken, Client
+from catalog.connections.services import ConsentTerms, create_connection
+from catalog.core import clock
 
 CALLS = 100
 WARM_UP = 50
@@ -58,6 +67,42 @@ def measure(runs: int) -> list[float]:
         client = McpClient(served.port, token)
         _call_often(client, WARM_UP)
         return _call_often(client, runs * CALLS)
+
+
+def oauth_ratio(runs: int) -> list[float]:
+    """Print the milliseconds per call of both clients; return the ratio of OAuth to the static token for each run.
+
+    The clients call in turn.
+    """
+    user = prepare()
+    tokens = {"oauth": _access_token_for(user), "static": token_for(user, "calls:create")}
+    rounds = []
+    with serving() as served:
+        clients = {name: McpClient(served.port, token) for name, token in tokens.items()}
+        for client in clients.values():
+            _call_often(client, WARM_UP)
+        for _ in range(runs):
+            turns = [{name: client.call(number) for name, client in clients.items()} for number in range(CALLS)]
+            rounds.append({name: median(turn[name] for turn in turns) for name in clients})
+    for name in tokens:
+        print_figure(f"mcp_call_ms_{name}", [each[name] for each in rounds], "ms")
+    return [each["oauth"] / each["static"] for each in rounds]
+
+
+def _access_token_for(user: User) -> str:
+    """Return the text of an access token of a new connection."""
+    client = Client.objects.create(name="bench", redirect_uris="http://127.0.0.1/callback")
+    terms = ConsentTerms(("calls:create",))
+    connection = create_connection(user=user, client=client, redirect_uri=client.redirect_uris, terms=terms)
+    text = f"{ACCESS_PREFIX}bench"
+    AccessToken.objects.create(
+        user=user,
+        application=client,
+        api_token=connection.token,
+        token_checksum=checksum_of(text),
+        expires=clock.now() + timedelta(hours=1),
+    )
+    return text
 
 
 def per_second(runs: int) -> list[float]:
