@@ -21,7 +21,7 @@ HIDDEN_STATUSES = (403, 404)
 """Statuses if the requester may not read the draft; the held answer is sent instead."""
 REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,)}
 """Statuses for clients who may no longer wait, because their account or token was disabled or lost its rights."""
-POLL_SECONDS = 5.0
+POLL_SECONDS = 3.0
 """Interval in seconds for checking that the client may still wait."""
 KEPT_HEADERS = frozenset({b"authorization", b"cookie", b"host", b"traceparent", b"x-request-id"})
 KEPT_HEADERS |= {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"}
