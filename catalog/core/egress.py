@@ -31,6 +31,8 @@ MAX_RESPONSE_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 100
 KEEPALIVE_SECONDS = 3.0
 """Lifetime of an unused connection: less than the 5 seconds after which many servers close it."""
+MAX_SECONDS = 60.0
+"""Time in seconds for a request that names none."""
 MAX_RETRY_AFTER = 86_400
 NOT_ACCEPTED_STATUS = 503
 """The one 5xx status that says the request was not processed."""
@@ -113,7 +115,7 @@ def exchange(  # noqa: PLR0913 - the parts of a request and its limits
     method: str, url: str, body: bytes, headers: Mapping[str, str], *, seconds: float, max_bytes: int
 ) -> httpx2.Response:
     """Send a request and return its small response, as `get_document` does."""
-    parts, until = check_url(url), monotonic() + seconds
+    parts = check_url(url)
     sent = {"User-Agent": "Toolgate", **headers, "Accept-Encoding": "identity"}
     try:
         with _webhook_client().stream(method, url, content=body, headers=sent, timeout=seconds) as response:
@@ -125,8 +127,6 @@ def exchange(  # noqa: PLR0913 - the parts of a request and its limits
                 received += chunk
                 if len(received) > max_bytes:
                     raise ResponseTooLarge(f"The response has more than {max_bytes:,} bytes.")
-                if monotonic() > until:  # a slow sender stays within the timeout of each read
-                    raise RequestNotSent(f"{parts.hostname} did not answer in time.")
             return httpx2.Response(response.status_code, headers=response.headers, content=bytes(received))
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
         raise RequestNotSent(f"{parts.hostname} could not be reached: {describe_failure(error)}.") from None
@@ -236,8 +236,43 @@ def _entry_matches(entry: str, host: str, port: int, address: Address) -> bool:
         return name.strip("[]").lower() == host.lower() and allowed_port in ("", str(port))
 
 
+class _TimedStream(httpcore2.NetworkStream):
+    """A connection that ends at a fixed time: each read has a timeout of its own, within which a slow sender stays."""
+
+    def __init__(self, inner: httpcore2.NetworkStream, until: float) -> None:
+        self._inner = inner
+        self._until = until
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if monotonic() >= self._until:
+            raise httpcore2.ReadTimeout
+        return self._inner.read(max_bytes, _seconds_until(self._until))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _seconds_until(self._until))
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        inner = self._inner.start_tls(ssl_context, server_hostname, _seconds_until(self._until))
+        return _TimedStream(inner, self._until)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def get_extra_info(self, info: str) -> object:
+        return self._inner.get_extra_info(info)
+
+
+def _seconds_until(end: float) -> float:
+    return max(0.001, end - monotonic())
+
+
 class _GuardedBackend(httpcore2.NetworkBackend):
-    """Opens connections to checked addresses only; TLS still verifies the host name."""
+    """Opens connections to checked addresses only; TLS still verifies the host name.
+
+    The timeout for connecting is that of the whole connection, which serves one request.
+    """
 
     def __init__(self) -> None:
         self._inner = httpcore2.SyncBackend()
@@ -251,13 +286,19 @@ class _GuardedBackend(httpcore2.NetworkBackend):
         socket_options: Iterable[SocketOption] | None = None,
     ) -> httpcore2.NetworkStream:
         """Connect to the first checked address that answers. Raises RequestNotSent and httpcore2.ConnectError."""
+        until = monotonic() + (timeout or MAX_SECONDS)
+
+        def connect(address: str) -> httpcore2.NetworkStream:
+            options = local_address, socket_options
+            return _TimedStream(self._inner.connect_tcp(address, port, _seconds_until(until), *options), until)
+
         *earlier, last = map(str, resolve_allowed_addresses(host, port))
         for address in earlier:
             try:
-                return self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+                return connect(address)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
-        return self._inner.connect_tcp(last, port, timeout, local_address, socket_options)
+        return connect(last)
 
 
 class _AsyncGuardedBackend(httpcore2.AsyncNetworkBackend):

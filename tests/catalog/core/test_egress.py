@@ -4,6 +4,7 @@ import ipaddress
 import socket
 import ssl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import sleep
 
 import httpx2
 import pytest
@@ -13,6 +14,7 @@ from catalog.core.egress import (
     RequestNotSent,
     ResponseTooLarge,
     check_url,
+    get_document,
     is_allowed,
     post_request,
 )
@@ -201,6 +203,31 @@ def test_server_without_valid_certificate_is_refused(settings):
     with taking() as server, pytest.raises(RequestNotSent, match="could not be reached") as refused:
         post_request(f"https://127.0.0.1:{server.server_port}/200", b"{}", {}, seconds=2)
     assert refused.value.again and ssl.HAS_SNI
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """Sends headers without end, each part within the timeout of a read."""
+
+    def do_GET(self) -> None:
+        for number in range(400):
+            try:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: " if number == 0 else b"x")
+            except OSError:
+                return
+            sleep(0.05)
+        self.server.outlasted = True
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_slow_headers_end_with_the_time_of_the_request(settings):
+    settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Slow)) as server:
+        server.outlasted = False
+        with pytest.raises(RequestNotSent, match="did not answer in time"):
+            get_document(f"http://127.0.0.1:{server.server_port}/", accept="*/*", seconds=0.3, max_bytes=100)
+    assert not server.outlasted
 
 
 def test_connection_error_omits_the_path(settings):
