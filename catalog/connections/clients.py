@@ -41,7 +41,7 @@ FETCH_RATE = (RateLimit(60, "h"),)
 FAILED_FETCH_RATE = (RateLimit(3, "min"),)
 FETCH_SECONDS = 4.0
 UNREACHABLE, UNREACHABLE_RATE = "oauth.unreachable", (RateLimit(1, "h"),)
-"""Counts that a document could not be fetched; within its hour the metadata offers registration alone."""
+"""Counts that a document could not be fetched; see `reads_documents`."""
 LEAST_AGE, GREATEST_AGE = 300, 24 * 3600
 """Bounds in seconds of how long a metadata document is valid, whatever its Cache-Control says."""
 MAX_AGE_PATTERN = re.compile(r"max-age\s*=\s*(\d{1,9})", re.IGNORECASE)
@@ -179,7 +179,8 @@ def resolve_client(client_id: str, *, person: str) -> Client | None:
         message = f"The client's metadata document cannot be read: {error}"
         if error.again:
             _note_unreachable()
-            message = f"{message} Start again in the client: it is now told to register instead."
+            if not reads_documents():
+                message = f"{message} Start again in the client: it is now told to register instead."
         raise ClientRefused(message) from None
     except egress.ResponseTooLarge as error:
         raise ClientRefused(f"The client's metadata document cannot be read: {error}") from None
@@ -191,10 +192,15 @@ def resolve_client(client_id: str, *, person: str) -> Client | None:
 def reads_documents() -> bool:
     """Return whether clients may use addresses of metadata documents as their ids: not while none can be fetched.
 
-    A server without a way out would otherwise turn such clients away that could register.
+    A server without a way out would otherwise turn such clients away that could register. One that has read a document
+    within a day has a way out, whichever addresses do not answer.
     """
-    since = clock.now() - UNREACHABLE_RATE[0].window
-    return not RateBucket.objects.filter(group__startswith=UNREACHABLE, window_started_at__gt=since).exists()
+    now = clock.now()
+    failed = RateBucket.objects.filter(
+        group__startswith=UNREACHABLE, window_started_at__gt=now - UNREACHABLE_RATE[0].window
+    )
+    read = Client.objects.filter(registration_source=DOCUMENT, updated__gt=now - timedelta(seconds=GREATEST_AGE))
+    return not failed.exists() or read.exists()
 
 
 def _note_unreachable() -> None:

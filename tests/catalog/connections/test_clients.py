@@ -140,6 +140,12 @@ def test_a_server_without_a_way_out_offers_registration_alone(ada, published):
     published.answer = egress.RequestNotSent("client.example could not be reached.")
     assert "register instead" in opened(ada, 400)
     assert not offered()
+    published.answer = None
+    opened(ada)
+    assert offered()
+    published.answer = egress.RequestNotSent("other.example could not be reached.")
+    assert "register instead" not in opened(ada, 400, client_id="https://other.example/metadata.json")
+    assert offered()  # this server has a way out
 
 
 def test_fetches_are_limited(ada, published):
