@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from csp.constants import SELF
 from django import forms
@@ -141,7 +141,7 @@ class AuthorizeView(OAuthLibMixin, View, ABC):
         except OAuthToolkitError as error:
             raise _refusal(error, authorization.resource) from None
         record_step(attempt, succeeded=True, words="The person consented. A code was sent to the client.")
-        return _leave(_with_issuer(location, authorization.resource))
+        return _leave(_with_issuer(authorization.redirect_uri, location, authorization.resource))
 
     def _read(self, request: PageRequest) -> Authorization:
         """Check the client's parameters. Raises Refused."""
@@ -176,7 +176,8 @@ class AuthorizeView(OAuthLibMixin, View, ABC):
 
     def _error_location(self, authorization: Authorization, error: errors.OAuth2Error) -> str:
         error.state = authorization.credentials.get("state")
-        return _with_issuer(error.in_uri(authorization.redirect_uri), authorization.resource)
+        uri = authorization.redirect_uri
+        return _with_issuer(uri, error.in_uri(uri), authorization.resource)
 
     def _page(self, authorization: Authorization, form: forms.Form, *, status: int = 200) -> HttpResponse:
         context = self.context(authorization, form)
@@ -231,7 +232,7 @@ def _refusal(error: OAuthToolkitError, resource: str) -> Refused:
     words = fault.description or fault.error
     if isinstance(fault, errors.FatalClientError) or not fault.redirect_uri:
         return Refused(_FATAL_WORDS.get(type(fault), words))
-    return Refused(words, location=_with_issuer(fault.in_uri(fault.redirect_uri), resource))
+    return Refused(words, location=_with_issuer(fault.redirect_uri, fault.in_uri(fault.redirect_uri), resource))
 
 
 _FATAL_WORDS: dict[type[errors.OAuth2Error], str] = {
@@ -243,11 +244,14 @@ _FATAL_WORDS: dict[type[errors.OAuth2Error], str] = {
 }
 
 
-def _with_issuer(location: str, resource: str) -> str:
-    """Add the issuer to an answer (RFC 9207), in the place of one that is there."""
-    parts = urlsplit(location)
-    query = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name != "iss"]
-    return urlunsplit(parts._replace(query=urlencode([*query, ("iss", issuer_of(resource))])))
+def _with_issuer(redirect_uri: str, location: str, resource: str) -> str:
+    """Return the address of an answer with the issuer (RFC 9207), in the place of one that is there.
+
+    Of `location` only the query is taken: the OAuth library would return `app:///back` as `app:/back`.
+    """
+    sent = parse_qsl(urlsplit(location).query, keep_blank_values=True)
+    query = [(name, value) for name, value in sent if name != "iss"]
+    return f"{redirect_uri.partition('?')[0]}?{urlencode([*query, ('iss', issuer_of(resource))])}"
 
 
 def _leave(location: str) -> HttpResponse:

@@ -30,13 +30,17 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 HOST_PATTERN = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 """Host and port of a redirect address: it is shown to the person, and becomes a part of the page's security policy."""
 SCHEME_PATTERN = re.compile(r"[a-z][a-z0-9+.-]{1,63}")
-# A browser runs or reads these itself, or they are other protocols: none of them belongs to a native application.
+# Browsers and operating systems act on these themselves, or they are other protocols: none belongs to a client.
+# Clients have schemes of one word, such as `cursor`, so that not all have the dot of RFC 8252, section 7.1.
 FORBIDDEN_SCHEMES = frozenset(
     {
-        *("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "ftps", "intent", "jar", "javascript"),
-        *("mailto", "resource", "sms", "tel", "urn", "vbscript", "view-source", "ws", "wss"),
+        *("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "ftps", "hcp", "intent", "jar", "javascript"),
+        *("ldap", "mailto", "mk", "res", "resource", "search", "search-ms", "shell", "sms", "ssh", "tel", "telnet"),
+        *("urn", "vbscript", "view-source", "ws", "wss"),
     }
 )
+FORBIDDEN_PREFIX = "ms-"
+"""Schemes that begin so are programs of Windows, some of which run what an address says."""
 
 
 class Client(AbstractApplication):
@@ -100,7 +104,8 @@ def redirect_fault(uri: str) -> str:  # noqa: PLR0911 - one return for each faul
         if parts.hostname in LOOPBACK_HOSTS:
             return ""
         return "A redirect address begins with https://, unless it leads to 127.0.0.1, [::1] or localhost."
-    if parts.scheme in FORBIDDEN_SCHEMES or not SCHEME_PATTERN.fullmatch(parts.scheme):
+    is_forbidden = parts.scheme in FORBIDDEN_SCHEMES or parts.scheme.startswith(FORBIDDEN_PREFIX)
+    if is_forbidden or not SCHEME_PATTERN.fullmatch(parts.scheme):
         return "A redirect address begins with https://, or with the private scheme of an application."
     return ""
 
@@ -194,7 +199,7 @@ class Step(models.Model):
     """One step of a client's attempt to connect, in words. It never holds a secret."""
 
     at = models.DateTimeField(auto_now_add=True)
-    name = models.CharField(max_length=32, help_text="register, authorize, token, refresh or revoke.")
+    name = models.CharField(max_length=32, help_text="register, authorize, token, refresh, revoke or end.")
     succeeded = models.BooleanField()
     words = models.CharField(max_length=MAX_WORDS)
     client = models.ForeignKey(Client, models.SET_NULL, null=True, related_name="steps")
