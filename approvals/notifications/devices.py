@@ -93,7 +93,7 @@ def queue_test(device: PushDevice) -> bool:
         return False
     now = clock.now()
     delivery = Delivery(
-        event_key=f"{TEST_KIND}:{device.pk}:{now:%Y-%m-%dT%H:%M}",
+        event_key=f"{TEST_KIND}:{device.person_id}:{now:%Y-%m-%dT%H:%M}",  # unique with the address
         kind=TEST_KIND,
         person=device.person,
         channel=address.channel,
