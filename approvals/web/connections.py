@@ -57,6 +57,7 @@ STEP_NAMES = {
     "token": gettext_lazy("First tokens"),
     "refresh": gettext_lazy("Renewal"),
     "revoke": gettext_lazy("End"),
+    "end": gettext_lazy("End"),
 }
 
 

@@ -411,7 +411,7 @@ def _remove_password(person: User, by: User) -> None:
 
 def _end_tokens(person: User, by: User) -> None:
     for token in ApiToken.objects.filter(user=person, revoked_at=None, expires_at__gt=clock.now()):
-        revoke_token(token, by=by)
+        revoke_token(token, by=by, reason="The account was deactivated.")
 
 
 def _make_link(person: User, kind: AccountLink.Kind, by: User) -> NewLink:

@@ -193,7 +193,7 @@ def change_token(token: ApiToken, changes: Mapping[str, Any], *, by: User) -> No
 
 
 @retry_on_deadlock
-def revoke_token(token: ApiToken, *, by: User) -> None:
+def revoke_token(token: ApiToken, *, by: User, reason: str = "") -> None:
     """End a token permanently. Raises NotAllowed, and Conflict if it is already revoked."""
     acting = acting_token_of(by)
     if acting is None or acting.pk != token.pk:
@@ -201,7 +201,8 @@ def revoke_token(token: ApiToken, *, by: User) -> None:
     with transaction.atomic():
         if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=clock.now()):
             raise Conflict("This token is already revoked.")
-        signals.record_fact("token.revoked", by=by, token=token.prefix, owner=token.user.get_username())
+        why = {"reason": reason} if reason else {}
+        signals.record_fact("token.revoked", by=by, token=token.prefix, owner=token.user.get_username(), **why)
 
 
 def _require_change(token: ApiToken, by: User) -> None:

@@ -173,9 +173,9 @@ def revoke(request: HttpRequest) -> HttpResponse:
 
 def _finish(attempt: Attempt, text: str | None, status: int, headers: dict[str, str]) -> HttpResponse:
     """Write the attempt's step and return the answer of the OAuth library."""
-    words = {"token": "Received its first tokens.", "refresh": "Refreshed its tokens.", "revoke": "Ended itself."}
+    words = {"token": "Received its first tokens.", "refresh": "Refreshed its tokens."}
     if status == 200:
-        if attempt.token is not None:
+        if attempt.token is not None and attempt.name in words:  # the end of a connection writes its own step
             record_step(attempt, succeeded=True, words=words[attempt.name])
     else:
         answer = json.loads(text or "{}")

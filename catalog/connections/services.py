@@ -82,7 +82,10 @@ def end_connection(connection: Connection, *, by: User) -> None:
 
 @retry_on_deadlock
 def end_for_client(token: ApiToken, *, reason: str, kind: str = "token.revoked") -> bool:
-    """End a connection in the name of its client, or because it misbehaved; return whether it was live."""
+    """End a connection for its client, because it was misused, or because it cannot be used any more.
+
+    Return whether it was live.
+    """
     with transaction.atomic():
         if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=clock.now()):
             return False
@@ -112,7 +115,7 @@ def _require_administrator(by: User) -> None:
 
 
 def clear_credentials(*, now: datetime) -> int:
-    """Delete a batch of expired codes and tokens and return how many."""
+    """Delete a batch of expired codes and tokens and return how many; end the connections that have no token left."""
     deleted = 0
     for rows in (
         Grant.objects.filter(expires__lt=now - GRANT_LIFETIME),
@@ -121,7 +124,17 @@ def clear_credentials(*, now: datetime) -> int:
     ):
         old = list(rows.order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
         deleted = max(deleted, rows.model._default_manager.filter(pk__in=old).delete()[0] if old else 0)
+    has_no_token = [~Exists(model.objects.filter(api_token=OuterRef("token"))) for model in (AccessToken, RefreshToken)]
+    lapsed = Connection.objects.filter(*has_no_token, token__revoked_at=None, token__expires_at__gt=now)
+    for connection in lapsed.select_related("token__user")[:MAX_CLEARED_ROWS]:
+        end_for_client(connection.token, reason="Its client did not use it for 30 days, so that its tokens expired.")
     return deleted
+
+
+def on_access_ended(sender: object, *, person: User, **kwargs: Any) -> None:
+    """End the codes that somebody consented to whose access an administrator ended or reset."""
+    now = clock.now()
+    Grant.objects.filter(user=person, used_at=None, expires__gt=now).update(expires=now)
 
 
 def clear_clients(*, now: datetime) -> int:

@@ -17,6 +17,7 @@ from catalog.connections.models import MAX_CLIENT_NAME, MAX_WORDS, Client, Conne
 from catalog.core import clock
 from catalog.core.rate_limits import MAX_CLEARED_ROWS
 from catalog.models import ApiToken
+from catalog.signals import Fact
 
 MAX_STEPS_PER_HOUR = 100
 """Steps kept of one client in an hour, and of all unknown clients together."""
@@ -56,6 +57,29 @@ def record_step(attempt: Attempt, *, succeeded: bool, words: str) -> None:
         client_name=str(attempt.client or "")[:MAX_CLIENT_NAME],
         user=attempt.user,
         token=attempt.token,
+    )
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """Write into the log of a connection that it was ended, by whom and why."""
+    if fact.kind != "token.revoked":
+        return
+    connections = Connection.objects.select_related("token", "client")
+    connection = connections.filter(token__prefix=fact.data["token"]).first()
+    if connection is None:  # a token of another kind
+        return
+    words = "Ended."
+    if fact.by is not None:
+        is_own = fact.by.pk == connection.token.user_id
+        words = "Ended by its owner." if is_own else f"Ended by the administrator {fact.by.get_username()}."
+    Step.objects.create(
+        name="end",
+        succeeded=True,
+        words=" ".join([words, fact.data.get("reason", "")]).strip()[:MAX_WORDS],
+        client=connection.client,
+        client_name=connection.client_name,
+        user_id=connection.token.user_id,
+        token=connection.token,
     )
 
 

@@ -180,7 +180,7 @@ class ConnectionValidator(OAuth2Validator):
         if row is not None and row.api_token is not None:
             attempt = attempt_of(request)
             attempt.user, attempt.token = row.api_token.user, row.api_token
-            services.end_for_client(row.api_token, reason="The client revoked its token.")
+            services.end_for_client(row.api_token, reason="The client asked for it.")
 
 
 def _connect(request: Request, grant: Grant | None) -> ApiToken:

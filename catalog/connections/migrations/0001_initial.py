@@ -351,7 +351,10 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("at", models.DateTimeField(auto_now_add=True)),
-                ("name", models.CharField(help_text="register, authorize, token, refresh or revoke.", max_length=32)),
+                (
+                    "name",
+                    models.CharField(help_text="register, authorize, token, refresh, revoke or end.", max_length=32),
+                ),
                 ("succeeded", models.BooleanField()),
                 ("words", models.CharField(max_length=400)),
                 ("client_name", models.CharField(blank=True, max_length=128)),

@@ -9,7 +9,8 @@ from django.db import connection
 from django.test import Client as Browser
 
 from approvals.models import AuditEntry
-from catalog.access.roles import SIGNED_IN_AT_KEY
+from catalog.access.people import activate_person, deactivate_person, reset_person
+from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
 from catalog.connections import clients
 from catalog.connections.authentication import authenticate_at_mcp
 from catalog.connections.models import Client, Connection, Grant, Step
@@ -73,6 +74,15 @@ def test_a_redirect_address_must_be_the_registered_one(ada, registered, asked):
     refused_page(OAuthClient.registered(registered), ada, redirect_uri=asked)
 
 
+@pytest.mark.parametrize("uri", ["app:///back", "app:/back", "com.example.app://back?from=toolgate"])
+def test_an_answer_goes_to_the_address_as_it_was_registered(ada, uri):
+    client = OAuthClient.registered(uri)
+    for decision in ("allow", "deny"):
+        location = client.consent(ada, decision=decision)["Location"]
+        assert location.startswith(f"{uri}{'&' if '?' in uri else '?'}")
+        assert client.sent["iss"] == "http://testserver" and client.sent["state"] == "state-1"
+
+
 def test_a_loopback_address_may_have_any_port(ada):
     client = OAuthClient.registered()
     client.redirect_uri = "http://127.0.0.1:50123/callback"
@@ -86,6 +96,7 @@ def test_a_loopback_address_may_have_any_port(ada):
         *("https://app.example/#x", "https://user@app.example/", "//app.example/callback", "callback", "https://"),
         *("https://app.example;sandbox/", "https://app.example,x/", "https://app%2eexample/", "https://app.example:0/"),
         *("https://app.example/a b", "https://app.example/\u202e", "http://192.0.2.1/callback", "file:///etc/passwd"),
+        *("ms-msdt:/id", "search-ms:query", "ldap://app.example/", "shell:startup"),
     ],
 )
 def test_a_redirect_address_that_leads_astray_is_not_registered(uri):
@@ -323,6 +334,17 @@ def test_a_person_who_was_deactivated_gives_nothing(ada):
     assert client.exchange().json()["error"] == "invalid_grant"
     assert client.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
     assert authenticate_at_mcp(tokens["access_token"]) is None
+
+
+@pytest.mark.parametrize("end", [reset_person, deactivate_person])
+def test_a_code_from_before_the_end_of_an_access_gives_nothing(ada, admin, end):
+    client = OAuthClient.registered()
+    client.consent(ada)
+    mark_session_user(admin, clock.now().timestamp())
+    end(ada, by=admin)
+    if end is deactivate_person:
+        activate_person(ada, by=admin)
+    assert client.exchange().json()["error"] == "invalid_grant"
 
 
 def test_an_agent_cannot_connect_clients_or_end_others(ada):

@@ -7,6 +7,8 @@ import pytest
 from approvals.models import AuditEntry, Delivery
 from approvals.notifications.messages import build_notice
 from catalog.access import tokens as access_tokens
+from catalog.access.people import deactivate_person
+from catalog.access.roles import mark_session_user
 from catalog.connections import services, steps
 from catalog.connections.authentication import authenticate_at_mcp
 from catalog.connections.models import AccessToken, Client, Connection, Grant, RefreshToken, Step
@@ -105,6 +107,7 @@ def test_a_client_can_end_its_own_connection(ada, kind):
     pair = client.connected(ada)
     for token in ("unknown", pair[kind], pair[kind]):
         assert client.revoke(token).status_code == 200
+    assert Step.objects.get(name="end").words == "Ended. The client asked for it."
     assert authenticate_at_mcp(pair["access_token"]) is None
     assert AuditEntry.objects.filter(action="token.revoked").count() == 1
 
@@ -116,8 +119,33 @@ def test_what_is_too_old_is_deleted(ada, later):
     assert services.clear_credentials(now=clock.now()) == 1 and services.clear_clients(now=clock.now()) == 1
     assert Client.objects.get().client_id == client.client_id != unused.client_id
     assert (Grant.objects.count(), AccessToken.objects.count(), RefreshToken.objects.count()) == (0, 0, 1)
+    token = Connection.objects.get().token
+    assert token.is_live
     later(days=31)
-    assert services.clear_credentials(now=clock.now()) == 1 and steps.clear_steps(now=clock.now()) > 0
+    assert services.clear_credentials(now=clock.now()) == 1
+    token.refresh_from_db()
+    assert not token.is_live  # no token is left with which its client could use it
+    assert "30 days" in Step.objects.get(name="end").words
+    assert steps.clear_steps(now=clock.now()) > 0
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (lambda token, admin: access_tokens.revoke_token(token, by=token.user), "Ended by its owner."),
+        (lambda token, admin: access_tokens.revoke_token(token, by=admin), "Ended by the administrator admin."),
+        (
+            lambda token, admin: deactivate_person(token.user, by=admin),
+            "Ended by the administrator admin. The account was deactivated.",
+        ),
+    ],
+)
+def test_the_log_says_who_ended_a_connection(ada, admin, end, words):
+    OAuthClient.registered().connected(ada)
+    connection = Connection.objects.get()
+    mark_session_user(admin, clock.now().timestamp())
+    end(connection.token, admin)
+    assert steps.steps_of(connection, ada)[0].words == words
 
 
 def test_a_client_cannot_fill_the_log(ada, monkeypatch):
