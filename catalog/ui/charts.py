@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 SPARK_WIDTH, SPARK_HEIGHT = 72, 22
 CHART_WIDTH, CHART_HEIGHT = 600, 90
 ROW_BAR_WIDTH = 160
+PADDING = 2
+"""SVG units that stay free above the highest point or bar, and below the lowest point of a line."""
 MIN_BAR_HEIGHT = 2
-"""Pixels of padding above the highest point, and the height of the smallest bar that is not empty."""
+"""Height, in SVG units, of the smallest part of a bar that is not empty."""
 DAY_MARGIN = 0.1
 """Fraction of a day's width that is kept free on both sides of its bar."""
 
@@ -26,10 +28,8 @@ DAY_MARGIN = 0.1
 def spark_path(usage: Usage) -> str:
     """Return an SVG path for the calls of each day."""
     counts = [day.calls for day in usage.days]
-    step, unit = SPARK_WIDTH / max(1, len(counts) - 1), (SPARK_HEIGHT - 2 * MIN_BAR_HEIGHT) / max(1, *counts)
-    points = (
-        f"{index * step:.1f} {SPARK_HEIGHT - MIN_BAR_HEIGHT - count * unit:.1f}" for index, count in enumerate(counts)
-    )
+    step, unit = SPARK_WIDTH / max(1, len(counts) - 1), (SPARK_HEIGHT - 2 * PADDING) / max(1, *counts)
+    points = (f"{index * step:.1f} {SPARK_HEIGHT - PADDING - count * unit:.1f}" for index, count in enumerate(counts))
     return "M" + " L".join(points)
 
 
@@ -88,7 +88,7 @@ def day_chart(
     """Return a chart of the values of each day, one for each of the parts, which lie on each other from below."""
     pitch = CHART_WIDTH / max(1, len(days))
     most = max((sum(values) for values in days.values()), default=0)
-    unit = (CHART_HEIGHT - MIN_BAR_HEIGHT) / most if most else 0
+    unit = (CHART_HEIGHT - PADDING) / most if most else 0
     columns = [
         ChartColumn(
             x=round((index + DAY_MARGIN) * pitch, 1),
