@@ -167,28 +167,37 @@ class TimedDecision:
     token: int | None
 
 
-def decisions_since(since: datetime) -> list[TimedDecision]:
-    """Return the newest decisions from `since` on, each by the review that decided its request."""
+def decisions_since(since: datetime) -> tuple[list[TimedDecision], bool]:
+    """Return the newest decisions from `since` on, and whether older ones of that time are left out.
+
+    Each decision is that of the review that decided its request.
+    """
     columns = (
         *("request_id", "at", "request__opened_at", "request__decided_at", "verdict", "request__call_id"),
         *("request__call__tool_name", "request__call__requested_by_id", "request__call__token_id"),
     )
-    newest = Review.objects.filter(undone_at=None).order_by("-id").values_list(*columns)
+    reviews = Review.objects.filter(undone_at=None).order_by("-id").values_list(*columns)
+    newest = list(reviews[: MAX_DECISIONS_TIMED + 1])
+    is_cut = len(newest) > MAX_DECISIONS_TIMED and newest[-1][1] >= since
     deciding: dict[int, TimedDecision] = {}
     for request, at, opened_at, decided_at, verdict, *call in newest[:MAX_DECISIONS_TIMED]:
         if decided_at is not None and at >= since:
             seconds = max(0.0, (at - opened_at).total_seconds())
             # The last review decided.
             deciding.setdefault(request, TimedDecision(at, seconds, verdict == ReviewVerdict.APPROVE, *call))
-    return list(deciding.values())
+    return list(deciding.values()), is_cut
 
 
-def seconds_to_decision(since: datetime) -> Mapping[date, float]:
-    """Return the median seconds from opening to decision of the requests decided on each day (UTC) from `since` on."""
+def seconds_to_decision(since: datetime) -> tuple[Mapping[date, float], bool]:
+    """Return the median seconds from opening to decision of the requests decided on each day (UTC) from `since` on.
+
+    The second value is True if only the newest `MAX_DECISIONS_TIMED` reviews of that time are counted.
+    """
     seconds: dict[date, list[float]] = defaultdict(list)
-    for decision in decisions_since(since):
+    decisions, is_cut = decisions_since(since)
+    for decision in decisions:
         seconds[decision.at.date()].append(decision.seconds)
-    return {day: median(values) for day, values in seconds.items()}
+    return {day: median(values) for day, values in seconds.items()}, is_cut
 
 
 def insights_for(viewer: User, days: int = USUAL_DAYS) -> Insights:

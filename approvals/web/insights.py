@@ -77,7 +77,8 @@ def reviewers_table(insights: Insights) -> FigureTable:
         for line in insights.reviewers
     ]
     columns = [gettext_lazy("Reviews"), *DECISION_COLUMNS[1:], gettext_lazy("Share")]
-    return FigureTable("reviewers", gettext_lazy("Reviewers"), gettext_lazy("Person"), columns, rows)
+    note = gettext_lazy("Time counts from the request or the reviewer's previous decision, whichever is later.")
+    return FigureTable("reviewers", gettext_lazy("Reviewers"), gettext_lazy("Person"), columns, rows, note=note)
 
 
 def tools_table(insights: Insights) -> FigureTable:
@@ -91,7 +92,8 @@ def tools_table(insights: Insights) -> FigureTable:
         for line in insights.tools
     ]
     columns = [*DECISION_COLUMNS, gettext_lazy("Waiting")]
-    return FigureTable("tools", gettext_lazy("Tools"), gettext_lazy("Tool"), columns, rows)
+    note = gettext_lazy("most requested first")
+    return FigureTable("tools", gettext_lazy("Tools"), gettext_lazy("Tool"), columns, rows, note=note)
 
 
 def _decision_cells(decisions: Decisions) -> list[str]:

@@ -130,7 +130,7 @@ class FigureRow:
 class FigureTable:
     """A table of numbers. `key` is unique in its page, and the name of its CSV if it has one; `first` heads the names.
 
-    `look` is that of the bars of the rows.
+    `look` is that of the bars of the rows, `note` a sentence about the table.
     """
 
     key: str
@@ -139,6 +139,7 @@ class FigureTable:
     columns: "Sequence[StrOrPromise]"
     rows: Sequence[FigureRow]
     look: str = ""
+    note: "StrOrPromise" = ""
 
 
 def bar_lengths(amounts: Sequence[float]) -> list[float]:

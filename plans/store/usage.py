@@ -25,8 +25,6 @@ from plans.models import AgentRun, ModelUse, Step
 
 MAX_CALLS_COUNTED, MAX_MODEL_USES_COUNTED = 50_000, 20_000
 """Maximum numbers of rows evaluated, newest first."""
-LINES_SHOWN = 50
-"""Most lines of a table by tool, person, agent or model, most used first."""
 FAILED = frozenset({CallStatus.FAILED, CallStatus.OUTCOME_UNKNOWN})
 
 
@@ -79,10 +77,12 @@ class UsageDay:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage over the last `days`. `is_cut` is True if older rows of the period are not counted.
+    """Usage over the last `days`.
 
-    In `agents`, `calls` are those that the agents' runs made, and `requests` counts the runs. `clients` are the tokens
-    that call tools over REST and MCP.
+    `is_cut` is True if older calls or requests to models of the period are not counted, `are_decisions_cut` if older
+    decisions are not. Lines of tools, people, clients, agents and models are sorted by use, most first. In `agents`,
+    `calls` are those that the agents' runs made, and `requests` counts the runs. `clients` are the tokens that call
+    tools over REST and MCP.
     """
 
     days: int
@@ -95,6 +95,7 @@ class UsageReport:
     models: Sequence[UsageLine]
     total: UsageLine
     is_cut: bool
+    are_decisions_cut: bool
     unpriced: int
     """Number of requests to models without a known price."""
 
@@ -120,9 +121,7 @@ class _Tally:
         lines = [
             replace(line, name=str(key) if names is None else names.get(key, "")) for key, line in self.lines.items()
         ]
-        return sorted(lines, key=lambda line: (-line.calls, -line.tokens, -line.requests, -line.decided, line.name))[
-            :LINES_SHOWN
-        ]
+        return sorted(lines, key=lambda line: (-line.calls, -line.tokens, -line.requests, -line.decided, line.name))
 
 
 def usage_report(viewer: User, days: int) -> UsageReport:
@@ -155,7 +154,7 @@ def usage_report(viewer: User, days: int) -> UsageReport:
         unpriced += requests - priced
         for tally, key in ((by_day, day), (by_model, model), (by_person, person)):
             tally.add(key, line)
-    decisions = decisions_since(since)
+    decisions, are_decisions_cut = decisions_since(since)
     by_day.decide(decisions, lambda decision: decision.at.date())
     by_tool.decide(decisions, lambda decision: decision.tool)
     by_person.decide(decisions, lambda decision: decision.requester)
@@ -174,6 +173,7 @@ def usage_report(viewer: User, days: int) -> UsageReport:
         models=by_model.named(),
         total=_total(day.line for day in per_day).with_decisions(decisions),
         is_cut=calls_cut or uses_cut,
+        are_decisions_cut=are_decisions_cut,
         unpriced=unpriced,
     )
 

@@ -11,13 +11,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from approvals.queue.insights import MAX_DECISIONS_TIMED
 from catalog.text.formats import format_date, format_number
 from catalog.text.spreadsheets import csv_text
 from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, bar_lengths, day_chart
 from catalog.ui.labels import format_seconds
 from catalog.ui.periods import PERIODS, PeriodForm
 from catalog.ui.requests import PageRequest, sign_in_required
-from plans.store.usage import UsageLine, UsageReport, usage_report
+from plans.store.usage import MAX_CALLS_COUNTED, MAX_MODEL_USES_COUNTED, UsageLine, UsageReport, usage_report
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -88,6 +89,8 @@ def usage_tables(report: UsageReport) -> list[FigureTable]:
     return [table for table in tables if table.rows]
 
 
+LINES_SHOWN = 50
+"""Most lines of a table on the page. Its CSV has all of them."""
 PAGES_OF_NAMES = {"tools": "tool", "agents": "agent"}
 """URL names of the pages of the things that a table lists."""
 
@@ -99,8 +102,9 @@ def _table(
     lines: Sequence[UsageLine],
     columns: Sequence[UsageColumn],
 ) -> FigureTable:
-    has_calls = any(line.calls for line in lines)
-    lengths = bar_lengths([line.calls if has_calls else line.tokens for line in lines])
+    shown = lines[:LINES_SHOWN]
+    has_calls = any(line.calls for line in shown)
+    lengths = bar_lengths([line.calls if has_calls else line.tokens for line in shown])
     page = PAGES_OF_NAMES.get(key)
     rows = [
         FigureRow(
@@ -110,9 +114,15 @@ def _table(
             is_code=key == "tools",
             bar=length,
         )
-        for line, length in zip(lines, lengths, strict=True)
+        for line, length in zip(shown, lengths, strict=True)
     ]
-    return FigureTable(key, title, first, [column.label for column in columns], rows, look="plain")
+    note = ""
+    if len(lines) > len(shown):
+        note = _("The %(shown)s most used of %(all)s. The CSV has all.") % {
+            "shown": format_number(len(shown)),
+            "all": format_number(len(lines)),
+        }
+    return FigureTable(key, title, first, [column.label for column in columns], rows, look="plain", note=note)
 
 
 def day_charts(report: UsageReport) -> list[DayChart]:
@@ -175,6 +185,9 @@ def usage(request: PageRequest) -> HttpResponse:
         "section": "insights",
         "form": form,
         "report": report,
+        "most_calls": MAX_CALLS_COUNTED,
+        "most_model_uses": MAX_MODEL_USES_COUNTED,
+        "most_reviews": MAX_DECISIONS_TIMED,
         "days": report.days,
         "choices": PERIODS,
         "figures": [

@@ -8,7 +8,7 @@ from functools import lru_cache
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals.queue.insights import seconds_to_decision
+from approvals.queue.insights import MAX_DECISIONS_TIMED, seconds_to_decision
 from catalog.calls.statistics import DailyLevels, calls_by_level, usage_window_start
 from catalog.core.clock import current_minute
 from catalog.text.formats import format_day, format_number
@@ -25,14 +25,24 @@ DECIDED_IN = ChartPart("plain", gettext_lazy("decided in"))
 
 @dataclass(frozen=True, slots=True)
 class LastDays:
-    """Calls of each day, and the median seconds to decision of the days with decisions."""
+    """Calls of each day, and the median seconds to decision of the days with decisions.
+
+    `is_cut` is True if only the newest decisions are counted.
+    """
 
     days: Sequence[DailyLevels]
     seconds: Mapping[date, float]
+    is_cut: bool
 
     @property
     def is_empty(self) -> bool:
         return not self.seconds and not any(day.calls for day in self.days)
+
+    @property
+    def note(self) -> str:
+        """A sentence about decisions that are not counted; empty if all are."""
+        count = {"count": format_number(MAX_DECISIONS_TIMED)}
+        return _("Only the newest %(count)s reviews are timed.") % count if self.is_cut else ""
 
     @property
     def charts(self) -> list[DayChart]:
@@ -95,4 +105,4 @@ def _calls_by_level(_minute: int) -> Sequence[DailyLevels]:
 
 @lru_cache(maxsize=1)
 def _last_days(minute: int) -> LastDays:
-    return LastDays(_calls_by_level(minute), seconds_to_decision(usage_window_start()))
+    return LastDays(_calls_by_level(minute), *seconds_to_decision(usage_window_start()))

@@ -65,8 +65,9 @@ def test_median_time_to_decision_of_each_day(ada, rosa, tomas):
     Review.objects.filter(request=early).update(at=clock.now() - timedelta(days=3))
     set_rule(stages=[{"group": "reviewer", "count": 2}])
     answered(ada, tomas, after=60 * MINUTE)
-    found = seconds_to_decision(clock.now() - timedelta(days=1))
+    found, is_cut = seconds_to_decision(clock.now() - timedelta(days=1))
     assert list(found.values()) == [pytest.approx(120, abs=5)]
+    assert not is_cut
 
 
 def test_quorum_counts_as_one_decision(ada, rosa, tomas):

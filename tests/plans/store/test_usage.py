@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from approvals.queue import insights
 from approvals.reviews.decisions import decide
 from catalog.access.tokens import create_token
 from catalog.core import clock
@@ -12,6 +13,7 @@ from catalog.models import Call
 from plans.models import AgentRun, ModelUse, Step
 from plans.store import usage
 from plans.store.usage import usage_report
+from plans.web import usage as usage_page
 from tests.approvals.factories import approval, ask, rejection
 from tests.builders import act, call_of, make_plan, work_off
 from tests.pages import Pages
@@ -55,6 +57,22 @@ def test_only_the_newest_rows_are_counted(ada, vera, monkeypatch):
     monkeypatch.setattr(usage, "MAX_CALLS_COUNTED", 2)
     report = usage_report(vera, 7)
     assert (report.total.calls, report.is_cut) == (2, True)
+
+
+def test_what_the_page_leaves_out_is_said(ada, rosa, vera, monkeypatch):
+    """The CSV has the lines that the table leaves out."""
+    work_off(make_plan(ada, act(1), act(2, "x", tool="cautious")))
+    for _ in range(3):
+        decide(request := ask(ada), by=rosa, decision=rejection(request, "No."))
+    page = Pages(vera).open("/usage/")
+    assert "most used of" not in page and "newest" not in page
+    monkeypatch.setattr(usage_page, "LINES_SHOWN", 2)
+    monkeypatch.setattr(insights, "MAX_DECISIONS_TIMED", 2)
+    pages = Pages(vera)
+    page = pages.open("/usage/")
+    assert "The 2 most used of 3. The CSV has all." in page
+    assert "Decisions and waits are those of the newest" in page
+    assert len(pages.client.get("/usage/?csv=tools").content.decode().splitlines()) == 4
 
 
 def test_decisions_are_counted_for_tool_requester_client_and_agent(ada, rosa, vera):
