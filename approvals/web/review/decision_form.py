@@ -205,8 +205,14 @@ def success_message(verdict: str, request: ApprovalRequest | None = None) -> str
     """Return the message after a decision. If the decision can be undone, the page appends the seconds left."""
     if request is not None and _is_open(request):
         return gettext("Your approval is recorded. Approvals of others are still missing.")
-    sentences = COUNTDOWN_MESSAGES if has_undo_window(verdict) else SUCCESS_MESSAGES
-    return gettext(sentences[ReviewVerdict(verdict)])
+    if has_undo_window(verdict):
+        return gettext(COUNTDOWN_MESSAGES[ReviewVerdict(verdict)])
+    return final_message(verdict)
+
+
+def final_message(verdict: str) -> str:
+    """Return the message of a decision that takes effect now."""
+    return gettext(SUCCESS_MESSAGES[ReviewVerdict(verdict)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, is_last_decision, last_review, requests_for
 from approvals.reviews.batch import MAX_BATCH_ITEMS, individual_objection
 from approvals.states import UNDOABLE, RequestStatus
-from approvals.web.review.decision_form import WRITTEN_ANSWERS, success_message
+from approvals.web.review.decision_form import WRITTEN_ANSWERS, final_message, success_message
 from approvals.web.review.detail import RequestDetail, detail_for
 from catalog.calls.privacy import PrivateCallParts, can_see_private
 from catalog.core import clock
@@ -119,13 +119,15 @@ class InboxForm(forms.Form):
 class UndoableDecision:
     """A decision that its reviewer can still undo: the request's id and summary, the message, and the seconds left.
 
-    For several requests decided together `batch` is set; `id` and `seconds` are of the request whose undo time ends
-    first. `is_last` is False if the reviewer has made a later decision, which is final.
+    `final` is the message once the seconds are over. For several requests decided together `batch` is set; `id` and
+    `seconds` are of the request whose undo time ends first. `is_last` is False if the reviewer has made a later
+    decision, which is final.
     """
 
     id: str
     summary: str
     said: str
+    final: str
     seconds: int
     batch: str = ""
     is_last: bool = True
@@ -297,6 +299,7 @@ def last_undoable(viewer: User) -> UndoableDecision | None:
         request.public_id,
         summary,
         success_message(last.verdict),
+        final_message(last.verdict),
         ceil((ends - now).total_seconds()),
         last.batch if len(together) > 1 else "",
         is_last_decision(last),

@@ -27,23 +27,20 @@ function countDown(box) {
   const place = box.querySelector("[data-countdown]");
   const timer = setInterval(() => {
     const left = Math.ceil((end - performance.now()) / 1000);
-    if (left <= 0 || !box.isConnected) {
-      clearInterval(timer);
-      offerOutcome(box);
-    } else if (place) place.textContent = `${left} s`;
+    if (left > 0 && place) place.textContent = `${left} s`;
+    if (left > 0 && box.isConnected) return;
+    clearInterval(timer);
+    if (box.isConnected) showFinal(box);
   }, 250);
 }
 
-/* What can no longer be undone leads to its outcome for a while, or goes. Only the latest one stands. */
-function offerOutcome(box) {
-  const link = box.querySelector("[data-when-final]");
-  if (!link) return box.remove();
+/* What can no longer be undone says what happens now, and leads to it, for a while. Only the latest one stands. */
+function showFinal(box) {
   for (const old of document.querySelectorAll(".toast:has([data-when-final]):not([data-seconds])")) old.remove();
   box.removeAttribute("data-seconds");
-  for (const part of box.querySelectorAll("form, br, [data-until-final]")) part.remove();
-  link.hidden = false;
+  for (const part of box.querySelectorAll("form, [data-until-final]")) part.remove();
+  for (const part of box.querySelectorAll("[data-when-final]")) part.hidden = false;
   setTimeout(() => box.remove(), STAY_WITH_BUTTON_MS);
-  return undefined;
 }
 
 /** Undo the last decision, and no earlier one: one that is final, or still being sent, leaves nothing to undo. */
