@@ -35,10 +35,17 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class RenderSource:
+    """Fragments to render after each notification.
+
+    At least `rest_seconds` lie between a rendering that changed something and the next one; with `always_rests` also
+    after one that changed nothing.
+    """
+
     key: Hashable
     draw: Callable[[], Fragments]
     listen: Callable[[Feed], AbstractContextManager[WaitEvent]]
     rest_seconds: float
+    always_rests: bool = False
 
 
 class SharedRendering:
@@ -62,14 +69,14 @@ class SharedRendering:
                     log.warning("a page fragment could not be rendered; the next notification tries again")
                     log_unexpected(error)
                 else:
-                    if drawn == self.drawn:
-                        # No pause: `listen_to_all` notifies every second without news, and news right after that must
-                        # not wait.
-                        rest = 0
-                    else:
+                    if drawn != self.drawn:
                         self.drawn = drawn
                         for viewer in self.viewers:
                             viewer.set()
+                    elif not self._source.always_rests:
+                        # No pause: `listen_to_all` notifies every second without news, and news right after that must
+                        # not wait.
+                        rest = 0
                 await asyncio.sleep(max(rest, REST_FACTOR * (clock() - began)))
                 await news.wait()
                 news.clear()

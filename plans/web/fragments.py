@@ -13,7 +13,7 @@ from django.utils.translation import gettext, ngettext
 
 from approvals.queue.saved_views import HOME, WAITING, Queues, needed_count
 from approvals.web.review.inbox import inbox_list
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, groups_of, roles_of
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, can_see_all, groups_of, has_role, roles_of
 from catalog.calls.privacy import can_see_private
 from catalog.text.formats import ReaderFormats, current_reader
 from plans.live.approval_changes import CLOSED, Change
@@ -25,7 +25,9 @@ from plans.states import StepStatus
 from plans.store.plan_documents import removed_step_numbers
 from plans.store.selectors import running_plans
 from plans.web.home.activity import failed_plans, running_rows
+from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
+from plans.web.home.last_days import last_days
 from plans.web.plan.history import EventLine
 from plans.web.plan.overview import MemoryRow, PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.page import conversation_state
@@ -39,6 +41,8 @@ def remove_closed_request(change: Change) -> list[str]:
 
 PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
 """Minimum seconds between renderings: of a plan, of content on every page, and of one person's own content."""
+FIGURES_REST = 15.0
+"""Seconds between renderings of the figures of the home page, which count more than a second changes."""
 MAX_LOADS = 3
 
 
@@ -86,6 +90,13 @@ def home_source(user: SocketUser) -> RenderSource:
     """Return the source of the home page: requests to answer, plans that run and have failed, first steps."""
     key = ("home", _rights_key(user))
     return RenderSource(key, partial(_render_home, user.user), Feed.listen_to_all, VIEWS_REST)
+
+
+def figures_source(user: SocketUser) -> RenderSource:
+    """Return the source of the home page's figures: agents today, and the last days."""
+    key = ("figures", _rights_key(user))
+    draw = partial(_render_figures, user.user)
+    return RenderSource(key, draw, Feed.listen_to_all, FIGURES_REST, always_rests=True)
 
 
 def views_source(user: SocketUser, view: str) -> RenderSource:
@@ -212,6 +223,14 @@ def _render_home(viewer: User) -> Fragments:
             ),
         }
     )
+
+
+def _render_figures(viewer: User) -> Fragments:
+    shell = {"roles": roles_of(viewer), "can_plan": has_role(viewer, OPERATOR, ADMINISTRATOR)}
+    fragments = {"agents": _render("home/_agents.html", agents=agents_today(viewer), shell=shell)}
+    if can_see_all(viewer):
+        fragments["days"] = _render("home/_last_days.html", days=last_days())
+    return Fragments(fragments)
 
 
 def _render_views(view: str, viewer: User) -> Fragments:

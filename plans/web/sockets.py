@@ -27,6 +27,7 @@ from plans.sessions.lists import NEWEST_CALLS, SessionKey, plans_outside_lists
 from plans.sessions.overview import session_overview
 from plans.store.privacy import can_see_private_in_plan
 from plans.web.fragments import (
+    figures_source,
     home_source,
     inbox_source,
     model_output_fragment,
@@ -139,7 +140,7 @@ class HomeSocket(InboxSocket):
     path = "/"
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        return [home_source(user), shell_source(user)]
+        return [home_source(user), figures_source(user), shell_source(user)]
 
 
 def _missed_changes(user: SocketUser, after: int, path: str) -> list[str]:

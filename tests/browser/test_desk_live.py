@@ -4,17 +4,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews import coordination
 from approvals.reviews.decisions import decide
 from tests.approvals.factories import rejection
 from tests.browser.conftest import PageAs, press_approve
-from tests.browser.desk import becomes
-from tests.builders import make_plan, request_of, write_step
+from tests.browser.desk import asked, becomes
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -23,13 +20,6 @@ NOTE_NEWS = """window.news = []; new MutationObserver(() => {
     const news = document.getElementById("news");
     if (!news.hidden) window.news.push(news.firstElementChild.textContent);
 }).observe(document.getElementById("news"), { attributes: true, childList: true, subtree: true })"""
-
-
-def asked(author: User, path: str) -> ApprovalRequest:
-    """Start a plan and return its request, once the server has asked for it."""
-    plan = make_plan(author, write_step(1, path, "hello\n"))
-    eventually(ApprovalRequest.objects.filter(plan_ref=plan.public_id).exists, what="the request")
-    return request_of(plan)
 
 
 def watch(page: Page, query: str = "") -> Page:

@@ -1,6 +1,6 @@
 /* One request at a time in the pane. While a request is loading into the pane, the one before it cannot be answered;
    while an answer is being sent, no other request can be opened: the response says which is next and offers to undo.
-   A request that opened by itself after an answer takes none for a moment. */
+   A request that opened by itself takes no answer for a moment. */
 
 import { answer } from "../core/announce.js";
 import { changed } from "../core/page_changes.js";
@@ -129,7 +129,8 @@ document.addEventListener("htmx:beforeSwap", () => {
 document.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target?.id !== "pane") return;
   const form = document.querySelector("form[data-decide], form[data-several]");
-  const hasOpened = event.detail.requestConfig?.verb !== "get" && shownRequest() !== shownBefore;
+  const isAsked = event.detail.requestConfig?.verb === "get" && isPressed(event);
+  const hasOpened = !isAsked && shownRequest() !== shownBefore;
   if (!form || !(hasOpened || ("several" in form.dataset && shownBefore))) return;
   form.dataset.fresh = "";
   setTimeout(() => delete form.dataset.fresh, FRESH_MS);

@@ -13,14 +13,16 @@ from approvals.models import ApprovalRequest
 from approvals.requests.queries import request_for
 from approvals.reviews.coordination import comment
 from catalog.access.roles import remember_groups
+from catalog.access.tokens import create_token
 from catalog.text.formats import ReaderFormats, current_reader
+from plans.actions.call import CallOrder, create_call
 from plans.actions.create import start_plan
 from plans.executor.pool import ExecutorPool
 from plans.live.feed import Feed, current_feed
 from plans.live.fragment_cache import Fragments, RenderSource, SharedRendering, ViewerState
 from plans.live.sockets import SocketUser
 from plans.store.requesters import Requester
-from plans.web.fragments import home_source, inbox_source, plans_source, shell_source
+from plans.web.fragments import figures_source, home_source, inbox_source, plans_source, shell_source
 from plans.web.sockets import source_for
 from tests.approvals.factories import ask
 from tests.builders import make_plan, step, write_step
@@ -78,7 +80,7 @@ def test_renderings_are_shared_only_under_the_same_rights():
     assert plans_source(socket_user(1, "operator")).key != plans_source(socket_user(2, "administrator")).key
     assert plans_source(socket_user(1, "viewer")).key == plans_source(socket_user(2, "reviewer")).key
     before, after = socket_user(1, "operator"), socket_user(1)
-    for source in (plans_source, home_source, shell_source, partial(inbox_source, view="waiting")):
+    for source in (plans_source, home_source, figures_source, shell_source, partial(inbox_source, view="waiting")):
         assert source(before).key != source(after).key
 
 
@@ -170,6 +172,20 @@ async def test_home_sends_the_first_requests_and_reloads_them_there(transactiona
     assert [f'id="q-{each.public_id}"' in sent for each in requests] == [True, True, True, False]
     assert f'hx-get="/?item={requests[0].public_id}"' in sent
     assert 'id="failed"' in sent and "csrfmiddlewaretoken" not in sent
+
+
+async def test_home_sends_its_figures(executor: ExecutorPool, ada: User, rosa: User) -> None:
+    """The last days are everyone's figures, so that someone without a role is sent none."""
+    token = await apart(partial(create_token, user=ada, kind="agent", scopes=["calls:create"], name="Laptop"))
+    order = CallOrder("planning_read_plan", {})
+    await apart(partial(create_call, order, by=Requester(ada, token[0], via="rest")))
+    async with opened("/ws/pages/home/", await apart(by_session, rosa)) as caller:
+        sent = str(await heard(caller, 'id="agents-today"'))
+    assert "Laptop" in sent and 'id="last-days"' in sent
+    stranger = await apart(User.objects.create_user, "stranger", password="secret-stranger")
+    async with opened("/ws/pages/home/", await apart(by_session, stranger)) as caller:
+        sent = str(await heard(caller, 'id="agents-today"'))
+    assert "Laptop" not in sent and 'id="last-days"' not in sent
 
 
 async def test_inbox_omits_requests_of_others(transactional_db, ada: User, rosa: User) -> None:
