@@ -23,7 +23,15 @@ from catalog.inventory.sync import sync_tools
 from catalog.models import ApiToken, Call
 from plans.actions.create import create_plan
 from plans.demo.agents import make_agents
-from plans.demo.people import MAIL_DOMAIN, STORY_TOKENS, DemoSignIn, create_tokens, reset_people, reset_tokens
+from plans.demo.people import (
+    MAIL_DOMAIN,
+    STORY_TOKENS,
+    DemoSignIn,
+    create_tokens,
+    has_story_tokens,
+    reset_people,
+    reset_tokens,
+)
 from plans.demo.policies import allow_long_waits, make_policies
 from plans.demo.sources import enable_shipped_sets, make_sources
 from plans.demo.stories import past_stories, statement_run, todays_stories, workdays
@@ -42,6 +50,10 @@ TODAY = timedelta(hours=4)
 """The stories of today begin within this time before the demo opens."""
 IN_USE = (
     "A server or worker uses this database, so the demo has no plans. Stop it and run the demo again to create them."
+)
+INTERRUPTED = (
+    "An earlier run was interrupted while it created the demo's history. Start over with an empty database: remove "
+    "var/, or set DATABASE_URL to a new one."
 )
 OWN_PLANS = (
     "This installation has plans or calls of its own. The demo needs its own database: set DATABASE_URL to a new one."
@@ -66,14 +78,16 @@ class Demo:
 def set_up_demo() -> Demo:
     """Reset the demo's people and tokens; the first run creates everything else, with a history of two weeks.
 
-    Raises Conflict if the installation has plans of other people, or other people and no plans yet, or if a person has
-    the name of a demo user.
+    Raises Conflict if the installation has plans of other people, or other people and no plans yet, if a person has the
+    name of a demo user, or if the first run was interrupted.
     """
     if Plan.objects.exclude(author__email__endswith=f"@{MAIL_DOMAIN}").exists():
         raise Conflict(OWN_PLANS)
     has_plans = Plan.objects.exists() or Call.objects.exists()
     if not has_plans and User.objects.exclude(email__endswith=f"@{MAIL_DOMAIN}").exists():
         raise Conflict(OWN_PEOPLE)
+    if has_plans and demo_created_at() is None and has_story_tokens():
+        raise Conflict(INTERRUPTED)
     if has_plans or live_executors():
         people = _set_up_people()
         problems = [] if has_plans else [IN_USE]

@@ -65,6 +65,11 @@ STORY_TOKENS = (
 """Agents that only appear in the stories; nobody gets their tokens."""
 
 
+def has_story_tokens() -> bool:
+    """Return whether the stories have begun: the tokens of their agents are created just before."""
+    return ApiToken.objects.filter(name__in=[f"{each.title}{TOKEN_MARK}" for each in STORY_TOKENS]).exists()
+
+
 def reset_people() -> list[DemoSignIn]:
     """Create missing demo users and set new passwords for all. Raises Conflict if another user has such a name."""
     with transaction.atomic():

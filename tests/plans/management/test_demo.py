@@ -33,6 +33,7 @@ from plans.demo.people import PEOPLE
 from plans.demo.policies import POLICIES
 from plans.demo.sources import enable_shipped_sets
 from plans.demo.stories import DRAFT, past_stories, statement_run, todays_stories
+from plans.demo.timeline import Timeline
 from plans.documents.checking import check_plan
 from plans.engine.cancellation import end_overdue_plans
 from plans.management.commands import demo
@@ -164,6 +165,18 @@ def test_plans_of_others_are_refused(ada: User) -> None:
         run()
     assert list(Plan.objects.all()) == [plan]
     assert not User.objects.filter(username="rosa").exists()
+
+
+def test_an_interrupted_first_run_is_told_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Timeline) -> None:
+        make_plan(User.objects.get(username="ada"), step(1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Timeline, "tell", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    with pytest.raises(CommandError, match="interrupted"):
+        run()
 
 
 @pytest.mark.usefixtures("without_stories")
