@@ -1,12 +1,8 @@
 """Results as real clients return them: like those of the upstream itself, and as documented where people decide."""
 
-import json
-import shutil
-import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +19,12 @@ from tests.approvals.factories import add_policy
 from tests.builders import approve, reject
 from tests.catalogs import fill_catalog
 from tests.conftest import forget_what_was_read
-from tests.npm import installed_modules
+from tests.plans.mcp.client_processes import CLIENTS, node_client, started
 from tests.python_environments import installed_python
 from tests.upstreams import Offer, WebUpstream
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
-CLIENTS = Path(__file__).parent / "clients"
 FAST = ["typescript"]
 NIGHTLY = ["mcp_remote", "ai_sdk", "python_sdk", "fastmcp", "openai_agents"]
 PNG = b64encode(bytes.fromhex("89504e470d0a1a0a") + b"\0" * 64).decode()
@@ -67,46 +62,12 @@ def break_down() -> int:
     raise ValueError("The engine is cold.")
 
 
-class Client:
-    """A client in a process of its own: `call` returns what it makes of a result."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self.names: list[str] = self._read()
-
-    def call(self, name: str, arguments: Any = None) -> Any:
-        """Call a tool."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"name": name, "arguments": arguments or {}}) + "\n")
-        self._process.stdin.flush()
-        return self._read()
-
-    def _read(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, self._process.stderr.read()[-2000:] if self._process.stderr is not None else ""
-        return json.loads(line)
-
-
-@contextmanager
-def started(command: list[str], url: str, token: str) -> Iterator[Client]:
-    """Run a client while the body runs."""
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([*command, url, token], text=True, **pipes) as process:
-        try:
-            yield Client(process)
-        finally:
-            process.kill()
-
-
 @pytest.fixture(params=[*FAST, *(pytest.param(each, marks=pytest.mark.nightly) for each in NIGHTLY)])
 def command(request: pytest.FixtureRequest) -> list[str]:
     """The command of a client, without address and token."""
     kind, cache = request.param, request.config.cache
     if kind in ("typescript", "mcp_remote", "ai_sdk"):
-        folder = "typescript" if kind == "typescript" else "node"
-        modules = installed_modules(cache, CLIENTS / folder, f"mcp-{folder}")
-        return [shutil.which("node") or "node", str(CLIENTS / "node_client.mjs"), str(modules), kind]
+        return node_client(cache, kind)
     python = installed_python(cache, CLIENTS / f"{kind}.lock") if kind == "openai_agents" else Path(sys.executable)
     return [str(python), str(CLIENTS / "python_client.py"), kind]
 
