@@ -49,6 +49,6 @@ def started(command: list[str], url: str, token: str) -> Iterator[Client]:
 
 def node_client(cache: pytest.Cache, kind: str) -> list[str]:
     """Return the command of a client of Node, without address and token."""
-    folder = "typescript" if kind == "typescript" else "node"
+    folder = "typescript" if kind.startswith("typescript") else "node"
     modules = installed_modules(cache, CLIENTS / folder, f"mcp-{folder}")
     return [shutil.which("node") or "node", str(CLIENTS / "node_client.mjs"), str(modules), kind]

@@ -26,7 +26,7 @@ from tests.upstreams import Offer, WebUpstream
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
 FAST = ["typescript"]
-NIGHTLY = ["mcp_remote", "ai_sdk", "python_sdk", "fastmcp", "openai_agents"]
+NIGHTLY = ["typescript_2", "mcp_remote", "ai_sdk", "python_sdk", "fastmcp", "openai_agents"]
 PNG = b64encode(bytes.fromhex("89504e470d0a1a0a") + b"\0" * 64).decode()
 SIZE = {"type": "object", "properties": {"width": {"type": "integer"}}, "required": ["width"]}
 ANSWERS: dict[str, dict[str, Any]] = {
@@ -66,7 +66,7 @@ def break_down() -> int:
 def command(request: pytest.FixtureRequest) -> list[str]:
     """The command of a client, without address and token."""
     kind, cache = request.param, request.config.cache
-    if kind in ("typescript", "mcp_remote", "ai_sdk"):
+    if kind in ("typescript", "typescript_2", "mcp_remote", "ai_sdk"):
         return node_client(cache, kind)
     python = installed_python(cache, CLIENTS / f"{kind}.lock") if kind == "openai_agents" else Path(sys.executable)
     return [str(python), str(CLIENTS / "python_client.py"), kind]

@@ -1,7 +1,8 @@
-"""Clients that sign in: the MCP SDK's own OAuth client against pages, endpoints and `/mcp` of one server."""
+"""Clients that sign in: the OAuth clients of the MCP SDKs against pages, endpoints and `/mcp` of one server."""
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from catalog.access.tokens import revoke_token
-from catalog.connections.models import Connection, RefreshToken
+from catalog.connections.models import AccessToken, Connection, RefreshToken
+from catalog.core import clock
 from catalog.models import ApiToken, Call
 from config.serving.handler import ThreadedHandler
 from tests.catalog.connections.oauth_client import CALLBACK
+from tests.plans.mcp.client_processes import CLIENTS, node_client, started
 from tests.plans.mcp.conftest import ACCEPT, serving_mcp
 from tests.plans.socket_clients import apart, session_of
 
@@ -113,6 +116,22 @@ async def test_the_sdk_signs_in_and_calls(served: str, ada: User) -> None:
     assert connection.token.last_used_at is not None
 
 
+@pytest.mark.parametrize("kind", ["typescript", "typescript_2"])
+def test_the_typescript_sdk_signs_in_refreshes_and_calls(
+    served: str, ada: User, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER", f"{sys.executable} {CLIENTS / 'browser.py'}")
+    monkeypatch.setenv("BROWSER_COOKIE", f"{django_settings.SESSION_COOKIE_NAME}={session_of(ada)}")
+    with started(node_client(request.config.cache, kind), served, "") as client:
+        assert "render_text" in client.names
+        AccessToken.objects.update(expires=clock.now())
+        for _ in range(2):
+            assert client.call("render_text", SAY)["structuredContent"] == {"result": "hello"}
+    assert Connection.objects.get().token.user == ada
+    assert RefreshToken.objects.count() == 2 and RefreshToken.objects.filter(revoked=None).count() == 1
+
+
+@pytest.mark.db
 async def test_four_sessions_refresh_at_the_same_time(served: str, ada: User) -> None:
     """They share what the client keeps, and each sends the same refresh token."""
     person, storage = Person(ada), Storage()
