@@ -343,7 +343,9 @@ def test_notifications_with_devices_and_the_offer_of_a_time_zone(admin, ada, pag
 
 @pytest.mark.usefixtures("stage", "workspace", "names")
 def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
-    """Plans in their states, the editor, a request in words and its draft."""
+    """A question, plans in their states, the editor, a request in words and its draft."""
+    question = step(1, "ask_user", parameters={"question": "Which one?"})
+    work_off(make_plan(ada, question, goal="Answer " + "everybody " * 20))
     paused = make_plan(ada, act(1, "x", "dangerous"), goal="Tell " + "everybody " * 20)
     pause_plan(work_off(paused), by=Requester(ada))
     open_plan = make_plan(ada, act(1, "x"))
@@ -353,6 +355,7 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
     token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"], name="x" * 128)
     client = OAuthClient.registered(client_name="Client " * 15)
     views = [
+        View("/", tabs=True),
         View(f"/connect/{token.pk}/?client=python"),
         View(
             "/plans/",
