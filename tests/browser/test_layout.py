@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,7 @@ from catalog.models import Source
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
 from plans.store.requesters import Requester
+from tests import counts
 from tests.approvals.factories import PREVIEW, ask, delivery_to, make_tool, send_back, set_rule
 from tests.approvals.security.deceptions import DECEPTIONS
 from tests.browser import layout_rules as rules
@@ -59,17 +61,13 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.layout,
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
+    pytest.mark.timeout(counts.seconds(900)),
 ]
 WIDTHS = (320, 390, 721, 1100, 1440)
-LIGHT = {
-    390: {"contrast": rules.CONTRAST, "axe": rules.AXE_STRUCTURE},
-    1440: {"contrast": rules.CONTRAST, "axe": rules.AXE},
-}
-"""Contrast first: it waits until no colour fades. Axe-core looks at the colours of each scheme at one width."""
-DARK = [
-    ((390, 800), {"contrast": rules.CONTRAST, "axe": rules.AXE_COLOURS}),
-    ((1440, 800), {"contrast": rules.CONTRAST}),
-]
+AXE = {("light", 390): rules.AXE_STRUCTURE, ("light", 1440): rules.AXE, ("dark", 390): rules.AXE_COLOURS}
+"""Axe-core looks at the colours of each scheme at one width, and under `make nightly` at all of a page each time."""
+if counts.FULL:
+    AXE = dict.fromkeys(product(("light", "dark"), (390, 1440)), rules.AXE)
 FOCUS_AT = ((390, 844), (640, 360), (1280, 720))
 MORE = ("", "/mcp")
 NOT_WALKED = {
@@ -145,7 +143,8 @@ def faults(page: Page, view: View) -> Iterator[str]:
     if screenshots.FOLDER:
         screenshots.take_pictures(page, f"{view.path} {view.name}")
         return
-    schemes: list[tuple[Scheme, Iterable[tuple[Size, Asked]]]] = [("light", looks(view)), ("dark", DARK)]
+    dark = (((width, 800), rules_of_colours("dark", width)) for width in (390, 1440))
+    schemes: list[tuple[Scheme, Iterable[tuple[Size, Asked]]]] = [("light", looks(view)), ("dark", dark)]
     for scheme, sizes in schemes:
         page.emulate_media(color_scheme=scheme)
         for (width, height), asked in sizes:
@@ -159,10 +158,16 @@ def faults(page: Page, view: View) -> Iterator[str]:
 def looks(view: View) -> Iterator[tuple[Size, Asked]]:
     """Yield the sizes at which a view is looked at in the light, with the rules that are asked there."""
     for width in sorted({*WIDTHS, *view.also}):
-        yield (width, 800), {**rules.EVERYWHERE, **view.own, **LIGHT.get(width, {})}
+        yield (width, 800), {**rules.EVERYWHERE, **view.own, **rules_of_colours("light", width)}
     yield from view.at.items()
     for size in FOCUS_AT if view.tabs else ():
         yield size, {"focus": rules.FOCUS}
+
+
+def rules_of_colours(scheme: Scheme, width: int) -> Asked:
+    """Return the rules for contrast and of axe-core. Contrast first: it waits until no colour fades."""
+    contrast = {"contrast": rules.CONTRAST} if width in (390, 1440) else {}
+    return contrast | ({"axe": AXE[scheme, width]} if (scheme, width) in AXE else {})
 
 
 @pytest.fixture
@@ -722,7 +727,7 @@ def test_planted_faults_are_found(admin, page_as: PageAs):
     page.goto("/policies/")
     page.evaluate(PLANTED)
     page.keyboard.press("Tab")
-    asked = rules.EVERYWHERE | LIGHT[1440] | {"focus": rules.FOCUS}
+    asked = rules.EVERYWHERE | rules_of_colours("light", 1440) | {"focus": rules.FOCUS}
     found = [fault.split(": ", 1) for fault in page.evaluate(rules.asking(asked), [390, 844])]
     assert {name for name, _ in found} == asked.keys() - {"cut off"}
     assert [said.split()[-1] for name, said in found if name == "contrast"] == ["grey", "half"]
