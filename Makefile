@@ -60,11 +60,11 @@ test-services: $(VENV)/dev.stamp services ## what differs on PostgreSQL and Redi
 pages: $(VENV)/dev.stamp ## the layout of the pages in the browser, and the details of their scripts
 	$(EMBEDDED) $(PYTEST) $(SPREAD) $(PAGES) $(ARGS)
 
-screenshots: $(VENV)/dev.stamp ## pictures of every page and state, with the contact sheet var/screenshots/index.html
+screenshots: $(VENV)/dev.stamp ## pictures of every page and state in var/screenshots/index.html (DOCS=1: renew docs/screenshots)
 	rm -rf var/screenshots
 	$(EMBEDDED) TOOLGATE_TEST_SCREENSHOTS=var/screenshots $(PYTEST) $(SPREAD) -m layout -k "test_pages or test_states" \
 		tests/browser/test_layout.py $(ARGS)
-	$(BIN)/python -m tests.browser.screenshots var/screenshots
+	$(BIN)/python -m tests.browser.screenshots var/screenshots $(if $(DOCS),docs/screenshots)
 
 # With ARGS that select a part, pytest may find no test in some of the four runs and ends with 5: that is no failure.
 nightly: $(VENV)/dev.stamp services ## everything at full count with new seeds, on both databases; hours

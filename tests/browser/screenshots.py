@@ -1,10 +1,11 @@
-"""Pictures of every page and state that the layout tests walk through, and the contact sheet of them.
+"""Pictures of every page and state that the layout tests walk through: the contact sheet, and those in documents.
 
 `make screenshots` sets TOOLGATE_TEST_SCREENSHOTS: the walks then take pictures instead of asking for rules.
 """
 
 import os
 import re
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,11 +18,18 @@ from playwright.sync_api import Page
 
 FOLDER = os.environ.get("TOOLGATE_TEST_SCREENSHOTS", "")
 WIDTHS = {390: 844, 1440: 900}
-"""Height of the window by its width; a longer page is pictured whole, up to MAX_HEIGHT."""
+"""Height of the window by its width; a longer page is pictured up to MAX_HEIGHT."""
 MAX_HEIGHT = 5000
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 IDS = re.compile(r"\b(apr|call|gr|plan|pol|ses)_[\w-]{8,}")
 PICTURE = re.compile(r"(?P<name>.+)-(?P<width>\d+)-(?P<scheme>light|dark)\.png")
+IN_DOCUMENTS = {
+    "approvals-light.png": "pages_of_the_demo/approvals-item-apr-1440-light.png",
+    "approvals-dark.png": "pages_of_the_demo/approvals-item-apr-1440-dark.png",
+    "approvals-phone.png": "pages_of_the_demo/approvals-item-apr-390-light.png",
+    "plan-light.png": "pages_of_the_demo/plans-plan-1440-light.png",
+}
+"""The pictures that README and guides show, by name in `docs/screenshots/`; each is one of the contact sheet."""
 STYLE = """
   body { font: 14px/1.4 system-ui, sans-serif; margin: 24px; color-scheme: light dark; }
   .row { display: flex; gap: 12px; align-items: start; overflow-x: auto; padding-bottom: 16px; }
@@ -29,8 +37,11 @@ STYLE = """
 """
 
 
-def take_pictures(page: Page, name: str) -> None:
-    """Picture the open page at each width and in each colour scheme, in the folder of the test that is running."""
+def take_pictures(page: Page, name: str, *, whole: bool) -> None:
+    """Picture the open page at each width and in each colour scheme, in the folder of the test that is running.
+
+    Unless `whole`, a picture shows what a window of that size shows.
+    """
     test = re.search(r"::test_(\w+)", os.environ["PYTEST_CURRENT_TEST"])
     folder = Path(FOLDER, test[1] if test else "other")
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,9 +52,10 @@ def take_pictures(page: Page, name: str) -> None:
     for scheme, (width, height) in product(SCHEMES, WIDTHS.items()):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": height})
-        # A window as high as the page, so that bars at its bottom stay at the bottom.
-        whole = min(MAX_HEIGHT, int(page.evaluate("document.documentElement.scrollHeight")))
-        page.set_viewport_size({"width": width, "height": max(height, whole)})
+        if whole:
+            # A window as high as the page, so that bars at its bottom stay at the bottom.
+            length = min(MAX_HEIGHT, int(page.evaluate("document.documentElement.scrollHeight")))
+            page.set_viewport_size({"width": width, "height": max(height, length)})
         page.screenshot(path=folder / f"{slug}-{width}-{scheme}.png", animations="disabled")
 
 
@@ -63,5 +75,14 @@ def contact_sheet(folder: Path) -> Iterator[str]:
         yield "</div>"
 
 
+def renew_documents(folder: Path, target: Path) -> None:
+    """Copy the pictures in documents from the contact sheet's folder. Raises FileNotFoundError if one was not taken."""
+    for name, picture in IN_DOCUMENTS.items():
+        shutil.copyfile(folder / picture, target / name)
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1], "index.html").write_text("\n".join(contact_sheet(Path(sys.argv[1]))), encoding="utf-8")
+    folder, *documents = map(Path, sys.argv[1:])
+    Path(folder, "index.html").write_text("\n".join(contact_sheet(folder)), encoding="utf-8")
+    for target in documents:
+        renew_documents(folder, target)

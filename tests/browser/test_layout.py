@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.contrib.auth.tokens import default_token_generator
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
@@ -22,7 +22,7 @@ from django.utils.http import urlsafe_base64_encode
 from playwright.sync_api import Page, expect
 
 from approvals.audit.log import AuditRecord, append_entry
-from approvals.models import Policy, PushDevice, Round
+from approvals.models import ApprovalRequest, Policy, PushDevice, Round
 from catalog.access.learnt_waits import record_cut_off
 from catalog.access.people import create_person, deactivate_person
 from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
@@ -37,6 +37,8 @@ from catalog.inventory.source_sync import sync_source
 from catalog.models import Source
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
+from plans.demo import bar
+from plans.demo.installation import demo_created_at, set_up_demo
 from plans.store.requesters import Requester
 from tests import counts
 from tests.approvals.factories import PREVIEW, ask, delivery_to, make_tool, send_back, set_rule
@@ -114,7 +116,7 @@ class View:
 
     `also` are further widths for all rules, `own` rules for every width, `at` rules for one size of the window; with
     `tabs` each tab stop is looked at. `act` brings the page into its state; without a path it acts on the page of the
-    view before.
+    view before. Its picture shows the `whole` page or, as in documents, a window of it.
     """
 
     path: str
@@ -124,6 +126,7 @@ class View:
     at: Mapping[Size, Asked] = field(default_factory=dict)
     act: Callable[[Page], object] | None = None
     tabs: bool = False
+    whole: bool = True
 
 
 def walk(page: Page, *views: View) -> Faults:
@@ -141,7 +144,7 @@ def faults(page: Page, view: View) -> Iterator[str]:
     if view.act:
         view.act(page)
     if screenshots.FOLDER:
-        screenshots.take_pictures(page, f"{view.path} {view.name}")
+        screenshots.take_pictures(page, f"{view.path} {view.name}", whole=view.whole)
         return
     dark = (((width, 800), rules_of_colours("dark", width)) for width in (390, 1440))
     schemes: list[tuple[Scheme, Iterable[tuple[Size, Asked]]]] = [("light", looks(view)), ("dark", dark)]
@@ -549,6 +552,24 @@ def test_pages_of_people_in_each_state(admin, ada, settings, page_as: PageAs):
     assert walk(page, *views) == []
     sign_in_of_long_ago()
     assert walk(page, *(View(path, "to sign in again") for path in ("/people/new/", "/groups/new/"))) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("catalog", "workspace")
+def test_pages_of_the_demo(page_as: PageAs, monkeypatch: pytest.MonkeyPatch):
+    """The demo's plans, requests and history, which the pictures in documents show; then with the bar of the demo."""
+    set_up_demo()
+    change = ApprovalRequest.objects.select_related("call").get(call__tool_name="write_file", status="pending")
+    views = [
+        View(f"/approvals/?item={change.public_id}", whole=False),
+        *(View(path) for path in ("/", "/approvals/insights/", "/approvals/decided/", "/agents/")),
+    ]
+    rosa, ada = (page_as(User.objects.get(username=name)) for name in ("rosa", "ada"))
+    assert walk(rosa, *views) == []
+    assert walk(ada, View(f"/plans/{change.call.plan_ref}/", whole=False), View("/plans/"), View("/calls/")) == []
+    monkeypatch.setattr(bar, "_created_at", demo_created_at())
+    assert walk(ada, View("/", "with its bar", tabs=True)) == []
 
 
 def press(page: Page, name: str) -> None:

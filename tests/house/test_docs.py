@@ -1,12 +1,14 @@
-"""The documentation contains every setting and every event type, and decisions name what exists."""
+"""The documentation has every setting, every event type and only renewable pictures; decisions name what exists."""
 
 import ast
+import posixpath
 import re
 from pathlib import Path
 
 import pytest
 
 from plans.store.transactions import EVENT_TYPES
+from tests.browser.screenshots import IN_DOCUMENTS
 from tests.house.source import ROOT, files, modules, parse, settings_read, write
 
 
@@ -44,6 +46,31 @@ def test_a_missing_name_is_found(tmp_path: Path) -> None:
     text = documents(tmp_path)
     assert undocumented({"OTHER_KEY", "plan.created", "step.outcome_unknown"}, text) == []
     assert undocumented({"KEY", "plan.create", "A_KEY"}, text) == ["A_KEY", "KEY", "plan.create"]
+
+
+PICTURE = re.compile(r"\]\((?P<target>\S+\.(?:png|jpe?g|gif|svg|webp))\)", re.IGNORECASE)
+
+
+def pictures_shown(root: Path) -> set[str]:
+    """Return the paths of all pictures that documents show or link."""
+    return {
+        posixpath.normpath((path.parent / match["target"]).relative_to(root).as_posix())
+        for path in files(root, "*.md")
+        for match in PICTURE.finditer(path.read_text(encoding="utf-8"))
+    }
+
+
+def test_documents_show_what_make_screenshots_renews() -> None:
+    """A picture made by hand would stay as it is when the page changes."""
+    renewed = {f"docs/screenshots/{name}" for name in IN_DOCUMENTS}
+    assert pictures_shown(ROOT) == renewed
+    assert {path.relative_to(ROOT).as_posix() for path in files(ROOT / "docs/screenshots")} == renewed
+
+
+def test_a_picture_in_a_document_is_found(tmp_path: Path) -> None:
+    write(tmp_path, "README.md", "![A page](docs/screenshots/page.png)\nand [another](other.SVG), see `third.png`")
+    write(tmp_path, "docs/connect/README.md", "![A page](../screenshots/connect.png)")
+    assert pictures_shown(tmp_path) == {"docs/screenshots/page.png", "other.SVG", "docs/screenshots/connect.png"}
 
 
 NAME = re.compile(r"`(?:(?P<file>[\w/]+\.py)|(?P<name>[A-Za-z_][\w.]*)(?:\(\))?)`")
