@@ -27,6 +27,7 @@ from catalog.connections.models import Client, Connection, Step
 from catalog.connections.selectors import connections_for
 from catalog.connections.services import allow_client, end_connection, forbid_client
 from catalog.connections.steps import failed_steps_for, steps_of
+from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
 from catalog.models import ApiToken, Call
 from catalog.ui.labels import SCOPE_SENTENCES, Badge
@@ -120,11 +121,18 @@ CONNECTION_LIST = register_list(
         count_text=ngettext_lazy("%(shown)s connection", "%(shown)s connections", "count"),
         search_label=gettext_lazy("Search connections"),
         search_hint=gettext_lazy("Client, host, owner"),
-        rows=lambda viewer, _query: connections_for(viewer),
+        rows=lambda viewer, _query: connections_for(viewer).annotate(
+            is_live=Q(token__revoked_at=None, token__expires_at__gt=clock.now())
+        ),
         present=_rows,
         search=lambda text: (
             Q(client_name__icontains=text) | Q(client_host__icontains=text) | Q(token__user__username=text)
         ),
+        tabs={
+            "": (gettext_lazy("All"), Q()),
+            "active": (STANDINGS["active"].text, Q(is_live=True)),
+            "ended": (STANDINGS["ended"].text, Q(is_live=False)),
+        },
         filters=(
             column_filter(name="client", label=gettext_lazy("Client"), offer=_clients, column="client_name"),
             column_filter(name="owner", label=gettext_lazy("Owner"), offer=_owners, column="token__user__username"),

@@ -47,7 +47,10 @@ def test_limits_are_changed_and_the_end_is_at_once(stage, ada):
     assert found is not None and found.limits == {"max_level": "safe"}
     pages.send(f"/connections/{number}/end/")
     assert authenticate_at_mcp(text) is None
-    assert "Ended" in pages.open("/connections/")
+    connect(ada, "Codex")
+    for tab, name in (("active", "Codex"), ("ended", "Claude")):
+        pages.open(f"/connections/?status={tab}")
+        assert [row.connection.client_name for row in pages.context["listed"].rows] == [name]
     change = f"/connections/{number}/limits/"
     pages.open(f"/connections/{number}/")
     assert change not in pages.html
