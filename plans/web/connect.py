@@ -6,11 +6,9 @@ redirects to the token's page, which shows everything but the text.
 
 import re
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from django import forms
@@ -26,16 +24,16 @@ from django.views.decorators.http import require_http_methods, require_safe
 from catalog.access.roles import NotAllowed, user_display_name
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
 from catalog.connections.addresses import offers_oauth
-from catalog.core.canonical_json import digest
+from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import Conflict, ToolgateError
 from catalog.inventory.selectors import offered_tools
 from catalog.models import ApiToken, Call, Source
 from catalog.rest.authentication import check_scope
 from catalog.rest.idempotency import run_once
-from catalog.ui.page_forms import CardSelect, PageForm
+from catalog.ui.page_forms import CardSelect
 from catalog.ui.requests import LOOPBACK, PageRequest, is_fragment_request, server_address, sign_in_required
-from catalog.ui.token_limits import limits_in_words
+from catalog.ui.token_limits import LIMITS_SECTION, LimitsForm, limits_in_words
 from plans.models import Plan
 from plans.web.access import error_status
 from plans.web.connect_snippets import CLIENTS, EXAMPLES, FIRST_CLIENT, TOKEN, ExampleCall, McpClient, Snippet
@@ -47,7 +45,7 @@ SCOPES_BY_ACCESS = {
 }
 
 
-class TokenForm(PageForm):
+class TokenForm(LimitsForm):
     name = forms.CharField(
         label=_("Name"),
         max_length=MAX_TOKEN_NAME,
@@ -67,6 +65,15 @@ class TokenForm(PageForm):
         choices=[(7, _("7 days")), (30, _("30 days")), (DEFAULT_TOKEN_DAYS, _("90 days")), (365, _("One year"))],
     )
     key = forms.RegexField(KEY.pattern, widget=forms.HiddenInput)
+
+    @property
+    def limit_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in LIMITS_SECTION.fields]
+
+    @property
+    def limits_are_open(self) -> bool:
+        """True if the form came back with limits, or with an error in them."""
+        return self.is_bound and (any(field.errors for field in self.limit_fields) or self.limits is not None)
 
 
 def new_form(client: McpClient, viewer: User) -> TokenForm:
@@ -220,7 +227,7 @@ def _make_token(request: PageRequest, client: McpClient) -> HttpResponse:
         return _render_form(request, client, form, status=422)
     texts: list[str] = []
     try:
-        pk = _create_once(request.user, client, form.cleaned_data, texts)
+        pk = _create_once(request.user, client, form, texts)
     except ToolgateError as error:
         problem = (
             gettext("This form was sent before with other values. Open the page again.")
@@ -236,8 +243,10 @@ def _make_token(request: PageRequest, client: McpClient) -> HttpResponse:
     return _render_page(request, page)
 
 
-def _create_once(viewer: User, client: McpClient, wanted: Mapping[str, Any], texts: list[str]) -> str:
+def _create_once(viewer: User, client: McpClient, form: TokenForm, texts: list[str]) -> str:
     """Return the primary key of the form's token as text; add the token's text to `texts` if it is created now."""
+
+    wanted = form.cleaned_data
 
     def create() -> str:
         token, text = issue_token(
@@ -246,11 +255,13 @@ def _create_once(viewer: User, client: McpClient, wanted: Mapping[str, Any], tex
             scopes=SCOPES_BY_ACCESS[wanted["access"]],
             name=wanted["name"],
             days=wanted["days"],
+            limits=form.limits,
         )
         texts.append(text)
         return str(token.pk)
 
-    what = digest("connect", client.slug, wanted["name"], wanted["access"], str(wanted["days"]))
+    terms = {"name": wanted["name"], "access": wanted["access"], "days": wanted["days"], "limits": form.limits}
+    what = digest("connect", client.slug, canonical_text(terms))
     return run_once(f"user:{viewer.pk}", f"connect:{wanted['key']}", what, create)
 
 

@@ -62,6 +62,15 @@ def test_the_token_is_made_and_shown_once(pages: Pages, ada: User) -> None:
     assert text not in pages.open(f"/connect/{token.pk}/") and token.prefix in pages.html
 
 
+def test_the_token_is_limited(pages: Pages) -> None:
+    pages.open("/connect/")
+    form = form_on(pages, client="cursor", max_level="safe", category_choice="only")
+    pages.send("/connect/", form, status=422)
+    assert '<details id="limits" open>' in pages.html
+    pages.send("/connect/", form | {"categories": "text"})
+    assert ApiToken.objects.get().limits == {"max_level": "safe", "categories": ["text"]}
+
+
 def test_a_form_sent_twice_makes_one_token(pages: Pages) -> None:
     pages.open("/connect/?client=cursor")
     form = form_on(pages, client="cursor")
