@@ -10,21 +10,25 @@ from typing import Any, cast
 
 from django import forms
 from django.http import HttpResponse
+from django.shortcuts import render
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from approvals.grants.coverage import tools_with_grants
 from approvals.policies.outlook import Outlook, OutlookGroup, outlook_for
+from catalog.access.limits import Limits
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS
 from catalog.connections.authorize import Authorization, AuthorizeView
 from catalog.connections.services import ConsentTerms
 from catalog.core import clock
 from catalog.ui.labels import SAFETY_BADGES, SCOPE_SENTENCES
 from catalog.ui.page_forms import FormSection
-from catalog.ui.requests import PageRequest
+from catalog.ui.requests import PageRequest, is_fragment_request
 from catalog.ui.token_limits import LIMITS_SECTION, LimitsForm, source_title
 
 CALLS = "calls:create"
+NO_TOOL: Limits = {"categories": []}
+"""The limits of a form whose choice is not complete, such as chosen categories without one that is chosen."""
 END_DAYS = (1, 7, 30, 60, 90, 180, 365)
 
 
@@ -65,15 +69,20 @@ class ConsentView(AuthorizeView):
     template_name = "connections/consent.html"
 
     def post(self, request: PageRequest) -> HttpResponse:
-        """Decide, or with `decision=show` show the page again with the limits of the form."""
+        """Decide, or with `decision=show` show the page, or for htmx the outlook, with the limits of the form."""
         if request.POST.get("decision") != "show":
             return super().post(request)
         authorization = self._read(request)
         form = self.make_form(authorization, request.POST)
+        if is_fragment_request(request, "outlook-now"):
+            return render(request, "connections/_outlook.html", self.context(authorization, form))
         return self._page(authorization, form, status=200 if form.is_valid() else 422)
 
     def context(self, authorization: Authorization, form: forms.Form) -> dict[str, Any]:
-        limits = form.limits if isinstance(form, ConsentForm) and form.is_bound and form.is_valid() else None
+        assert isinstance(form, ConsentForm)  # noqa: S101 - see form_class
+        limits: Limits | None = NO_TOOL if form.is_bound else None
+        if form.is_valid():
+            limits = form.limits
         person = cast("PageRequest", self.request).user
         outlook = outlook_for(person, limits, granted=tools_with_grants(person))
         return {

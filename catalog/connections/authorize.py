@@ -110,6 +110,8 @@ class AuthorizeView(OAuthLibMixin, View, ABC):
             return self._refuse(request, Refused(_("This server has no OAuth: use a token."), status=404))
         signed_in = signed_in_at(page_request.user)
         if signed_in is None or signed_in < clock.now() - SIGN_IN_AGE:
+            if page_request.htmx:  # the form, when it is sent, leads to the sign-in page
+                return HttpResponse(status=403)
             query = encode_query({"again": "1", "next": request.get_full_path()})
             return redirect(f"{reverse('sign-in')}?{query}")
         attempt = request.META[ATTEMPT_KEY] = Attempt("authorize", user=page_request.user)

@@ -43,6 +43,8 @@ def test_limits_are_shown_before_and_kept_after_the_consent(stage, ada):
     shown = decide(client, ada, decision="show", max_level="safe")
     assert shown.status_code == 200 and not ApiToken.objects.exists()
     assert {tool.level for tool in shown.context["outlook"].tools} == {"safe"}
+    incomplete = decide(client, ada, decision="show", category_choice="only")
+    assert not incomplete.context["outlook"].tools
     wrong = decide(client, ada, decision="allow", category_choice="only")
     assert wrong.status_code == 422 and not Connection.objects.exists()
     allowed = decide(client, ada, decision="allow", max_level="safe", days="7")
