@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
@@ -48,15 +49,19 @@ def device_rows(person: User) -> Sequence[DeviceRow]:
 
 @retry_on_deadlock
 def add_device(person: User, fields: Mapping[str, str], *, name: str, browser: str) -> PushDevice:
-    """Add the browser that sent its subscription; an address is its last person's. Raises ParameterError."""
+    """Add the browser that sent its subscription, in place of an earlier one of the same browser.
+
+    An address is its last person's. Raises ParameterError.
+    """
     subscription = read_subscription(fields)
     key = _address_key(subscription)
     with transaction.atomic():
         User.objects.select_for_update().get(pk=person.pk)
-        known = PushDevice.objects.filter(address_key=key)
+        own = PushDevice.objects.filter(person=person)
+        known = PushDevice.objects.filter(Q(address_key=key) | Q(pk__in=own.filter(browser_key=_digest(browser))))
         is_new = not known.filter(person=person).exists()
         known.delete()
-        if PushDevice.objects.filter(person=person).count() >= MAX_DEVICES:
+        if own.count() >= MAX_DEVICES:
             raise field_error("endpoint", "invalid", f"You can have at most {MAX_DEVICES} devices. Remove one first.")
         device = PushDevice.objects.create(
             person=person,

@@ -1,6 +1,8 @@
-/* Shows web pushes, and opens their page when they are clicked. Caches nothing: every page comes from the server. */
+/* Shows web pushes, opens their page when they are clicked, and tells Toolgate if the browser replaces its subscription.
+   Caches nothing: every page comes from the server. */
 
 const OWN = self.location.origin;
+const DEVICES = "/profile/notifications/";
 
 /** Return the address of a path of this site; the home page for any other. */
 function address(path) {
@@ -23,6 +25,18 @@ async function open(url) {
   return self.clients.openWindow(url);
 }
 
+/** Send the subscription that replaces an earlier one, as its person; nothing if they have signed out. */
+async function replaceSubscription(made) {
+  const page = await (await fetch(DEVICES)).text();
+  const key = page.match(/data-push-key="([\w-]+)"/)?.[1];
+  const token = page.match(/name="csrfmiddlewaretoken" value="(\w+)"/)?.[1];
+  if (!key || !token) return;
+  const options = { userVisibleOnly: true, applicationServerKey: key };
+  const { endpoint, keys } = (made ?? (await self.registration.pushManager.subscribe(options))).toJSON();
+  const body = new URLSearchParams({ endpoint, ...keys });
+  await fetch(`${DEVICES}devices/`, { method: "POST", headers: { "X-CSRFToken": token }, body });
+}
+
 self.addEventListener("install", () => self.skipWaiting());
 
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
@@ -32,6 +46,8 @@ self.addEventListener("push", (event) => {
   const shown = { body, tag, renotify: Boolean(tag), data: { url: address(path) } };
   event.waitUntil(self.registration.showNotification(title || "Toolgate", shown));
 });
+
+self.addEventListener("pushsubscriptionchange", (event) => event.waitUntil(replaceSubscription(event.newSubscription)));
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();

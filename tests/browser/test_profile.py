@@ -1,12 +1,16 @@
 """A person's own settings in a browser: the offered time zone, the theme, and the service worker of web pushes."""
 
 import json
+import os
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Worker, expect
 
+from approvals.notifications.devices import device_rows
 from catalog.models import PersonalSettings
+from tests.approvals.notifications.push_browser import Browser as PushBrowser
+from tests.approvals.notifications.push_browser import encoded
 from tests.browser.conftest import PageAs
 
 pytestmark = [
@@ -14,6 +18,22 @@ pytestmark = [
     pytest.mark.layout,
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
 ]
+SUBSCRIBE = """(made) => {
+  PushManager.prototype.subscribe = async () => ({ endpoint: made.endpoint, toJSON: () => made });
+  PushManager.prototype.getSubscription = async () => null;
+}"""
+"""Stands in for the push service of the browser's vendor."""
+PERMIT = """() => {
+  Object.defineProperty(Notification, "permission", { get: () => "granted" });
+  Notification.requestPermission = async () => "granted";
+}"""
+CHANGE = """() => {
+  const change = new Event("pushsubscriptionchange");
+  return new Promise((resolve) => {
+    change.waitUntil = resolve;
+    self.dispatchEvent(change);
+  });
+}"""
 STUB = "() => { self.shown = []; self.registration.showNotification = async (...all) => { self.shown.push(all); }; }"
 SHOWN = """() => new Promise((resolve) => {
   const look = () => (self.shown.length ? resolve(self.shown.shift()) : setTimeout(look, 5));
@@ -57,6 +77,28 @@ def push(page: Page, worker: Worker, message: dict[str, str]) -> list[Any]:
         "ServiceWorker.deliverPushMessage", delivery | {"registrationId": registrations[-1]["registrationId"]}
     )
     return list(worker.evaluate(SHOWN))
+
+
+def subscription(name: str) -> dict[str, Any]:
+    """Return a subscription as a browser writes it."""
+    fields = PushBrowser().fields(f"https://push.example.org/{name}")
+    return {"endpoint": fields.pop("endpoint"), "expirationTime": None, "keys": fields}
+
+
+def test_a_browser_is_added_and_its_new_subscription_replaces_the_old_one(ada, settings, page_as: PageAs):
+    settings.TOOLGATE_VAPID_KEY = encoded(os.urandom(32))
+    page = page_as(ada)
+    page.goto("/profile/notifications/")
+    page.evaluate(SUBSCRIBE, subscription("first"))
+    page.evaluate(PERMIT)
+    with page.context.expect_event("serviceworker") as started:
+        page.get_by_role("button", name="Notify this browser").click()
+    expect(page.get_by_text("is notified from now on")).to_be_visible()
+    [first] = device_rows(ada)
+    started.value.evaluate(SUBSCRIBE, subscription("second"))
+    started.value.evaluate(CHANGE)
+    [second] = device_rows(ada)
+    assert second.mark != first.mark
 
 
 def test_service_worker_shows_a_push_and_opens_own_pages_only(ada, page_as: PageAs):

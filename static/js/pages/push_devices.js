@@ -25,11 +25,6 @@ function decoded(base64) {
   return Uint8Array.from(plain, (letter) => letter.charCodeAt(0));
 }
 
-function encoded(buffer) {
-  const letters = String.fromCharCode(...new Uint8Array(buffer));
-  return btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-}
-
 async function subscription() {
   const registration = await navigator.serviceWorker.getRegistration("/");
   return registration?.pushManager.getSubscription();
@@ -47,11 +42,8 @@ async function subscribe() {
     userVisibleOnly: true,
     applicationServerKey: decoded(pushKey),
   });
-  const body = new URLSearchParams({
-    endpoint: made.endpoint,
-    p256dh: encoded(made.getKey("p256dh")),
-    auth: encoded(made.getKey("auth")),
-  });
+  const { endpoint, keys } = made.toJSON();
+  const body = new URLSearchParams({ endpoint, ...keys });
   const headers = JSON.parse(document.body.getAttribute("hx-headers"));
   const response = await fetch(pushAdd, { method: "POST", headers, body });
   if (response.ok) return location.reload();

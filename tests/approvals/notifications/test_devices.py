@@ -225,7 +225,7 @@ def test_browser_belongs_to_the_last_person(rosa: User, tomas: User) -> None:
 
 def test_number_of_devices_is_limited(rosa: User) -> None:
     for number in range(MAX_DEVICES):
-        add_device(rosa, Browser().fields(f"{ENDPOINT}/{number}"), name="x", browser="b")
+        add_device(rosa, Browser().fields(f"{ENDPOINT}/{number}"), name="x", browser=f"b{number}")
     client = Client()
     client.force_login(rosa)
     refused = client.post(f"{PAGE}devices/", Browser().fields(f"{ENDPOINT}/more"))
