@@ -1,6 +1,7 @@
 """A new password by mail. The answer is the same whether an account has the address or not."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
@@ -11,7 +12,7 @@ from django.contrib.auth.views import PasswordResetConfirmView
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse, reverse_lazy
+from django.urls import reverse
 from django.utils.crypto import salted_hmac
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
@@ -98,7 +99,9 @@ class ResetConfirmView(PasswordResetConfirmView):
 
     template_name = "accounts/reset_confirm.html"
     form_class = ChosenPasswordForm
-    success_url = reverse_lazy("sign-in")
+
+    def get_success_url(self) -> str:
+        return f"{reverse('sign-in')}?{urlencode({'username': self.user.get_username()})}"
 
     def form_valid(self, form: ChosenPasswordForm) -> HttpResponse:  # type: ignore[override] # its own form class
         with transaction.atomic(), attribute_changes_to(form.user):

@@ -32,6 +32,7 @@ from catalog.access.sign_in import check_passkey, check_second_factor
 from catalog.errors import SignInThrottled
 from catalog.ui.page_forms import PageForm
 
+MAX_USERNAME = 150
 MAX_PASSWORD = 4096
 """Longest password that is hashed."""
 
@@ -57,7 +58,7 @@ class AttemptForm(PageForm):
 class SignInForm(AttemptForm):
     """Username and password. `user` is set if both are right."""
 
-    username = forms.CharField(label=_("Username"), max_length=150)
+    username = forms.CharField(label=_("Username"), max_length=MAX_USERNAME)
     password = forms.CharField(label=_("Password"), max_length=MAX_PASSWORD, strip=False, widget=forms.PasswordInput)
     user: User | None = None
 
@@ -140,6 +141,7 @@ def render_sign_in(request: HttpRequest, form: AttemptForm) -> HttpResponse:
         "again": "again" in request.GET,
         "sso_name": settings.TOOLGATE_SSO_NAME if settings.TOOLGATE_SSO_ISSUER else "",
         "can_use_passkey": not passkey_host_fault(request),
+        "is_empty": not User.objects.exists(),
     }
     return render_attempt(request, "registration/sign_in.html", form, **shown)
 
@@ -147,11 +149,18 @@ def render_sign_in(request: HttpRequest, form: AttemptForm) -> HttpResponse:
 @sensitive_post_parameters("password")
 @never_cache
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Show the sign-in page. Redirects signed-in users, unless `again` is in the query: a policy may require that."""
+    """Show the sign-in page, with the `username` of the query, or of who is signed in, filled in.
+
+    Redirects signed-in users, unless `again` is in the query: a policy may require that.
+    """
     address = get_next_redirect_url(request)
     if request.user.is_authenticated and "again" not in request.GET:
         return redirect(address or settings.LOGIN_REDIRECT_URL)
-    form = SignInForm(request.POST if request.method == "POST" else None, request=request)
+    form = SignInForm(
+        request.POST if request.method == "POST" else None,
+        request=request,
+        initial={"username": request.GET.get("username", request.user.get_username())[:MAX_USERNAME]},
+    )
     if request.method == "POST" and form.is_valid() and form.user is not None:
         # A factor of an earlier sign-in in this session must not stand in for the second one of this sign-in.
         clear_authentication_records(request)

@@ -179,6 +179,7 @@ def test_a_password_is_reset_by_mail_and_the_answer_never_says_for_whom(rosa, se
     response = pages.client.get(address)
     pages.open(response["Location"])
     pages.send(response["Location"], {"new_password1": NEW, "new_password2": NEW})
+    assert pages.context["form"]["username"].value() == "rosa"
     rosa.refresh_from_db()
     assert rosa.check_password(NEW)
     assert other.client.get("/profile/sessions/").status_code == 302
