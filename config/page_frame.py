@@ -17,7 +17,7 @@ from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display
 from catalog.core import clock
 from catalog.text.formats import current_reader
 from catalog.ui.labels import name_initials
-from plans.demo.bar import bar_for
+from plans.demo.bar import bar_for, people_to_sign_in_as
 from plans.store.selectors import running_plans
 
 
@@ -62,6 +62,7 @@ def frame_context(request: HttpRequest) -> dict[str, Any]:
     return {
         "shell": SimpleLazyObject(partial(frame_for_user, user, known)),
         "demo_bar": SimpleLazyObject(partial(bar_for, request)),
+        "demo_people": people_to_sign_in_as(),
         "personal": SimpleLazyObject(partial(settings_of, user)),
         "reader": current_reader(),
     }

@@ -1,9 +1,11 @@
 """The bar on every page of a demo: it says that this is a demo, and names three steps that tick themselves.
 
+The sign-in page, which has no bar, names the demo's people.
+
 Steps that lead to a page are ticked once that page was opened, which the person's session remembers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from approvals.models import Review
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, roles_of
 from plans.demo.installation import demo_created_at
+from plans.demo.people import PEOPLE, Person
 from plans.models import Plan, Question
 from plans.states import PlanStatus
 
@@ -55,6 +58,11 @@ def recognise_demo() -> None:
     """Find out whether this installation is a demo. Called when a server starts, so that pages need not ask."""
     global _created_at
     _created_at = demo_created_at()
+
+
+def people_to_sign_in_as() -> Sequence[Person]:
+    """Return the people of the demo; nobody if this installation is no demo."""
+    return PEOPLE if _created_at is not None else ()
 
 
 def bar_for(request: HttpRequest) -> DemoBar | None:

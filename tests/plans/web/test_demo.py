@@ -65,6 +65,14 @@ def test_hidden_bar_stays_away(rosa: User) -> None:
         assert client.post("/demo/hide/", {"next": address})["Location"] == "/"
 
 
+@pytest.mark.usefixtures("in_demo")
+def test_sign_in_page_names_the_people_of_a_demo() -> None:
+    page = Client().get("/sign-in/?username=rosa&next=/plans/")
+    assert page.context["form"]["username"].value() == "rosa"
+    assert b'href="?username=ada&amp;next=%2Fplans%2F"' in page.content
+
+
 def test_other_installations_have_no_bar(rosa: User) -> None:
     recognise_demo()
+    assert b"This is a demo" not in Client().get("/sign-in/").content
     assert b"demo-bar" not in signed_in(rosa).get("/agents/").content
