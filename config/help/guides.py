@@ -15,7 +15,7 @@ from config.help.markdown import Heading, Rendering, parse, plain_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 GROUPS = (
-    (gettext_lazy("Start"), ("quickstart", "glossary")),
+    (gettext_lazy("Start"), ("quickstart", "first-team", "glossary")),
     (
         gettext_lazy("Use"),
         ("reviewing", "lists", "plans", "policies", "people", "grants", "notifications", "profile", "accounts"),
