@@ -1,6 +1,7 @@
-"""Pictures of every page and state that the layout tests walk through: the contact sheet, and those in documents.
+"""Pictures of every page and state that the layout tests walk through, and of the story of the first team.
 
-`make screenshots` sets TOOLGATE_TEST_SCREENSHOTS: the walks then take pictures instead of asking for rules.
+`make screenshots` sets TOOLGATE_TEST_SCREENSHOTS: the walks then take pictures instead of asking for rules. It puts
+them on the contact sheet, and some in documents.
 """
 
 import os
@@ -28,6 +29,11 @@ IN_DOCUMENTS = {
     "approvals-dark.png": "pages_of_the_demo/approvals-item-apr-1440-dark.png",
     "approvals-phone.png": "pages_of_the_demo/approvals-item-apr-390-light.png",
     "plan-light.png": "pages_of_the_demo/plans-plan-1440-light.png",
+    **{
+        f"team-{name}{suffix}.png": f"first_team_approves_its_first_call/{name}-{width}-light.png"
+        for name in ("first-steps", "second-factor", "consent", "approval")
+        for suffix, width in (("", 1440), ("-phone", 390))
+    },
 }
 """The pictures that README and guides show, by name in `docs/screenshots/`; each is one of the contact sheet."""
 STYLE = """

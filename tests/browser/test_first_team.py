@@ -53,7 +53,7 @@ def served(
 def picture(page: Page, name: str) -> None:
     """Picture the page for the guide, if pictures are taken."""
     if screenshots.FOLDER:
-        screenshots.take_pictures(page, name)
+        screenshots.take_pictures(page, name, whole=False)
 
 
 def sign_in(page: Page, password: str) -> None:
@@ -91,7 +91,7 @@ def connect(page: Page, address: str) -> str:
     return str(client.exchange(resource=f"{address}/mcp").json()["access_token"])
 
 
-def test_the_first_call_is_approved_by_an_invited_reviewer(window_of: PageAs, served: Serving):
+def test_first_team_approves_its_first_call(window_of: PageAs, served: Serving):
     address = str(served.url())
     admin, reviewer = window_of(), window_of()
     admin.goto("/")
