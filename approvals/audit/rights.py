@@ -104,6 +104,17 @@ for _table in (
     RightsTable(
         "token", "catalog.ApiToken", "prefix", ("token.",), left_out=frozenset({"last_used_at", "first_refusal"})
     ),
+    RightsTable(
+        "connection",
+        "connections.Connection",
+        "token_id",
+        ("connection.",),
+        prefix="connection_",
+        parts=tuple(
+            Part(f"connections.{model}", "api_token_id", left_out=frozenset({"updated"}), of="token_id")
+            for model in ("AccessToken", "RefreshToken")
+        ),
+    ),
     RightsTable("link", "catalog.AccountLink", "public_id", ("link.",)),
     RightsTable(
         "source",

@@ -1,6 +1,7 @@
 """Changes of connections: create one from a consent, end one, allow a client, delete what is too old."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -93,6 +94,18 @@ def end_for_client(token: ApiToken, *, reason: str, kind: str = "token.revoked")
     return True
 
 
+@contextmanager
+def changing_tokens_of(token_pk: int, kind: str) -> Iterator[None]:
+    """Open the transaction of a change of a connection's OAuth tokens, and record it as a fact of this kind.
+
+    One change waits for another one: each records a digest of all tokens of the connection.
+    """
+    with transaction.atomic():
+        ApiToken.objects.select_for_update().get(pk=token_pk)
+        yield
+        signals.record_fact(kind, connection=f"connection_{token_pk}")
+
+
 def allow_client(client: Client, *, by: User) -> None:
     """Let people connect a client while TOOLGATE_OAUTH_CLIENTS is `known`. Raises NotAllowed."""
     _require_administrator(by)
@@ -116,14 +129,14 @@ def _require_administrator(by: User) -> None:
 
 def clear_credentials(*, now: datetime) -> int:
     """Delete a batch of expired codes and tokens and return how many; end the connections that have no token left."""
-    deleted = 0
-    for rows in (
-        Grant.objects.filter(expires__lt=now - GRANT_LIFETIME),
-        AccessToken.objects.filter(expires__lt=now),
-        RefreshToken.objects.filter(expires__lt=now),
-    ):
-        old = list(rows.order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
-        deleted = max(deleted, rows.model._default_manager.filter(pk__in=old).delete()[0] if old else 0)
+    codes = Grant.objects.filter(expires__lt=now - GRANT_LIFETIME).order_by("pk")
+    old = list(codes.values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
+    deleted: int = Grant.objects.filter(pk__in=old).delete()[0] if old else 0
+    for model in (AccessToken, RefreshToken):
+        expired = model.objects.filter(expires__lt=now)
+        for token_pk in set(expired.order_by("pk").values_list("api_token", flat=True)[:MAX_CLEARED_ROWS]):
+            with changing_tokens_of(token_pk, "connection.cleared"):
+                deleted += expired.filter(api_token=token_pk).delete()[0]
     has_no_token = [~Exists(model.objects.filter(api_token=OuterRef("token"))) for model in (AccessToken, RefreshToken)]
     lapsed = Connection.objects.filter(*has_no_token, token__revoked_at=None, token__expires_at__gt=now)
     for connection in lapsed.select_related("token__user")[:MAX_CLEARED_ROWS]:

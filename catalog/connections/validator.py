@@ -153,21 +153,21 @@ class ConnectionValidator(OAuth2Validator):
             owner, family, resource = _connect(request, grant), uuid.uuid4(), grant.resource if grant else []
         else:
             owner, family, resource = used.api_token, used.token_family, used.resource
-            if RefreshToken.objects.filter(pk=used.pk, revoked=None).update(revoked=now):
-                late = AccessToken.objects.filter(pk=used.access_token_id, expires__gt=now + SUPERSEDED_ACCESS_LIFETIME)
-                late.update(expires=now + SUPERSEDED_ACCESS_LIFETIME)
         attempt = attempt_of(request)
         attempt.user, attempt.token = owner.user, owner
         ends = min(now + ACCESS_LIFETIME, owner.expires_at)
         row = {"user": owner.user, "application": request.client, "api_token": owner, "resource": resource}
         access = AccessToken(**row, scope=" ".join(owner.scopes), expires=ends)
         self._set_token_value(access, token["access_token"])
-        access.save()
-        refresh = RefreshToken(
-            **row, access_token=access, token_family=family, expires=min(now + REFRESH_LIFETIME, owner.expires_at)
-        )
+        refresh = RefreshToken(**row, token_family=family, expires=min(now + REFRESH_LIFETIME, owner.expires_at))
         self._set_token_value(refresh, token["refresh_token"])
-        refresh.save()
+        with services.changing_tokens_of(owner.pk, "connection.issued" if used is None else "connection.refreshed"):
+            if used is not None and RefreshToken.objects.filter(pk=used.pk, revoked=None).update(revoked=now):
+                late = AccessToken.objects.filter(pk=used.access_token_id, expires__gt=now + SUPERSEDED_ACCESS_LIFETIME)
+                late.update(expires=now + SUPERSEDED_ACCESS_LIFETIME)
+            access.save()
+            refresh.access_token = access
+            refresh.save()
         token["expires_in"], token["scope"] = int((ends - now).total_seconds()), access.scope
 
     def revoke_token(self, token: str, token_type_hint: str, request: Request, *args: Any, **kwargs: Any) -> None:

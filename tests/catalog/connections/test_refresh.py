@@ -116,7 +116,7 @@ def test_what_is_too_old_is_deleted(ada, later):
     unused, client = OAuthClient.registered(), OAuthClient.registered()
     client.connected(ada, days="60")
     later(days=1, seconds=61)
-    assert services.clear_credentials(now=clock.now()) == 1 and services.clear_clients(now=clock.now()) == 1
+    assert services.clear_credentials(now=clock.now()) == 2 and services.clear_clients(now=clock.now()) == 1
     assert Client.objects.get().client_id == client.client_id != unused.client_id
     assert (Grant.objects.count(), AccessToken.objects.count(), RefreshToken.objects.count()) == (0, 0, 1)
     token = Connection.objects.get().token

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from approvals.models import AuditEntry, Instance, Policy
 from approvals.policies.services import change_policy, create_policy, end_policy, move_policy
 from approvals.reviews.coordination import delegate
 from catalog.access.tokens import change_token, create_token, revoke_token
+from catalog.connections.models import Connection
+from catalog.connections.services import clear_credentials
+from catalog.core import clock
 from catalog.inventory.overrides import apply_overrides
 from catalog.inventory.sources import create_source, update_source
 from catalog.models import ApiToken, Tool
@@ -24,6 +28,7 @@ from plans.agents import administration
 from plans.invariants.audit_log import rights_are_as_recorded
 from tests.approvals.factories import grant
 from tests.builders import act, approve, call_of, make_http_tool, make_plan, request_of, work_off
+from tests.catalog.connections.oauth_client import OAuthClient
 from tests.invariants import world
 from tests.plans.invariants.worlds import nothing_watches
 
@@ -44,6 +49,8 @@ def rights(stage: Any, workspace: Any, ada: User, rosa: User, admin: User) -> di
     Tool.objects.filter(name="dangerous").update(grantable={"max_hours": 24, "max_uses": 3})
     record_rights()
     token, _ = create_token(user=zoe, kind="agent", scopes=["tools:read"])
+    client = OAuthClient.registered()
+    tokens = client.connected(ada)
     ran = work_off(make_plan(ada, act(1, "x", "dangerous")))
     approve(ran, rosa)
     work_off(ran)
@@ -52,6 +59,8 @@ def rights(stage: Any, workspace: Any, ada: User, rosa: User, admin: User) -> di
         "user": zoe,
         "role": Group.objects.get(name="viewer"),
         "token": token,
+        "connection": Connection.objects.get(),
+        "refresh": lambda: client.refresh(tokens["refresh_token"]),
         "policy": create_policy(POLICY, by=admin),
         "grant": grant(admin),
         "tool": make_http_tool(admin),
@@ -66,6 +75,7 @@ REFS = {
     "user": "user_{user.pk}",
     "role": "group_{role.pk}",
     "token": "token:{token.prefix}",
+    "connection": "connection_{connection.token_id}",
     "policy": "{policy.public_id}",
     "grant": "{grant.public_id}",
     "source": "source:{source.name}",
@@ -78,6 +88,9 @@ TAMPERINGS = [
     ("token", "UPDATE catalog_apitoken SET kind = 'personal' WHERE id = {token.pk}"),
     ("token", "UPDATE catalog_apitoken SET expires_at = '2099-01-01 00:00:00+00:00' WHERE id = {token.pk}"),
     ("token", "UPDATE catalog_apitoken SET secret_digest = 'f' WHERE id = {token.pk}"),
+    ("connection", "UPDATE connections_accesstoken SET token_checksum = 'f'"),
+    ("connection", "UPDATE connections_refreshtoken SET expires = '2099-01-01 00:00:00+00:00'"),
+    ("connection", "DELETE FROM connections_refreshtoken"),
     ("user", "UPDATE auth_user SET password = '{hash}' WHERE id = {user.pk}"),
     ("user", "UPDATE auth_user SET is_staff = (1 = 1) WHERE id = {user.pk}"),
     ("user", "DELETE FROM auth_user_groups WHERE user_id = {user.pk}"),
@@ -133,6 +146,8 @@ def test_changes_by_the_product_are_recorded(rights, admin, rosa):
     change_token(token, {"hold_seconds": 5}, by=admin)
     revoke_token(token, by=admin)
     ApiToken.objects.filter(pk=token.pk).update(last_used_at=token.created_at)
+    assert rights["refresh"]().status_code == rights["refresh"]().status_code == 200
+    assert clear_credentials(now=clock.now() + timedelta(hours=13)) > 0
     change_policy(policy, {"enabled": False, "match": {"tool": "s*"}}, by=admin)
     move_policy(Policy.objects.get(pk=policy.pk), up=False, by=admin)
     end_policy(policy, by=admin)
