@@ -240,6 +240,7 @@ class VoteSerializer(serializers.Serializer[Any]):
     comment = serializers.CharField()
     effect = serializers.CharField(help_text="Effect of a rejection on the step or plan.")
     on_behalf_of = serializers.CharField(source="on_behalf_of.username", default=None, allow_null=True)
+    signed = serializers.BooleanField(source="passkey", help_text="True if it was signed with a passkey.")
     at = serializers.DateTimeField()
     undone_at = serializers.DateTimeField(allow_null=True)
 

@@ -98,6 +98,8 @@ def test_the_history_says_that_an_approval_was_signed(request_to_sign, passkey, 
     decide(pages, request_to_sign, signed(pages, request_to_sign, passkey, fields_for(request_to_sign)))
     request_to_sign.refresh_from_db()
     assert "passkey" in " ".join(entry.note for entry in timeline_of(request_to_sign))
+    [vote] = Rest(rosa).get(f"approvals/{request_to_sign.public_id}/").json()["votes"]
+    assert vote["signed"] is True
 
 
 def test_a_rejection_needs_no_signature(request_to_sign, rosa):
