@@ -224,10 +224,11 @@ def deactivate_person(person: User, *, by: User) -> None:
         current = User.objects.get(pk=person.pk)
         if not current.is_active:
             raise Conflict("This person is not active.")
+        tokens = _locked_tokens(current)
         current.is_active = False
         _remove_password(current, by)
         _require_administrator()
-        _end_tokens(current, by)
+        _end_tokens(tokens, by)
 
 
 @retry_on_deadlock
@@ -239,7 +240,7 @@ def activate_person(person: User, *, by: User) -> NewLink:
             raise Conflict("This person is active.")
         if state_of(current, open_links([current.pk]).get(current.pk)) == INVITED:
             raise Conflict("This person was invited and has not accepted yet. Send the invitation again instead.")
-        _end_tokens(current, by)  # one that was made while the account was being deactivated
+        _end_tokens(_locked_tokens(current), by)  # one that was made while the account was being deactivated
         current.is_active = True
         current.save(update_fields=["is_active"])
         return _make_link(current, AccountLink.Kind.RESET, by)
@@ -409,8 +410,14 @@ def _remove_password(person: User, by: User) -> None:
     access_ended.send(sender=User, person=person, by=by)
 
 
-def _end_tokens(person: User, by: User) -> None:
-    for token in ApiToken.objects.filter(user=person, revoked_at=None, expires_at__gt=clock.now()):
+def _locked_tokens(person: User) -> list[ApiToken]:
+    """Lock the live tokens of a person, before the head of the audit log, as a change of a single token does."""
+    live = ApiToken.objects.filter(user=person, revoked_at=None, expires_at__gt=clock.now())
+    return list(live.select_for_update().order_by("pk"))
+
+
+def _end_tokens(tokens: Iterable[ApiToken], by: User) -> None:
+    for token in tokens:
         revoke_token(token, by=by, reason="The account was deactivated.")
 
 

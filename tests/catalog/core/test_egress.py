@@ -205,8 +205,14 @@ def test_server_without_valid_certificate_is_refused(settings):
     assert refused.value.again and ssl.HAS_SNI
 
 
+class _SlowServer(ThreadingHTTPServer):
+    """A server that knows whether it sent all that it had."""
+
+    outlasted = False
+
+
 class _Slow(BaseHTTPRequestHandler):
-    """Sends headers without end, each part within the timeout of a read."""
+    """Sends headers for 20 seconds, each part within the timeout of a read."""
 
     def do_GET(self) -> None:
         for number in range(400):
@@ -215,6 +221,7 @@ class _Slow(BaseHTTPRequestHandler):
             except OSError:
                 return
             sleep(0.05)
+        assert isinstance(self.server, _SlowServer)
         self.server.outlasted = True
 
     def log_message(self, *args: object) -> None:
@@ -223,10 +230,9 @@ class _Slow(BaseHTTPRequestHandler):
 
 def test_slow_headers_end_with_the_time_of_the_request(settings):
     settings.TOOLGATE_EGRESS_ALLOW = ["127.0.0.1"]
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Slow)) as server:
-        server.outlasted = False
-        with pytest.raises(RequestNotSent, match="did not answer in time"):
-            get_document(f"http://127.0.0.1:{server.server_port}/", accept="*/*", seconds=0.3, max_bytes=100)
+    slow = serving(_SlowServer(("127.0.0.1", 0), _Slow))
+    with slow as server, pytest.raises(RequestNotSent, match="did not answer in time"):
+        get_document(f"http://127.0.0.1:{server.server_port}/", accept="*/*", seconds=0.3, max_bytes=100)
     assert not server.outlasted
 
 
