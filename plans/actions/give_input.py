@@ -1,4 +1,4 @@
-"""Input for waiting steps: new arguments for calls that reviewers sent back for changes.
+"""Input for waiting steps: answers to questions, and new arguments for calls that reviewers sent back for changes.
 
 The arguments are taken literally, without references to memory. The step's own parameters stay unchanged, so private
 values in them stay private.
@@ -11,15 +11,17 @@ from approvals.requests.held_calls import SENT_BACK
 from catalog.access.roles import user_display_name
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
+from catalog.secrets.placeholders import redact_text
 from plans.actions.retry import prepare_edit
 from plans.engine import calls, hints
-from plans.engine.questions import answer_question, waits_for_answer
+from plans.engine.questions import waits_for_answer
 from plans.engine.work import PreparedCall
-from plans.models import Plan, Step
+from plans.models import Plan, Question, Step
 from plans.states import StepStatus, WaitingFor
-from plans.store.requesters import Requester, add_requesters
+from plans.store.requesters import Requester, add_requester_of_descendants, add_requesters
 from plans.store.transactions import plan_transaction
 
+MAX_ANSWER = 4000
 WAITS_FOR_ARGUMENTS = {"status": StepStatus.IN_PROGRESS, "waiting_for": WaitingFor.INPUT, "claimed_by": ""}
 
 
@@ -74,6 +76,35 @@ def give_input(
         raise field_error("arguments", "required", "Reviewers requested changes to this call. Give its new arguments.")
     else:
         revise_arguments(plan, step.step_id, arguments, by=by)
+
+
+def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
+    """Answer a step's question. Raises ParameterError for an invalid text, Conflict if the step does not wait."""
+    answer = text.replace("\r\n", "\n").strip()
+    if not answer:
+        raise field_error("text", "required", "Write an answer.")
+    if len(answer) > MAX_ANSWER:
+        raise field_error(
+            "text", "too_long", f"This has {len(answer):,} characters; an answer may have at most {MAX_ANSWER:,}."
+        )
+    if "\0" in answer:
+        raise field_error("text", "invalid", "An answer must not contain the NUL character.")
+    _store_answer(plan, step, redact_text(answer), by)
+
+
+@retry_on_deadlock
+def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
+    with plan_transaction(plan.pk, plan.public_id) as tx:
+        waiting = Step.objects.filter(
+            pk=step.pk, call=None, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.INPUT, claimed_by=""
+        )
+        if not waiting.update(waiting_for="", waiting_since=None, ready_at=tx.now):
+            raise Conflict(f"Step {step.step_id} no longer waits for an answer.")
+        given = {"answer": text, "answered_by": by.user, "answered_at": tx.now}
+        Question.objects.filter(step=step.pk, answered_at=None).update(**given)
+        add_requester_of_descendants(plan, step, by=by)
+        tx.record("input.received", step.step_id, by=user_display_name(by.user), question=True)
+        hints.hint(plan.pk)
 
 
 def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:

@@ -8,23 +8,18 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from catalog.access.roles import user_display_name
-from catalog.core.transactions import retry_on_deadlock
 from catalog.dispatch.serialization import storable_text
-from catalog.errors import Conflict, ParameterError, field_error
-from catalog.secrets.placeholders import redact_text
+from catalog.errors import Conflict, ParameterError
 from plans.documents import references
-from plans.engine import hints, model_texts
-from plans.models import Plan, Question, Step
+from plans.engine import model_texts
+from plans.models import Question, Step
 from plans.states import StepStatus, WaitingFor
 from plans.store import statements
-from plans.store.requesters import Requester, add_requester_of_descendants
 from plans.store.statements import ClaimedStep, StepWait
-from plans.store.transactions import PlanTransaction, plan_transaction
+from plans.store.transactions import PlanTransaction
 
 ASK_USER = "ask_user"
 MAX_QUESTION = 2000
-MAX_ANSWER = 4000
 
 
 def waits_for_answer(step: Step) -> bool:
@@ -48,35 +43,6 @@ def ask_question(tx: PlanTransaction, step: ClaimedStep, text: str) -> None:
     Question.objects.update_or_create(step_id=step.pk, answered_at=None, defaults=question)
     tx.record("step.waiting", step.step_id, waiting_for="input", question=True)
     tx.record("input.requested", step.step_id, question=True)
-
-
-def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
-    """Answer a step's question. Raises ParameterError for an invalid text, Conflict if the step does not wait."""
-    answer = text.replace("\r\n", "\n").strip()
-    if not answer:
-        raise field_error("text", "required", "Write an answer.")
-    if len(answer) > MAX_ANSWER:
-        raise field_error(
-            "text", "too_long", f"This has {len(answer):,} characters; an answer may have at most {MAX_ANSWER:,}."
-        )
-    if "\0" in answer:
-        raise field_error("text", "invalid", "An answer must not contain the NUL character.")
-    _store_answer(plan, step, redact_text(answer), by)
-
-
-@retry_on_deadlock
-def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
-    with plan_transaction(plan.pk, plan.public_id) as tx:
-        waiting = Step.objects.filter(
-            pk=step.pk, call=None, status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.INPUT, claimed_by=""
-        )
-        if not waiting.update(waiting_for="", waiting_since=None, ready_at=tx.now):
-            raise Conflict(f"Step {step.step_id} no longer waits for an answer.")
-        given = {"answer": text, "answered_by": by.user, "answered_at": tx.now}
-        Question.objects.filter(step=step.pk, answered_at=None).update(**given)
-        add_requester_of_descendants(plan, step, by=by)
-        tx.record("input.received", step.step_id, by=user_display_name(by.user), question=True)
-        hints.hint(plan.pk)
 
 
 @dataclass(frozen=True, slots=True)

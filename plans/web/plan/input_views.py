@@ -14,13 +14,13 @@ from catalog.errors import ToolgateError
 from catalog.ui.forms.editor import ArgumentsEditor
 from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, sign_in_required
 from plans.actions.give_input import (
+    answer_question,
     is_sent_back,
     revise_arguments,
     step_waiting_for_answer,
     step_waiting_for_arguments,
 )
 from plans.actions.retry import STOPPED, arguments_to_edit, prepare_edit, retry_with, schema_to_edit, stopped_step
-from plans.engine.questions import answer_question
 from plans.models import Plan, Step
 from plans.store.selectors import may_control
 from plans.web.access import control_plan, may_write, plan_or_404
