@@ -30,7 +30,14 @@ from approvals.requests.held_calls import Refusal
 from approvals.requests.lifecycle import check_text, lock_request
 from approvals.requests.queries import counted_approvals, current_round, last_review, status_sentence
 from approvals.reviews.confirmation import check_sign_in_age
-from approvals.reviews.edits import Edit, apply_edit, check_edit, narrow_to_hunks, undo_edit
+from approvals.reviews.edits import (
+    Edit,
+    apply_edit,
+    check_edit,
+    narrow_to_hunks,
+    require_edit_within_limits,
+    undo_edit,
+)
 from approvals.reviews.effects import apply_decision
 from approvals.reviews.passkeys import SIGNED_VERDICTS, PasskeySignature, approval_challenge, use_signature
 from approvals.states import FAIL, REJECTION_EFFECTS, UNDOABLE, RequestStatus, ReviewVerdict
@@ -161,8 +168,8 @@ def decide(
 ) -> ApprovalRequest:
     """Record a decision and settle the request if it is sufficient; return the updated request.
 
-    With `edit` UNSET it is computed here. Raises NotAllowed, Conflict, and ParameterError, whose paths are relative to
-    the arguments if the error is in them.
+    With `edit` UNSET it is computed here. Raises NotAllowed, Conflict, OutsideLimits for an edit through a token that
+    leaves out the tool, and ParameterError, whose paths are relative to the arguments if the error is in them.
     """
     decision = normalise_decision(decision)
     if expire_if_due(request, clock.now()):
@@ -174,6 +181,7 @@ def decide(
         edit = None
         if decision.hunks is not None or decision.arguments is not None:
             _check_decision(request, by, decision)
+            require_edit_within_limits(request, by=by)
         if decision.hunks is not None:
             edit = narrow_to_hunks(request, decision.hunks)
         elif decision.arguments is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from pydantic_core import to_jsonable_python
 
+from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule, call_facts, rule_from_revision
@@ -19,7 +20,8 @@ from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
 from approvals.requests.text_warnings import is_deceptive
 from approvals.states import RequestStatus
-from catalog.access.roles import user_display_name
+from catalog.access.limits import OUTSIDE, why_outside
+from catalog.access.roles import acting_token_of, user_display_name
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
 from catalog.core import clock
@@ -35,7 +37,7 @@ from catalog.dispatch.arguments import (
     validator_of,
     without_unchanged_defaults,
 )
-from catalog.errors import Conflict, ParameterError, ToolError, field_error
+from catalog.errors import Conflict, OutsideLimits, ParameterError, ToolError, field_error
 from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.results import Preview
@@ -168,6 +170,32 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
         hunks=accepted,
         of=part.total,
     )
+
+
+def require_edit_within_limits(request: ApprovalRequest, *, by: User) -> None:
+    """Write an audit entry and raise OutsideLimits if `by` acts through a token that may not call the request's tool.
+
+    Call before any transaction, which would roll the entry back. To decide a call is no call, to edit it is: the tool
+    then runs with the reviewer's arguments.
+    """
+    token, target = acting_token_of(by), snapshot.callable_tool(request.call.tool_name)
+    if token is None or target is None:
+        return
+    tool = target.tool
+    reason = why_outside(token.limits, level=tool.safety_level, categories=tool.categories, source=target.source)
+    if reason:
+        message = OUTSIDE.format(tool=tool.name, reason=reason)
+        append_entry(
+            AuditRecord(
+                action="limits.refused",
+                by=by,
+                object_ref=request.public_id,
+                tool_name=tool.name,
+                plan_ref=request.plan_ref,
+                details={"token": token.pk, "reason": message, "via": "rest"},
+            )
+        )
+        raise OutsideLimits(message)
 
 
 def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:

@@ -39,7 +39,7 @@ from plans.engine.calls import new_call
 from plans.engine.hints import LocalExecutor
 from plans.engine.holding import preview_in_share
 from plans.engine.limits import request_owner
-from plans.engine.refusals import record_denial, require_within_limits
+from plans.engine.refusals import record_denial, require_plan_within_limits, require_within_limits
 from plans.engine.start import StartContext
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, UnstoredCall, snapshot_of
 from plans.models import Plan, Step
@@ -105,7 +105,8 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
 
     Raises RestoredDatabase first, because calls also arrive by MCP. Raises UnknownTool, ToolDisabled, ParameterError,
     QueryTypeUnsupported, PolicyRefusal and RateLimited before anything is stored; Conflict if the plan accepts no more
-    steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control the plan.
+    steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control the plan;
+    OutsideLimits for the tool, or for other steps of the plan.
     """
     ensure_not_restored()
     require_within_limits(callable_tool(order.tool), by.ids)  # before the arguments tell of its schema
@@ -163,6 +164,7 @@ def _plan_to_join(plan_ref: str, by: Requester) -> Plan:
         raise NotAllowed("Only the plan's owner or an administrator may add calls to it.")
     # Checked again when the step is stored; checking here keeps a call that must fail from counting against a limit.
     _check_open(plan)
+    require_plan_within_limits(plan, by.ids)  # the call's result may be what a later step takes as argument
     return plan
 
 

@@ -27,7 +27,12 @@ from plans.actions.create import PlanProblems
 from plans.documents.reading import Problem, problem_from_error
 from plans.engine import early_requests, finishing, hints
 from plans.engine.calls import ADDS_STEPS
-from plans.engine.refusals import AGENT_OUTSIDE, lets_agents_exceed_limits, tools_outside_limits
+from plans.engine.refusals import (
+    AGENT_OUTSIDE,
+    lets_agents_exceed_limits,
+    require_plan_within_limits,
+    tools_outside_limits,
+)
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
 from plans.states import PlanStatus, StepStatus
@@ -103,9 +108,10 @@ class JudgedChange:
 def change_plan(plan: Plan, change: PlanChange, *, by: Requester) -> None:
     """Change a plan that may be changed and has not ended.
 
-    Raises Conflict if it is too late for the plan or for a step, and PlanProblems with all problems of the resulting
-    plan. Nothing is changed then.
+    Raises Conflict if it is too late for the plan or for a step, OutsideLimits if `by` may not use a tool of the other
+    steps, and PlanProblems with all problems of the resulting plan. Nothing is changed then.
     """
+    require_plan_within_limits(plan, by.ids, replaced=[*_edited(change), *change.remove])
     standing = _judgement_basis(plan)
     document = _validated(plan, change, by)
     with plan_transaction(plan.pk, plan.public_id) as tx:

@@ -14,6 +14,7 @@ from catalog.errors import Conflict
 from catalog.states import CallStatus
 from plans.engine import hints
 from plans.engine.cancellation import terminate_plan
+from plans.engine.refusals import require_plan_within_limits
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 from plans.store.requesters import Requester
@@ -32,7 +33,8 @@ def pause_plan(plan: Plan, *, by: Requester) -> None:
 
 @retry_on_deadlock
 def resume_plan(plan: Plan, *, by: Requester) -> None:
-    """Resume a paused plan. Raises Conflict if it is not paused."""
+    """Resume a paused plan. Raises Conflict if it is not paused, OutsideLimits if `by` may not use all its tools."""
+    require_plan_within_limits(plan, by.ids)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         paused = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, paused_at__isnull=False)
         if not paused.update(paused_at=None, paused_by=None):

@@ -18,7 +18,7 @@ from plans.agents.definitions import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
 from plans.engine import finishing, hints
-from plans.engine.refusals import require_steps_within_limits, tools_outside_limits
+from plans.engine.refusals import require_plan_within_limits, tools_outside_limits
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument
 from plans.states import PlanStatus, StepStatus
@@ -119,7 +119,7 @@ def new_plan(
 @retry_on_deadlock
 def start_plan(plan: Plan, *, by: Requester) -> None:
     """Start a plan. Raises Conflict if it has already started, and OutsideLimits if `by` may not use all its tools."""
-    require_steps_within_limits(plan, plan.steps.filter(status=StepStatus.PENDING), by.ids)
+    require_plan_within_limits(plan, by.ids)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         start_in_transaction(plan, tx)
 

@@ -15,6 +15,7 @@ from catalog.secrets.placeholders import redact_text
 from plans.actions.retry import prepare_edit
 from plans.engine import calls, hints
 from plans.engine.questions import waits_for_answer
+from plans.engine.refusals import require_plan_within_limits
 from plans.engine.work import PreparedCall
 from plans.models import Plan, Question, Step
 from plans.states import StepStatus, WaitingFor
@@ -79,7 +80,11 @@ def give_input(
 
 
 def answer_question(plan: Plan, step: Step, text: str, *, by: Requester) -> None:
-    """Answer a step's question. Raises ParameterError for an invalid text, Conflict if the step does not wait."""
+    """Answer a step's question.
+
+    Raises ParameterError for an invalid text, OutsideLimits, and Conflict if the step does not wait.
+    """
+    require_plan_within_limits(plan, by.ids)
     answer = text.replace("\r\n", "\n").strip()
     if not answer:
         raise field_error("text", "required", "Write an answer.")
@@ -110,8 +115,10 @@ def _store_answer(plan: Plan, step: Step, text: str, by: Requester) -> None:
 def revise_arguments(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *, by: Requester) -> None:
     """Replace the call of a step that was sent back by a call with new arguments, and request its approval.
 
-    Raises ParameterError, whose paths are relative to the arguments, and the errors of `step_waiting_for_arguments`.
+    Raises ParameterError, whose paths are relative to the arguments, OutsideLimits, and the errors of
+    `step_waiting_for_arguments`.
     """
+    require_plan_within_limits(plan, by.ids)  # before the arguments tell of the tool's schema
     step = step_waiting_for_arguments(plan, step_id)
     _store_revision(plan, step, prepare_edit(plan, step, arguments), by)
 

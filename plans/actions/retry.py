@@ -27,7 +27,7 @@ from plans.documents import references
 from plans.documents.graphs import descendants
 from plans.engine import calls, finishing, hints
 from plans.engine.extensions import end_agent_runs
-from plans.engine.refusals import require_steps_within_limits
+from plans.engine.refusals import require_plan_within_limits
 from plans.engine.work import Memory, PreparedCall
 from plans.models import Plan, Step, StepDependency
 from plans.states import PlanStatus, StepStatus, WaitingFor
@@ -48,8 +48,10 @@ NOT_RETRYABLE: Mapping[str, str] = {
 def retry_plan(plan: Plan, step_id: int | None = None, *, by: Requester) -> None:
     """Continue a plan from one failed step or from all of them, with its full deadline from now on.
 
-    Raises Step.DoesNotExist, and Conflict if there is nothing to retry or an unknown outcome must be settled first.
+    Raises Step.DoesNotExist, OutsideLimits, and Conflict if there is nothing to retry or an unknown outcome must be
+    settled first.
     """
+    require_plan_within_limits(plan, by.ids)
     with plan_transaction(plan.pk, plan.public_id) as tx:
         reset_stopped_steps(plan, step_id, tx, by=by)
         finishing.settle_plan(tx)
@@ -61,6 +63,7 @@ def retry_with(plan: Plan, step_id: int | None, arguments: Mapping[str, Any], *,
     Raises ParameterError for invalid arguments, with paths relative to them. Raises ParameterError for `step_id` if it
     is None and several steps have failed. Also raises the errors of `retry_plan`.
     """
+    require_plan_within_limits(plan, by.ids)  # before the arguments tell of the tool's schema
     step = stopped_step(plan, step_id)
     _retry_edited(plan, step, prepare_edit(plan, step, arguments), by)
 
@@ -137,14 +140,13 @@ def reset_stopped_steps(
 ) -> None:
     """Make one stopped step and its dependents, or all stopped steps, pending again inside a transaction of the plan.
 
-    `event_data` is added to the event of step `step_id`. Raises the errors of `retry_plan`. The caller must settle the
-    plan.
+    `event_data` is added to the event of step `step_id`. Raises the errors of `retry_plan`, but for OutsideLimits. The
+    caller must settle the plan.
     """
     plan.refresh_from_db()
     if plan.status in NOT_RETRYABLE:
         raise Conflict(NOT_RETRYABLE[plan.status])
     steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
-    require_steps_within_limits(plan, plan.steps.filter(pk__in=[step.pk for step in steps]), by.ids)
     if plan.status == PlanStatus.FAILED:
         # The plan gets its full deadline and budget again.
         span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None

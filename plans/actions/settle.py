@@ -14,6 +14,7 @@ from catalog.secrets.placeholders import redact_text, redact_value
 from catalog.states import CallStatus
 from plans import states
 from plans.engine import finishing, hints, retries
+from plans.engine.refusals import require_plan_within_limits
 from plans.models import Plan, Step
 from plans.states import WaitingFor
 from plans.store import statements
@@ -33,7 +34,11 @@ class Settlement:
 
 @retry_on_deadlock
 def settle_outcome(plan: Plan, step_id: int, *, settlement: Settlement, by: Requester) -> None:
-    """Settle a call of unknown outcome. Raises Step.DoesNotExist, and Conflict if there is nothing to settle."""
+    """Settle a call of unknown outcome.
+
+    Raises Step.DoesNotExist, OutsideLimits, and Conflict if there is nothing to settle.
+    """
+    require_plan_within_limits(plan, by.ids)
     redacted = replace(settlement, result=redact_value(settlement.result), comment=redact_text(settlement.comment))
     with plan_transaction(plan.pk, plan.public_id) as tx:
         row = plan.steps.select_related("call", "parent").get(step_id=step_id)

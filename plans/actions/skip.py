@@ -20,6 +20,7 @@ from plans.agents.tool_calls import TURN_TOOL
 from plans.engine import finishing, hints
 from plans.engine.cancellation import cancel_step
 from plans.engine.extensions import end_agent_runs
+from plans.engine.refusals import require_plan_within_limits
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
@@ -49,7 +50,11 @@ def is_idle(step: Step) -> bool:
 
 
 def skip_step(plan: Plan, step_id: int, reason: str, *, by: Requester) -> None:
-    """Complete a step as skipped. Raises Step.DoesNotExist, ParameterError without a reason, Conflict if too late."""
+    """Complete a step as skipped.
+
+    Raises Step.DoesNotExist, ParameterError without a reason, OutsideLimits, and Conflict if it is too late.
+    """
+    require_plan_within_limits(plan, by.ids)
     text = reason.replace("\r\n", "\n").strip()
     if not text or len(text) > MAX_REASON or "\0" in text:
         message = f"Give a reason of at most {MAX_REASON:,} characters. It is kept in the plan's history."

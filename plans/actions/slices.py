@@ -19,7 +19,7 @@ from approvals.reviews.batch import NOT_FOUND_MESSAGE, BatchItem, BatchItemResul
 from approvals.reviews.confirmation import INDIVIDUAL_REVIEW_REQUIRED, requires_individual_review
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
-from catalog.access.roles import NotAllowed
+from catalog.access.roles import NotAllowed, acting_token_of
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
@@ -27,10 +27,12 @@ from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
 from plans.engine import holding, limits
 from plans.engine.calls import requesters_of
 from plans.engine.holding import preview_with_timeout
+from plans.engine.refusals import require_within_limits
 from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
 from plans.models import Plan, Step
 from plans.states import PLAN_TERMINAL, StepStatus
 from plans.store import statements
+from plans.store.requesters import Requester
 from plans.store.transactions import plan_transaction
 
 MAX_SLICE_STEPS = 20
@@ -88,11 +90,13 @@ def _ask_early(plan: PlanSnapshot, upcoming: UpcomingStep, until: float, by: Use
 
     If someone else was faster, return the other request. Return an empty list if the step has changed.
 
-    Raises ToolError if the tool refuses the call or a limit is reached, and NotAllowed if `by` could not decide it.
+    Raises ToolError if the tool refuses the call or a limit is reached, OutsideLimits if `by` acts through a token that
+    leaves out the tool, and NotAllowed if `by` could not decide it.
     """
     prepared = upcoming.prepared
     if prepared is None or upcoming.rule is None:
         return []
+    require_within_limits(prepared.target, Requester(by, acting_token_of(by), via="rest").ids)  # its preview is run
     why_not = may_pre_approve(upcoming.rule, by, requesters_of(plan, prepared, upcoming.step.pk))
     if why_not is not None:
         raise NotAllowed(why_not)

@@ -3,10 +3,9 @@
 Each refusal leaves an audit entry. The entry belongs to the open transaction, if there is one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
 
 from approvals.audit.log import AuditRecord, append_entry
 from catalog.access.limits import refusal_of
@@ -17,7 +16,8 @@ from catalog.inventory.snapshot import CallableTool
 from plans.engine import grants
 from plans.engine.calls import ADDS_STEPS, limits_on
 from plans.engine.work import PlanSnapshot, PreparedCall
-from plans.models import AGENT_TURN, Plan, Step
+from plans.models import AGENT_TURN, Plan
+from plans.states import StepStatus
 from plans.store.requesters import RequesterIds
 
 
@@ -75,16 +75,21 @@ AGENT_OUTSIDE = (
 )
 
 
-def require_steps_within_limits(plan: Plan, steps: QuerySet[Step], requester: RequesterIds) -> None:
-    """Write an audit entry and raise OutsideLimits if a requester who lets steps run may not use one of their tools.
+def require_plan_within_limits(plan: Plan, requester: RequesterIds, *, replaced: Collection[int] = ()) -> None:
+    """Write an audit entry and raise OutsideLimits if a requester may not use the tool of a step yet to be completed.
 
-    The token through which the plan was made binds its steps in any case; this is about another one.
+    Every action that changes steps of a plan or lets them run asks this first, before a transaction that would roll the
+    entry back. It asks about the whole plan: a step may take its arguments from any other, or from the plan's memory.
+    Steps with a number in `replaced` are left out. The token through which the plan was made binds its steps in any
+    case; this is about another one.
     """
     if requester.limits is None:
         return
-    for name in steps.exclude(tool="").values_list("tool", flat=True).distinct():
+    rows = plan.steps.filter(parent=None).exclude(status=StepStatus.COMPLETED).values_list("step_id", "tool", "agent")
+    left = [(tool, agent) for number, tool, agent in rows if number not in replaced]
+    for name in sorted({tool for tool, _ in left if tool}):
         require_within_limits(snapshot.callable_tool(name), requester)
-    if lets_agents_exceed_limits(plan, requester) and steps.filter(~Q(agent="") | Q(tool__in=ADDS_STEPS)).exists():
+    if lets_agents_exceed_limits(plan, requester) and any(agent or tool in ADDS_STEPS for tool, agent in left):
         _append_refusal(pipeline.Deny(AGENT_OUTSIDE, by_limits=True), requester, AGENT_TURN, plan.public_id)
         raise OutsideLimits(AGENT_OUTSIDE)
 

@@ -1,5 +1,7 @@
 """Limits of tokens, by each way in which a token makes a tool run."""
 
+import re
+
 import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
@@ -8,12 +10,15 @@ from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import ApiToken, Call, CatalogState, Source, Tool
 from plans.actions.change import change_plan, read_plan_change
+from plans.actions.control import pause_plan, resume_plan
 from plans.actions.create import PlanProblems
 from plans.agents.definitions import ToolFilter
 from plans.agents.tool_calls import tools_allowed
+from plans.api.urls import PLAN, urlpatterns
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.builders import act, approve, make_plan, step_of, work_off
+from tests.approvals.factories import send_back
+from tests.builders import act, approve, make_plan, request_of, step, step_of, work_off
 from tests.plans.agents.scripted import agent_step, calls, children_of, make_agent
 from tests.rest import Rest, wrong_paths
 
@@ -172,6 +177,86 @@ def test_limits_bind_a_call_that_a_token_adds_to_a_plan_of_a_person(ada, limits)
     order = {"tool": "cautious", "arguments": {}, "plan": plan.public_id}
     assert rest.post("calls/", order).status_code == 403
     assert plan.steps.count() == 1
+
+
+ACTIONS_THAT_STOP = {"pause", "cancel"}
+OTHER_ACTIONS = {
+    "start": {},
+    "resume": {},
+    "retry": {},
+    "input": {"step_id": 2, "arguments": {"value": "mine"}},
+    "steps/3/skip": {"reason": "Not needed"},
+    "steps/2/outcome": {"verdict": "happened", "comment": "Seen"},
+}
+
+
+def test_actions_on_a_plan_keep_the_limits_for_each_unfinished_step(ada, rosa, stage):
+    actions = {str(each.pattern).removeprefix(PLAN).strip("/") for each in urlpatterns if is_action(each)}
+    known = {re.sub(r"\d", "<int:step_id>", each) for each in OTHER_ACTIONS}
+    assert actions == known | ACTIONS_THAT_STOP | {"clone"}
+
+    question = step(3, "ask_user", parameters={"question": "Really?"})
+    plan = work_off(make_plan(ada, act(1), act(2, "theirs", "dangerous"), question, act(4, dependencies=[3])))
+    send_back(plan, rosa, step_id=2)
+    pause_plan(plan, by=Requester(ada))
+    rest = Rest(ada)
+    narrow(rest.token, {"max_level": "safe"})
+    last = Plan.objects.get().last_seq
+    answers = [rest.post(f"plans/{plan.public_id}/{action}/", body) for action, body in OTHER_ACTIONS.items()]
+    answers += [
+        rest.post(f"plans/{plan.public_id}/input/", {"step_id": 3, "text": "Yes"}),
+        rest.post(f"plans/{plan.public_id}/retry/", {"step_id": 2, "arguments": {"unknown": 1}}),
+        rest.patch(f"plans/{plan.public_id}/", {"edit": [{"step_id": 4, "description": "Otherwise"}]}),
+        rest.patch(f"plans/{plan.public_id}/", {"goal": "Another"}),
+    ]
+    assert [answer.status_code for answer in answers] == [403] * len(answers)
+    assert {answer.json()["type"] for answer in answers} == {"urn:toolgate:outside_limits"}
+    assert AuditEntry.objects.filter(action="limits.refused", tool_name="dangerous").count() == len(answers)
+    assert Plan.objects.get().last_seq == last
+
+    resume_plan(plan, by=Requester(ada))  # a call may only join a plan that is not paused
+    assert rest.post("calls/", {"tool": "safe", "arguments": {}, "plan": plan.public_id}).status_code == 403
+    assert rest.post(f"plans/{plan.public_id}/pause/").status_code == 200
+    assert rest.post(f"plans/{plan.public_id}/cancel/").status_code == 200
+
+
+def is_action(route):
+    """Return whether a route is for POST requests about one plan."""
+    return str(route.pattern).startswith(PLAN) and "POST" in route.callback.view_class.required_scopes
+
+
+def test_plan_without_its_step_outside_goes_on(ada, stage):
+    plan = make_plan(ada, act(1), act(2, tool="dangerous"), start=False, can_modify=True)
+    rest = Rest(ada)
+    narrow(rest.token, {"max_level": "safe"})
+    assert rest.patch(f"plans/{plan.public_id}/", {"remove": [2]}).status_code == 200
+    assert rest.post(f"plans/{plan.public_id}/start/").status_code == 200
+    assert work_off(plan).status == "completed"
+
+
+def test_reviewers_edit_keeps_the_limits_of_its_token(ada, rosa, stage):
+    plan = work_off(make_plan(ada, act(1, "theirs", "dangerous")))
+    request = request_of(plan)
+    rest, path = Rest(rosa), f"approvals/{request.public_id}/reviews/"
+    narrow(rest.token, {"max_level": "safe"})
+    approval = {"verdict": "approve", "seen_digest": request.digest}
+    assert rest.post(path, approval | {"arguments": {"unknown": 1}}).status_code == 403
+    entry = AuditEntry.objects.get(action="limits.refused")
+    assert (entry.object_ref, entry.details_json["token"]) == (request.public_id, rest.token.pk)
+    assert rest.post(path, approval).status_code == 201  # to decide is no call
+    work_off(plan)
+    assert stage.values("dangerous") == ["theirs"]
+
+
+def test_preview_of_an_early_request_keeps_the_limits_of_the_reviewers_token(ada, rosa, stage):
+    first, later = act(1, 1, "dangerous"), act(2, 2, "dangerous", dependencies=[1])
+    plan = work_off(make_plan(ada, first, later))
+    rest = Rest(rosa)
+    narrow(rest.token, {"max_level": "safe"})
+    answer = rest.post("approvals/slice/preview/", {"plan": plan.public_id, "count": 2}).json()
+    assert (answer["results"], [each["step_id"] for each in answer["left"]]) == ([], [2])
+    assert "limits of this token" in answer["left"][0]["why"]
+    assert AuditEntry.objects.filter(action="limits.refused").exists()
 
 
 def test_token_with_limits_cannot_change_limits(ada):
