@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from django.db.models import Q
 
+from catalog.access.limits import Limits, tools_within, why_outside
 from catalog.definitions.grant_limits import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem, ToolError, ToolRemoved
@@ -110,11 +111,25 @@ def loaded_tool(name: str) -> LoadedTool | None:
     return found.tool if found is not None else None
 
 
-def missing_tool_error(name: str) -> ToolError:
-    """Return the error for a name that `callable_tool` does not know: the tool was removed, or never existed."""
-    removed = Tool.objects.filter(registered=False).select_related("source").only("name", "source__name")
-    tool_row = removed.filter(name=name).first() if "\0" not in name else None  # PostgreSQL cannot compare it
-    return unknown_tool_error(name) if tool_row is None else ToolRemoved(tool_row.name, tool_row.source.name)
+def missing_tool_error(name: str, limits: Limits | None = None) -> ToolError:
+    """Return the error for a name that `callable_tool` does not know: the tool was removed, or never existed.
+
+    The error names no tool and no source outside the limits of the token that asks.
+    """
+    removed = Tool.objects.filter(tools_within(limits), registered=False).select_related("source")
+    named = removed.only("name", "source__name").filter(name=name)
+    tool_row = named.first() if "\0" not in name else None  # PostgreSQL cannot compare it
+    if tool_row is not None:
+        return ToolRemoved(tool_row.name, tool_row.source.name)
+    return unknown_tool_error(name, among=None if limits is None else _names_within(limits))
+
+
+def _names_within(limits: Limits) -> list[str]:
+    return [
+        name
+        for name, each in callable_tools().items()
+        if not why_outside(limits, level=each.tool.safety_level, categories=each.tool.categories, source=each.source)
+    ]
 
 
 def callable_tools() -> Mapping[str, CallableTool]:

@@ -10,7 +10,7 @@ import inspect
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -220,15 +220,16 @@ def effective_rate_limits(tool: Tool[Any, Any]) -> tuple[RateLimit, ...]:
     return next(filter(None, group), ())
 
 
-def nearest_names(name: str, limit: int = 3) -> list[str]:
-    """Return the most similar tool names, best first."""
-    return difflib.get_close_matches(name, _TOOLS.keys() - {name}, n=limit)
+def nearest_names(name: str, limit: int = 3, *, among: Collection[str] | None = None) -> list[str]:
+    """Return the most similar names of tools, best first: of all tools, or of those in `among`."""
+    known = _TOOLS.keys() if among is None else set(among)
+    return difflib.get_close_matches(name, known - {name}, n=limit)
 
 
-def unknown_tool_error(name: str) -> UnknownTool:
-    """Return the error for an unknown tool, with similar names; the miss is logged."""
+def unknown_tool_error(name: str, *, among: Collection[str] | None = None) -> UnknownTool:
+    """Return the error for an unknown tool, with the names that `nearest_names` returns; the miss is logged."""
     logger.warning("tool_not_found name=%.80r", name)
-    return UnknownTool(name, nearest_names(name))
+    return UnknownTool(name, nearest_names(name, among=among))
 
 
 def initialize_tools() -> None:

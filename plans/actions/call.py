@@ -26,7 +26,6 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.pipeline import GateDecision
 from catalog.errors import Conflict, field_error
-from catalog.inventory.snapshot import callable_tool
 from catalog.models import ApiToken, Call, new_call_id
 from catalog.results import Preview
 from catalog.secrets.placeholders import redact_text
@@ -39,7 +38,7 @@ from plans.engine.calls import new_call
 from plans.engine.hints import LocalExecutor
 from plans.engine.holding import preview_in_share
 from plans.engine.limits import request_owner
-from plans.engine.refusals import record_denial, require_plan_within_limits, require_within_limits
+from plans.engine.refusals import record_denial, require_plan_within_limits, require_tool_within_limits
 from plans.engine.start import StartContext
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, UnstoredCall, snapshot_of
 from plans.models import Plan, Step
@@ -70,7 +69,7 @@ class Rehearsal:
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
     """Check and preview a call without making it. Raises ToolError, and the errors of `create_call` before storing."""
-    require_within_limits(callable_tool(tool), by.ids)
+    require_tool_within_limits(tool, by.ids)
     prepared = replace(calls.prepare_call(tool, dict(arguments)), asker=by.ids)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
     verdict = gate(calls.facts_for_rules(prepared, plan))
@@ -109,7 +108,7 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     OutsideLimits for the tool, or for other steps of the plan.
     """
     ensure_not_restored()
-    require_within_limits(callable_tool(order.tool), by.ids)  # before the arguments tell of its schema
+    require_tool_within_limits(order.tool, by.ids)  # before the arguments tell of its schema
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     arguments = dict(order.arguments)
     if order.query_type is not None:

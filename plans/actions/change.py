@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any
 
 from django.db.models import Max, QuerySet
@@ -31,7 +32,6 @@ from plans.engine.refusals import (
     AGENT_OUTSIDE,
     lets_agents_exceed_limits,
     require_plan_within_limits,
-    tools_outside_limits,
 )
 from plans.models import MemoryItem, Plan, Step, StepDependency
 from plans.spec import PlanDocument, StepDocument
@@ -131,29 +131,27 @@ def _judgement_basis(plan: Plan) -> tuple[object, ...]:
 def _validated(plan: Plan, change: PlanChange, by: Requester) -> PlanDocument:
     before = step_documents(plan, opened=True)
     _judge_state(plan, change, before)
-    judged = _judged(plan, change, before)
+    judged = _judged(plan, change, before, by)
     problems = [problem for problem in judged.problems if problem.severity == "error"]
-    problems += _limit_problems(plan, judged, by, {problem.path for problem in problems})
+    problems += _agent_problems(plan, judged, by, {problem.path for problem in problems})
     if problems:
         raise PlanProblems(problems)
     return PlanDocument.model_validate(judged.document)
 
 
-def _limit_problems(plan: Plan, judged: JudgedChange, by: Requester, known: Set[str]) -> list[Problem]:
-    """Return a problem for each new or edited step that could make calls outside the limits of the changing token."""
-    outside = tools_outside_limits(by.ids)
-    found = []
-    for step, place in zip(judged.document["steps"], judged.places, strict=True):
-        if place and step.get("tool") in outside:
-            found.append(_error(f"{place}.tool", "outside_limits", outside[step["tool"]]))
-        if place and (step.get("agent") or step.get("tool") in ADDS_STEPS) and lets_agents_exceed_limits(plan, by.ids):
-            found.append(_error(f"{place}.agent", "outside_limits", AGENT_OUTSIDE))
+def _agent_problems(plan: Plan, judged: JudgedChange, by: Requester, known: Set[str]) -> list[Problem]:
+    """Return a problem for each new or edited step whose agent could exceed the limits of the changing token."""
+    if not lets_agents_exceed_limits(plan, by.ids):
+        return []
+    steps = zip(judged.document["steps"], judged.places, strict=True)
+    places = [place for step, place in steps if place and (step.get("agent") or step.get("tool") in ADDS_STEPS)]
+    found = [_error(f"{place}.agent", "outside_limits", AGENT_OUTSIDE) for place in places]
     return [each for each in found if each.path not in known]
 
 
 def judge_change(plan: Plan, change: PlanChange) -> "JudgedChange":
     """Return the plan that would result from a change now, with its problems; store nothing."""
-    return _judged(plan, change, step_documents(plan, opened=True))
+    return _judged(plan, change, step_documents(plan, opened=True), None)
 
 
 def _kept_secrets(plan: Plan, change: PlanChange) -> dict[int, RestoredArguments]:
@@ -202,7 +200,7 @@ def _edited(change: PlanChange) -> list[int]:
     return [each["step_id"] for each in change.edit if type(each.get("step_id")) is int]
 
 
-def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -> JudgedChange:
+def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document], by: Requester | None) -> JudgedChange:
     keys = dict.fromkeys(plan.memory.filter(type=MemoryItem.Type.VALUE).values_list("key", flat=True))
     calls = agent_calls(plan)
     used = {number: f"Step {number} was removed from this plan" for number in removed_step_numbers(plan)}
@@ -223,9 +221,10 @@ def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document]) -
             paths = (*part.moved, *part.unredacted_paths(redacted))
             moved += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED_MESSAGE) for path in paths]
     author = Requester(plan.author, plan.token)
-    standing = create.check_document({"goal": plan.goal, "steps": list(documents.values()), "memory": keys}, by=author)
+    check = partial(create.check_document, by=author, changed_by=by)
+    standing = check({"goal": plan.goal, "steps": list(documents.values()), "memory": keys})
     known = {_problem_identity(problem, list(documents)) for problem in standing}
-    checked = _problems_of_change(create.check_document(result.document, by=author), result, known, change)
+    checked = _problems_of_change(check(result.document), result, known, change)
     found += moved + [each for each in checked if each.path not in {one.path for one in moved}]
     if json_size(result.document["steps"]) > MAX_JSON_BYTES:
         found.append(_error("", "too_large", f"The plan would have more than {MAX_JSON_BYTES:,} bytes."))

@@ -88,7 +88,11 @@ def sort_calls(plan: Plan, document: AgentDocument, turn: TurnResult) -> SortedC
         refusal = call.problem
         if call.tool not in offered:
             is_known = get_tool(call.tool) is not None
-            refusal = NOT_OFFERED.format(tool=call.tool) if is_known else str(unknown_tool_error(call.tool[:64]))
+            refusal = (
+                NOT_OFFERED.format(tool=call.tool)
+                if is_known
+                else str(unknown_tool_error(call.tool[:64], among=offered))
+            )
         if not refusal and len(documents) >= room:
             refusal = TOO_MANY.format(most=MOST_AT_ONCE) if room == MOST_AT_ONCE else FULL
         if not refusal:

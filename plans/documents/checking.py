@@ -123,6 +123,11 @@ class _PlanCheck:
         return unknown_name_problem(problem, name, known if self.suggestions_left >= 0 else ())
 
     @cached_property
+    def offered(self) -> list[str]:
+        """The names of the tools that the submitter may use."""
+        return [name for name in self.tools if name not in self.refused]
+
+    @cached_property
     def agents(self) -> Mapping[str, AgentAvailability]:
         return self.load_agents()
 
@@ -224,7 +229,7 @@ class _PlanCheck:
         tool, path = self.tools.get(step.tool), f"{here}.tool"
         if tool is None:
             message = f"There is no tool called {step.tool}."
-            yield self.unknown(_error(path, "unknown_tool", message), step.tool, self.tools)
+            yield self.unknown(_error(path, "unknown_tool", message), step.tool, self.offered)
         elif step.tool in self.refused:
             yield _error(path, "outside_limits", self.refused[step.tool])
         elif step.tool in self.disabled:

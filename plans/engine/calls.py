@@ -174,7 +174,7 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
 
 PLAN_MACHINERY = STEP_TOOLS | {"compose_reply", "plan_on"}
 """Tools of steps with which a plan asks a person, asks an agent's model, or plans on: no limits hold for them."""
-ADDS_STEPS = frozenset({"agent_turn", "plan_on"})
+ADDS_STEPS = ("agent_turn", "plan_on")
 """Tools whose steps add others to their plan."""
 
 

@@ -46,6 +46,17 @@ def require_within_limits(callable_tool: CallableTool | None, requester: Request
         raise OutsideLimits(verdict.message)
 
 
+def require_tool_within_limits(tool_name: str, requester: RequesterIds) -> None:
+    """Raise what `require_within_limits` raises, and UnknownTool or ToolRemoved if there is no such tool.
+
+    The latter name no tool and no source outside the limits of the requester's token.
+    """
+    callable_tool = snapshot.callable_tool(tool_name)
+    if callable_tool is None:
+        raise snapshot.missing_tool_error(tool_name, requester.limits)
+    require_within_limits(callable_tool, requester)
+
+
 def _limit_verdict(callable_tool: CallableTool, requester: RequesterIds) -> pipeline.Deny | None:
     limits = limits_on(callable_tool, requester)
     if limits is None:

@@ -93,12 +93,11 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     In that case, use `open_held_call`. Raises MCPError for an unknown tool, NotAllowed, and what `create_call` raises.
     """
     check_scope(SCOPE, caller.user, caller.token)
-    callable_tool = snapshot.callable_tool(name)
-    if callable_tool is None and isinstance(missing := snapshot.missing_tool_error(name), ToolRemoved):
+    callable_tool, by = snapshot.callable_tool(name), caller.requester(session)
+    if callable_tool is None and isinstance(missing := snapshot.missing_tool_error(name, by.limits), ToolRemoved):
         raise missing
     if callable_tool is None or CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
-    by = caller.requester(session)
     require_within_limits(callable_tool, by.ids)
     if may_wait(callable_tool, by):
         return None

@@ -192,7 +192,7 @@ OTHER_ACTIONS = {
 
 def test_actions_on_a_plan_keep_the_limits_for_each_unfinished_step(ada, rosa, stage):
     actions = {str(each.pattern).removeprefix(PLAN).strip("/") for each in urlpatterns if is_action(each)}
-    known = {re.sub(r"\d", "<int:step_id>", each) for each in OTHER_ACTIONS}
+    known = {re.sub(r"\d", "<number:step_id>", each) for each in OTHER_ACTIONS}
     assert actions == known | ACTIONS_THAT_STOP | {"clone"}
 
     question = step(3, "ask_user", parameters={"question": "Really?"})
@@ -257,6 +257,44 @@ def test_preview_of_an_early_request_keeps_the_limits_of_the_reviewers_token(ada
     assert (answer["results"], [each["step_id"] for each in answer["left"]]) == ([], [2])
     assert "limits of this token" in answer["left"][0]["why"]
     assert AuditEntry.objects.filter(action="limits.refused").exists()
+
+
+SUGGESTS = "Did you mean"
+
+
+def test_suggestions_name_no_tool_outside(ada, stage):
+    narrow((rest := Rest(ada)).token, {"max_level": "safe"})
+    for misspelt, suggested in (("saf", True), ("cautios", False)):
+        checked = rest.post("plans/check/", {"goal": "Try it", "steps": [act(1, tool=misspelt)]}).json()
+        called = rest.post("calls/", {"tool": misspelt, "arguments": {}})
+        assert called.status_code == 422
+        assert (SUGGESTS in str(checked), SUGGESTS in called.json()["detail"]) == (suggested, suggested)
+        assert "cautious" not in f"{checked} {called.json()}"
+
+
+def test_suggestions_for_a_change_name_no_tool_outside(ada, stage):
+    plan = make_plan(ada, act(1), start=False, can_modify=True)
+    rest = Rest(ada)
+    narrow(rest.token, {"max_level": "safe"})
+    answer = rest.patch(f"plans/{plan.public_id}/", {"add": [act(2, tool="cautios"), act(3, tool=["cautious"])]})
+    assert (answer.status_code, set(wrong_paths(answer))) == (422, {"add.0.tool", "add.1.tool"})
+    assert "cautious" not in str(answer.json())
+
+
+def test_suggestions_for_an_agent_name_only_its_tools(script, ada, stage):
+    make_agent(tools={"names": ["safe"]})
+    script.says(calls(("cautios", {"value": 2})), "Done.")
+    work_off(make_plan(ada, agent_step()))
+    assert "Unknown tool: cautios" in script.last_results()[0] and "cautious" not in script.last_results()[0]
+
+
+def test_removed_tool_outside_is_unknown(rest):
+    Tool.objects.filter(name__in=["safe", "cautious"]).update(registered=False)
+    CatalogState.objects.update(revision=101)
+    snapshot.drop_snapshot()
+    assert rest.post("calls/", {"tool": "safe", "arguments": {}}).status_code == 409
+    answer = rest.post("calls/", {"tool": "cautious", "arguments": {}})
+    assert (answer.status_code, "elsewhere" in answer.content.decode()) == (422, False)
 
 
 def test_token_with_limits_cannot_change_limits(ada):
