@@ -6,7 +6,7 @@ limits the body and passes it on as one message.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -114,7 +114,7 @@ class McpEndpoint:
             message, scope[FAULT_KEY], first["body"] = received.content, received.fault, received.body
         params = message.get("params")
         if message.get("method") == CALL and caller.may_step_up:
-            raise insufficient_scope(scope, headers, request_id=message.get("id"))
+            raise insufficient_scope(scope, headers, caller.token.scopes, request_id=message.get("id"))
         if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
             # A client of the handshake era cancels a request by a notification, which is a request of its own.
             self._cancellations.cancel(caller, params.get("requestId"))
@@ -194,14 +194,19 @@ def unauthorized(scope: Scope, headers: Mapping[str, str], *, is_bearer: bool) -
     return Refusal(401, INVALID_REQUEST, f"{reason} {remedy}", (b"www-authenticate", challenge.encode()))
 
 
-def insufficient_scope(scope: Scope, headers: Mapping[str, str], *, request_id: RequestId | None) -> Refusal:
-    """Return the refusal after which a client connects again with more scopes (RFC 6750, section 3.1)."""
+def insufficient_scope(
+    scope: Scope, headers: Mapping[str, str], held: Iterable[str], *, request_id: RequestId | None
+) -> Refusal:
+    """Return the refusal after which a client connects again with more scopes (RFC 6750, section 3.1).
+
+    The scopes `held` are named too: the client asks for exactly those that the refusal names, and would lose others.
+    """
     reason = "This connection may not call tools. Connect again with the scope calls:create."
     facts = [
         'error="insufficient_scope"',
         f'error_description="{reason}"',
         f'resource_metadata="{metadata_url(scope, headers)}"',
-        f'scope="{" ".join(OFFERED_SCOPES)}"',
+        f'scope="{" ".join(dict.fromkeys((*OFFERED_SCOPES, *held)))}"',
     ]
     header = (b"www-authenticate", f"Bearer {', '.join(facts)}".encode())
     return Refusal(403, INVALID_REQUEST, reason, header, request_id=request_id)

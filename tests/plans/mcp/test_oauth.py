@@ -162,7 +162,7 @@ async def test_a_connection_without_the_scope_is_told_to_ask_for_it(served: str,
             await client.list_tools()
         assert storage.tokens is not None
         connected = await apart(Connection.objects.select_related("token").latest, "pk")
-        await apart(ApiToken.objects.filter(pk=connected.token_id).update, scopes=["tools:read"])
+        await apart(ApiToken.objects.filter(pk=connected.token_id).update, scopes=["tools:read", "plans:read"])
         headers = {**ACCEPT, "authorization": f"Bearer {storage.tokens.access_token}"}
         async with httpx2.AsyncClient(timeout=60) as http:
             answer = await http.post(served, headers=headers, json=CALL)
@@ -170,7 +170,7 @@ async def test_a_connection_without_the_scope_is_told_to_ask_for_it(served: str,
         if answer.status_code == 403:
             challenge = answer.headers["www-authenticate"]
             assert challenge.startswith('Bearer error="insufficient_scope"')
-            assert 'scope="tools:read calls:create"' in challenge and answer.json()["id"] == 1
+            assert 'scope="tools:read calls:create plans:read"' in challenge and answer.json()["id"] == 1
 
 
 async def test_a_connection_that_ends_stops_its_client(served: str, ada: User) -> None:
