@@ -1,12 +1,13 @@
-"""Policies and open requests that name a group: while there are any, the group is not deleted.
+"""Policies, open requests and settings that name a group: while there are any, the group is not deleted.
 
 A policy names groups as reviewers, as those it escalates to, and as requesters. Policies, requests and the audit log
-know groups by name, so groups are not renamed either.
+know groups by name, so groups are not renamed either. Policies change under the lock of changes of people.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from django.conf import settings
 from django.db.models import QuerySet
 
 from approvals.models import ApprovalRequest, Policy, PolicyRevision
@@ -53,5 +54,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
         names = ", ".join(f"“{policy.name}”" for policy in policies[:MOST_NAMED])
         more = f" and {len(policies) - MOST_NAMED} more" if len(policies) > MOST_NAMED else ""
         raise Conflict(f"Policies name {name}: {names}{more}. Change or delete them first.")
+    if name in settings.TOOLGATE_SSO_GROUPS.values():
+        raise Conflict(f"TOOLGATE_SSO_GROUPS maps to {name}. Take it out of this setting first.")
     if any(open_requests_of_group(name)):
         raise Conflict(f"Open requests wait for {name}. They must be decided or withdrawn first.")

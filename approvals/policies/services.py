@@ -19,6 +19,7 @@ from approvals.policy_language.stages import people_in_words, stages_of
 from approvals.policy_language.terms import TERM_COLUMNS
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
 from catalog.core import clock
+from catalog.core.locks import LockSpace, lock_until_commit
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
 from catalog.rest.idempotency import record_done
@@ -63,8 +64,8 @@ def policy_history(policy: Policy) -> list[PolicyRevision]:
 @retry_on_deadlock
 def create_policy(document: Mapping[str, Any], *, by: User) -> Policy:
     """Create a policy, by default the first. Raises NotAllowed, ParameterError, and Conflict at MAX_POLICIES."""
-    name, columns = check_name(document["name"]), term_columns(document)
     with _changing_policies(by):
+        name, columns = check_name(document["name"]), term_columns(document)
         if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:
             raise Conflict(f"There are already {MAX_POLICIES} policies, the maximum. Delete some first.")
         order = document.get("order")
@@ -145,9 +146,14 @@ def end_policy(policy: Policy, *, by: User) -> Policy:
 
 @contextmanager
 def _changing_policies(by: User) -> Iterator[None]:
-    """Check that `by` may change policies, run the `with` block in a transaction, then discard the cached rules."""
+    """Check that `by` may change policies, run the `with` block in a transaction, then discard the cached rules.
+
+    The transaction holds the lock of changes of people: a group that a policy names is not deleted between the check of
+    the policy's terms and the commit.
+    """
     require_policy_changes(by)
     with transaction.atomic():
+        lock_until_commit(LockSpace.PEOPLE, "")
         yield
         transaction.on_commit(gate.invalidate_rules)
 
