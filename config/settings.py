@@ -192,6 +192,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.operations.restored_database.RestoredDatabaseMiddleware",
+    "config.operations.request_log.RefusedTextMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
 FORM_RENDERER = "catalog.ui.page_forms.PageFormRenderer"
@@ -292,6 +293,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "PATH_CONVERTER_OVERRIDES": {"number": {"type": "integer"}},
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "catalog.rest.openapi.describe_refusals",

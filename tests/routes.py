@@ -10,9 +10,14 @@ from tests import answers
 from tests.rest import ROOT
 
 
+def addresses() -> list[str]:
+    """Return the pattern of every page and of every path of the API, except for those of Django's admin."""
+    return [each for each in _addresses(get_resolver().url_patterns) if not each.startswith("/admin/")]
+
+
 def pages() -> list[str]:
     """Return the pattern of every page, except for those of the API and of Django's admin."""
-    return [each for each in _addresses(get_resolver().url_patterns) if not each.startswith((ROOT, "/admin/"))]
+    return [each for each in addresses() if not each.startswith(ROOT)]
 
 
 def pages_without_parameters() -> list[str]:

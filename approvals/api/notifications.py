@@ -156,5 +156,5 @@ class DeliveryRetry(Endpoint):
     def _delivery(self, number: int) -> Delivery:
         try:
             return deliveries_for(self.user).get(pk=number)
-        except (Delivery.DoesNotExist, OverflowError):
+        except Delivery.DoesNotExist:
             raise Http404 from None

@@ -6,7 +6,7 @@ from typing import Any, cast
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -147,10 +147,7 @@ def add_push_device(request: PageRequest) -> HttpResponse:
 @sign_in_required
 def push_device_action(request: PageRequest, number: int) -> HttpResponse:
     """Remove a device, or send it a test."""
-    try:
-        device = get_object_or_404(PushDevice, person=request.user, pk=number)
-    except OverflowError:  # larger than any key
-        raise Http404 from None
+    device = get_object_or_404(PushDevice, person=request.user, pk=number)
     if request.POST.get("do") == "test":
         devices.queue_test(device)
         messages.success(request, _("A test is on its way to %(name)s.") % {"name": device.name})
@@ -184,11 +181,7 @@ def deliveries(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def retry_delivery_page(request: PageRequest, number: int) -> HttpResponse:
-    rows = deliveries_for(request.user)
-    try:
-        delivery = get_object_or_404(rows, pk=number)
-    except OverflowError:  # larger than any key
-        raise Http404 from None
+    delivery = get_object_or_404(deliveries_for(request.user), pk=number)
     try:
         retry_delivery(delivery, by=request.user)
         messages.success(request, _("Notification queued again."))

@@ -161,10 +161,7 @@ def listed_tokens(viewer: User) -> QuerySet[ApiToken]:
 
 def token_for(viewer: User, pk: int) -> ApiToken:
     """Return one token. Raises ApiToken.DoesNotExist if there is none that the viewer may see."""
-    try:
-        return tokens_for(viewer).get(pk=pk)
-    except OverflowError:  # a number beyond what SQLite stores
-        raise ApiToken.DoesNotExist from None
+    return tokens_for(viewer).get(pk=pk)
 
 
 @retry_on_deadlock

@@ -21,9 +21,9 @@ urlpatterns = [
     path("profile/security/app/remove/", security.remove_app, name="authenticator-app-remove"),
     path("profile/security/codes/", security.recovery_codes, name="recovery-codes"),
     path("profile/security/passkeys/new/", security.add_passkey, name="passkey-new"),
-    path("profile/security/passkeys/<int:number>/remove/", security.remove_passkey, name="passkey-remove"),
+    path("profile/security/passkeys/<number:number>/remove/", security.remove_passkey, name="passkey-remove"),
     path("profile/sessions/", sign_ins.sign_ins, name="sign-ins"),
-    path("profile/sessions/end/<int:number>/", sign_ins.end_sign_in, name="sign-in-end"),
+    path("profile/sessions/end/<number:number>/", sign_ins.end_sign_in, name="sign-in-end"),
     path("profile/sessions/end-others/", sign_ins.sign_out_everywhere, name="sign-out-everywhere"),
     # django-allauth redirects to these names.
     path("sign-in/", sign_in.sign_in, name="account_login"),

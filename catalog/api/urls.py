@@ -19,5 +19,5 @@ urlpatterns = [
     path("sources/<str:name>/sync/", sources.SourceSync.as_view(), name="api-source-sync"),
     path("tokens/", tokens.TokenList.as_view(), name="api-tokens"),
     path("tokens/current/", tokens.CurrentToken.as_view(), name="api-token-current"),
-    path("tokens/<int:number>/", tokens.TokenDetail.as_view(), name="api-token"),
+    path("tokens/<number:number>/", tokens.TokenDetail.as_view(), name="api-token"),
 ]

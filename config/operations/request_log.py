@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
 
+from django.core.exceptions import BadRequest
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
@@ -132,3 +134,22 @@ class RefusedBodyMiddleware:
             return self._get_response(request)
         page = render_to_string(f"{status}.html")
         return HttpResponse(page, status=status, headers={"Connection": "close"})
+
+
+class RefusedTextMiddleware:
+    """Responds 400 to a request whose text PostgreSQL refused for a NUL character, which no keyboard enters.
+
+    Forms and serializers report such a text at its field. This is for values that are read without one: names of
+    buttons, keys, nonces. SQLite finds nothing that equals them.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self._get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> None:
+        """Raise BadRequest, whose page handler400 returns, in place of the database's error."""
+        if isinstance(exception, DataError) and "NUL" in str(exception):
+            raise BadRequest("A text in this request has a NUL character.") from exception

@@ -9,7 +9,7 @@ from plans.web.home import views as home_views
 from plans.web.plan import input_views, views
 
 PLAN = "plans/<slug:public_id>"
-STEP = f"{PLAN}/steps/<int:step_id>"
+STEP = f"{PLAN}/steps/<number:step_id>"
 urlpatterns = [
     path("", home_views.home, name="home"),
     path("jump/", jump.jump, name="jump"),
@@ -38,7 +38,7 @@ urlpatterns = [
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
     path("calls/", call_list.calls, name="calls"),
-    path("calls/<slug:public_id>/content/<int:number>/", views.call_content, name="call-content"),
+    path("calls/<slug:public_id>/content/<number:number>/", views.call_content, name="call-content"),
     path("usage/", usage.usage, name="usage"),
     path("agents/", agent_views.agents, name="agents"),
     path("agents/new/", agent_views.new, name="agent-new"),
@@ -48,7 +48,7 @@ urlpatterns = [
     path("connect/", connect.connect, name="connect"),
     path("demo/steps/", demo.demo_steps, name="demo-steps"),
     path("demo/hide/", demo.demo_hide, name="demo-hide"),
-    path("connect/<int:pk>/", connect.connected, name="connected"),
+    path("connect/<number:pk>/", connect.connected, name="connected"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<slug:public_id>/", sessions.session, name="session"),
 ]

@@ -1,5 +1,6 @@
 """Every readable route responds as documented, on both databases."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +12,12 @@ from django.test import Client
 from tests.approvals.factories import rolled_back
 from tests.corpus import faults
 from tests.rest import ROOT, Rest
-from tests.routes import filled, operations, pages_without_parameters
+from tests.routes import addresses, filled, operations, pages_without_parameters
 
 pytestmark = pytest.mark.db
 OF_THE_REQUESTER = {"approvals/{public_id}/withdraw/", "plans/draft/{public_id}/start/"}
 """Actions that an administrator may not take on what someone else asked for."""
+TOO_LARGE = "9" * 23
 NEEDS_A_QUERY = {"/oauth/authorize/"}
 """Pages to which clients send people with parameters; without these they say what is missing."""
 
@@ -47,6 +49,16 @@ def test_every_post_by_session_reads_its_body(places: dict[str, str], admin: Use
     assert {path: status for path, status in statuses.items() if status >= 500 or status == 404} == {}
     assert {path for path, status in statuses.items() if status == 403} == OF_THE_REQUESTER
     assert post(f"{ROOT}plans/check/", '{"goal": "Say hello", "steps": []}') == 200
+
+
+def test_numbers_beyond_every_column_are_not_found(places: dict[str, str], admin: User) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(admin)
+    numbered = [re.sub(r"<(int|number):\w+>", TOO_LARGE, each) for each in addresses()]
+    found = [filled(each, places) for each in numbered if TOO_LARGE in each and f"{TOO_LARGE}/<" not in each]
+    assert len(found) > 20
+    statuses = {path: client.get(path).status_code for path in found}
+    assert {path: status for path, status in statuses.items() if status != 404} == {}
 
 
 def test_every_page_without_a_parameter_is_shown(places: dict[str, str], admin: User) -> None:

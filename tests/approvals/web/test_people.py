@@ -10,6 +10,7 @@ from django.core import mail
 
 from catalog.access.people import member_count
 from catalog.access.roles import SIGNED_IN_AT_KEY
+from catalog.core.database import on_sqlite
 from catalog.models import AccountLink
 from tests.approvals.factories import set_rule
 from tests.conftest import person as make_person
@@ -48,6 +49,13 @@ def test_person_is_invited_by_a_link_and_accepts_once(admin):
     late.send("/welcome/", set_passwords(key=key), status=410)
     pages.open("/people/?state=active")
     assert [row.person.username for row in pages.context["listed"].rows] == ["admin", "noor"]
+
+
+@pytest.mark.db
+def test_username_that_postgresql_refuses_is_a_bad_request(admin):
+    pages, group = Pages(admin), Group.objects.create(name="finance")
+    pages.open(f"/groups/{group.pk}/")
+    pages.send(f"/groups/{group.pk}/change/", {"do": "remove:\0"}, status=200 if on_sqlite() else 400)
 
 
 def test_unknown_links_are_throttled(db):
