@@ -37,7 +37,7 @@ from catalog.signals import Fact, record_fact
 TOOL_CHANGED = "The definition or the code of {tool} has changed since the grant was created."
 CALL_REJECTED = "{who} rejected a call that it would have covered."
 APPROVAL_REVOKED = "{who} revoked the approval of a call that it would have covered."
-CALL_DENIED = "A policy refuses a call that it would have covered."
+CALL_DENIED = "A policy blocks a call that it would have covered."
 GRANTS_DISABLED = "{tool} can no longer be granted."
 
 

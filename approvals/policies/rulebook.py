@@ -229,7 +229,7 @@ class Clause:
         if rule.effect == Effect.ALLOW:
             return None if level == SafetyLevel.DANGEROUS else Allow()
         if rule.effect == Effect.DENY:
-            message = rule.message or f"The policy “{rule.policy}” refuses {level} calls."
+            message = rule.message or f"The policy “{rule.policy}” blocks {level} calls."
             return Deny(message, rule.policy, rule.sentence)
         if rule.quorum < 1:
             return Deny(NO_REVIEWERS.format(policy=rule.policy), rule.policy, rule.sentence)

@@ -98,7 +98,7 @@ def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Ob
             yield Drift.REVIEWERS, f"{who} approved this but may no longer do so: {why_not}"
     verdict = gate(call_facts(request.call))
     if isinstance(verdict, Deny):
-        yield Drift.POLICY, f"A policy refuses this call now: {verdict.message}" if verdict.policy else verdict.message
+        yield Drift.POLICY, f"A policy blocks this call now: {verdict.message}" if verdict.policy else verdict.message
     elif isinstance(verdict, Hold):
         rule: Rule = verdict.terms
         if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well

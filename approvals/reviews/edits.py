@@ -332,7 +332,7 @@ def _rule_for_edit(request: ApprovalRequest, arguments: CallArguments) -> Rule:
     """Return the rule that holds the edited call, or the request's rule if none does. Raises Conflict on a denial."""
     verdict = gate(call_facts(request.call, arguments))
     if isinstance(verdict, pipeline.Deny):
-        raise Conflict(f"A policy refuses the edited call: {verdict.message}")
+        raise Conflict(f"A policy blocks the edited call: {verdict.message}")
     rule = verdict.terms if isinstance(verdict, pipeline.Hold) else None
     return rule if isinstance(rule, Rule) else rule_from_revision(request.policy_revision)
 

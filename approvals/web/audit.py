@@ -146,7 +146,7 @@ ACTION_LABELS = {
     "grant.created": Badge(gettext_noop("Created a grant"), "check", "warn"),
     "grant.used": Badge(gettext_noop("Ran under a grant"), "play", "run"),
     "grant.revoked": Badge(gettext_noop("Revoked a grant"), "stop", "warn"),
-    "policy.refused": Badge(gettext_noop("A policy refused a call"), "fail", "danger"),
+    "policy.refused": Badge(gettext_noop("A policy blocked a call"), "fail", "danger"),
     "limits.refused": Badge(gettext_noop("The limits of a token refused a call"), "fail", "danger"),
     "policy.created": Badge(gettext_noop("Created a policy"), "edit", "warn"),
     "policy.changed": Badge(gettext_noop("Changed a policy"), "edit", "warn"),
