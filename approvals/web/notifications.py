@@ -8,7 +8,8 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils.html import format_html
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -93,8 +94,9 @@ class PreferencesForm(PageForm):
 
 
 def _mail_hint(page: PreferencesPage) -> str:
+    link = format_html('<a href="{}">{}</a>', reverse("security-mail"), _("Add one on Security"))
     hints = [
-        _("Your account has no mail address. An administrator can add one.")
+        format_html(_("Your account has no mail address. {link}."), link=link)
         if page.sends_mail
         else _("This installation sends no mail. An administrator can set TOOLGATE_EMAIL_URL.")
     ]
@@ -102,7 +104,7 @@ def _mail_hint(page: PreferencesPage) -> str:
         hints.append(_("You will get mail from then on."))
     if not page.addresses:
         hints.append(_("Until then, notifications only appear on these pages. Add an address below."))
-    return " ".join(hints)
+    return format_html_join(" ", "{}", ((hint,) for hint in hints))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
