@@ -16,7 +16,8 @@ from catalog.inventory.overrides import can_override
 from catalog.inventory.selectors import tool_versions
 from catalog.models import Source, Tool
 from catalog.schemas.description import parameter_tables
-from catalog.ui.charts import ChartPart, DayChart, day_chart
+from catalog.text.formats import format_day, format_number
+from catalog.ui.charts import ChartPart, DayChart, FigureRow, FigureTable, day_chart
 from catalog.ui.requests import parse_number
 from catalog.ui.version_changes import VersionChange, held_change, pair_versions
 from catalog.web.change_forms import ChangeForm, change_forms, implementation_rows
@@ -55,6 +56,7 @@ def tool_page_context(
         "implementations": implementation_rows(outcomes, forms.get("implementations")),
         "usage": usage,
         "chart": usage_chart(usage),
+        "calls_by_day": usage_table(usage),
         "p95": p95_ms(tool),
         "last_calls": last_calls(tool, viewer),
         "latest": pair_versions(list(tool_versions(tool).order_by("-number")[:2]))[:1],
@@ -69,6 +71,12 @@ def tool_page_context(
 def usage_chart(usage: Usage) -> DayChart:
     days = {day.day: (day.calls - day.failed, day.failed) for day in usage.days}
     return day_chart("calls", gettext_lazy("Calls by day"), days, [NOT_FAILED, FAILED])
+
+
+def usage_table(usage: Usage) -> FigureTable:
+    rows = [FigureRow(format_day(day.day), [format_number(day.calls), format_number(day.failed)]) for day in usage.days]
+    columns = [gettext_lazy("Calls"), gettext_lazy("Rejected or failed")]
+    return FigureTable("calls", gettext_lazy("Calls by day"), gettext_lazy("Day"), columns, rows)
 
 
 def versions_page_context(tool: Tool, query: Mapping[str, str]) -> dict[str, Any]:
