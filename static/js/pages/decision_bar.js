@@ -103,7 +103,7 @@ function approve(event, button) {
   } else {
     const twice = button.form.elements.confirmed;
     if (twice) twice.value = button.dataset.again ? "1" : "";
-    clearTimeout(disarmTimer);
+    disarm(); // if it is not sent after all, two presses are needed again
   }
 }
 

@@ -2,23 +2,37 @@
    decision signed by a passkey. An error of the decision itself is explained when it is sent, without a signature. */
 
 import { toast } from "../components/toasts.js";
+import { answer } from "../core/announce.js";
 import { askForPasskey } from "./passkeys.js";
 
 const SIGNED = ["approve", "respond"];
+const signing = new WeakSet();
 
-/** Fill in the signature. Return false if there is none and the form must not be sent. */
+/** Fill in the signature. Return false if the form must not be sent: it has none, or is being signed already. */
 async function sign(form, sent) {
-  const response = await fetch(form.dataset.passkeyFrom, { method: "POST", body: sent });
-  if (!response.ok) return true;
-  const { nonce, options } = await response.json();
+  if (signing.has(form)) return false;
+  signing.add(form);
   try {
-    form.elements.passkey.value = await askForPasskey("get", options);
+    const response = await fetch(form.dataset.passkeyFrom, { method: "POST", body: sent });
+    if (!response.ok) return true;
+    const { nonce, options } = await response.json();
+    const signature = await askForPasskey("get", options).catch(() => "");
+    if (!signature) return refuse("No passkey was used, so nothing was sent.");
+    if (!form.isConnected) return refuse("The request has changed, so nothing was sent.");
+    form.elements.passkey.value = signature;
+    form.elements.passkey_nonce.value = nonce;
+    return true;
   } catch {
-    toast("No passkey was used, so nothing was sent.");
-    return false;
+    return refuse("Could not reach the server. Nothing was sent.");
+  } finally {
+    signing.delete(form);
   }
-  form.elements.passkey_nonce.value = nonce;
-  return true;
+}
+
+function refuse(text) {
+  toast(text);
+  answer(text);
+  return false;
 }
 
 function needsSignature(form, sent) {
