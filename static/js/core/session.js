@@ -70,7 +70,7 @@ async function send(form, button) {
 }
 
 function isTyped(form, button) {
-  if (form.method !== "post" || form.matches("[hx-post]") || button?.matches("[hx-post]")) return false;
+  if (!form.matches("[method=post]:not([hx-post])") || button?.matches("[hx-post]")) return false;
   return [...form.elements].some((field) => field.matches("textarea, select, input:not([type=hidden])"));
 }
 

@@ -1,7 +1,7 @@
 /* form[data-passkey] asks the browser for a passkey and is then sent with it, as JSON in the field `credential`.
    data-passkey is "create" or "get"; the options are in data-options, or are read from the address data-options-from. */
 
-const SENDING = "passkeySending";
+let pending = new WeakSet();
 
 function toBytes(text) {
   const base64 = text.replaceAll("-", "+").replaceAll("_", "/");
@@ -53,10 +53,10 @@ async function optionsOf(form) {
 
 document.addEventListener("submit", async (event) => {
   const form = event.target.closest("form[data-passkey]");
-  if (!form || form.elements.credential.value) return;
+  if (!form) return;
   event.preventDefault();
-  if (form.dataset[SENDING]) return;
-  form.dataset[SENDING] = "yes";
+  if (pending.has(form)) return;
+  pending.add(form);
   const fault = form.querySelector("[data-passkey-fault]");
   fault.hidden = true;
   try {
@@ -64,6 +64,11 @@ document.addEventListener("submit", async (event) => {
     form.submit();
   } catch {
     fault.hidden = false;
+    pending.delete(form);
   }
-  delete form.dataset[SENDING];
+});
+
+// A page that comes back from the browser's cache may be sent again.
+addEventListener("pageshow", () => {
+  pending = new WeakSet();
 });
