@@ -19,20 +19,12 @@
     }
   };
   let theme = root.dataset.themeSaved ?? (NEXT[stored()] ? stored() : "system");
-  let saved = Promise.resolve();
   if (root.dataset.themeSaved) keep();
 
   const show = () => {
     if (theme === "system") delete root.dataset.theme;
     else root.dataset.theme = theme;
     for (const label of document.querySelectorAll("[data-theme-next] span")) label.textContent = `Theme: ${theme}`;
-  };
-
-  /* One request after the other, so that the last choice is the one that is kept. */
-  const save = (address) => {
-    const headers = JSON.parse(document.body.getAttribute("hx-headers"));
-    const body = new URLSearchParams({ theme });
-    saved = saved.then(() => fetch(address, { method: "POST", headers, body })).catch(() => {});
   };
 
   show();
@@ -43,6 +35,6 @@
     theme = NEXT[theme];
     keep();
     show();
-    save(button.dataset.themeNext);
+    import("../core/choices.js").then(({ choose }) => choose("theme", theme));
   });
 })();

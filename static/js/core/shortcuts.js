@@ -2,6 +2,7 @@
    Never while a field has focus, with a modifier, in a dialog, or when the person has switched them off. */
 
 import { answer } from "./announce.js";
+import { choose } from "./choices.js";
 
 const STORE = "toolgate.keys";
 const SEQUENCE_MS = 900;
@@ -30,20 +31,18 @@ function enabled() {
 }
 
 /** Save the person's choice for all their browsers; without an answer it holds for this page. */
-function choose(on) {
-  document.body.dataset.shortcuts = on ? "on" : "off";
-  const headers = JSON.parse(document.body.getAttribute("hx-headers"));
-  const body = new URLSearchParams({ shortcuts: on ? "on" : "off" });
-  fetch(document.body.dataset.choose, { method: "POST", headers, body }).catch(() => {});
+async function enable(isOn) {
+  const value = isOn ? "on" : "off";
+  document.body.dataset.shortcuts = value;
+  if ((await choose("shortcuts", value)) && earlierChoice()) localStorage.removeItem(STORE);
 }
 
-/** Carry over what an earlier version kept in this browser. */
-function carryOver() {
+/** Return the choice that an earlier version kept in this browser. */
+function earlierChoice() {
   try {
-    if (localStorage.getItem(STORE) === "off") choose(false);
-    localStorage.removeItem(STORE);
+    return localStorage.getItem(STORE);
   } catch {
-    /* private browsing */
+    return null; // private browsing
   }
 }
 
@@ -134,8 +133,8 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.id !== "keys-on") return;
-  choose(event.target.checked);
+  enable(event.target.checked);
   event.target.closest(".keys").classList.toggle("mute", !event.target.checked);
 });
 
-if (document.body.dataset.person) carryOver();
+if (document.body.dataset.person && earlierChoice() === "off") enable(false);
