@@ -59,7 +59,12 @@ async function markHere() {
   const row = document.querySelector(`[data-push-mark="${mark}"]`);
   if (!row) return;
   row.querySelector(HERE).hidden = false;
-  document.querySelector("[data-push-subscribe]").hidden = true;
+  const key = new Uint8Array(found.options.applicationServerKey ?? []);
+  if (key.join() === decoded(card().dataset.pushKey).join()) {
+    document.querySelector("[data-push-subscribe]").hidden = true;
+  } else {
+    say("This browser gets nothing any more, because Toolgate's key for web pushes has changed. Add it again.");
+  }
 }
 
 async function leave(form, button) {
@@ -68,11 +73,17 @@ async function leave(form, button) {
 }
 
 document.addEventListener("click", (event) => {
-  if (!event.target.closest("[data-push-subscribe]")) return;
+  const button = event.target.closest("[data-push-subscribe]");
+  if (!button) return;
   const reason = obstacle();
   if (reason) return void say(reason);
   say("");
-  subscribe().catch((error) => say(`This browser could not be added: ${error.message}`));
+  button.disabled = true;
+  subscribe()
+    .catch((error) => say(`This browser could not be added: ${error.message}`))
+    .finally(() => {
+      button.disabled = false;
+    });
 });
 
 /* The browser itself forgets its subscription first, so that its vendor keeps nothing. */
