@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from catalog.core import clock
 from tests.browser.conftest import PageAs
 
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
 STORED = "Object.entries(localStorage).filter(([key]) => key.includes('draft')).map(([, value]) => value).join()"
 
 
@@ -75,3 +77,18 @@ def test_drafts_of_another_person_are_removed(admin, page_as: PageAs):
     page.evaluate("localStorage.setItem('toolgate.draft.admin.lee/form.source', JSON.stringify({ at: Date.now() }))")
     page.reload()
     assert page.evaluate(STORED) == ""
+
+
+@pytest.mark.layout
+def test_what_the_server_counts_follows_a_restored_and_a_discarded_draft(ada, catalog, page_as: PageAs):
+    page = page_as(ada)
+    page.goto("/profile/tokens/new/")
+    count = page.locator("[aria-labelledby=sees-h] .numeric")
+    every_tool = count.inner_text()
+    page.get_by_label("Safe only").check()
+    expect(count).not_to_have_text(every_tool)
+    safe_tools = count.inner_text()
+    page.reload()
+    expect(count).to_have_text(safe_tools)
+    page.get_by_role("button", name="Discard").click()
+    expect(count).to_have_text(every_tool)
