@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.db.models import Q
 from django.http import Http404
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -19,7 +18,7 @@ from approvals.policies.group_use import policies_naming_groups
 from catalog.access import people
 from catalog.access.link_mails import check_can_mail, mail_link
 from catalog.access.people import MAX_EMAIL, MAX_GROUP_NAME, MAX_MEMBERS, MAX_NAME, MAX_USERNAME, NewLink
-from catalog.access.roles import ADMINISTRATOR, ROLES
+from catalog.access.roles import ROLES, in_any_group
 from catalog.access.second_factors import with_second_factor
 from catalog.models import AccountLink
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, record_done, respond_once
@@ -195,8 +194,7 @@ class PersonList(PersonEndpoint):
         if "state" in query:
             found = found.filter(people.state_condition(query["state"]))
         if "group" in query:
-            members = Q(pk__in=User.objects.filter(groups__name=query["group"]).values("pk"))
-            found = found.filter(members | Q(is_superuser=True) if query["group"] == ADMINISTRATOR else members)
+            found = found.filter(in_any_group([query["group"]]))
         page = paginate(found, order="username", at=at)
         context = self.seeing(page.rows)
         return paginated_response(request, page, lambda person: PersonSerializer(person, context=context).data)

@@ -20,6 +20,7 @@ from catalog.access.roles import (
     NotAllowed,
     agent_token_of,
     groups_of,
+    in_any_group,
     prefetch_groups,
     user_display_name,
 )
@@ -140,8 +141,8 @@ def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> Que
 def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
     """Return the other users who may decide a request, sorted by name."""
     rule = rule_for(request)
-    groups = Q(groups__name__in=[*rule.groups, ADMINISTRATOR]) | Q(is_superuser=True)
-    people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk).distinct()
+    groups = in_any_group([*rule.groups, ADMINISTRATOR])
+    people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk)
     some = list(people.order_by("first_name", "username")[:MAX_CANDIDATES])
     prefetch_groups(some)
     return [each for each in some if may_decide(request, each, rule) is None]

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from django.contrib.auth.models import Group, User
-from django.db.models import Q
+from django.contrib.auth.models import User
 
 from approvals.models import PolicyRevision
 from approvals.policy_language.escapes import open_end
 from approvals.policy_language.terms import GROUP, TERMS
 from catalog.access.passkeys import people_with_passkeys
-from catalog.access.roles import ADMINISTRATOR, REVIEWER
+from catalog.access.roles import ADMINISTRATOR, REVIEWER, in_any_group
 from catalog.models import Category, Tool, ToolVersion
 from catalog.schemas.defaults import SchemaDefaults
 
@@ -61,10 +60,7 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
     for number, stage in enumerate(columns["stages"] if effect == PolicyRevision.Effect.HOLD else ()):
         group = stage["group"]
         # Administrators and superusers count as reviewers too.
-        counted = Q(groups__in=Group.objects.filter(name__in={group, *([ADMINISTRATOR] if group == REVIEWER else [])}))
-        if group in (REVIEWER, ADMINISTRATOR):
-            counted |= Q(is_superuser=True)
-        members = active.filter(counted).distinct()
+        members = active.filter(in_any_group([group, ADMINISTRATOR] if group == REVIEWER else [group]))
         count = members.count()
         if columns.get("fresh_passkey") and not members.filter(pk__in=people_with_passkeys()).exists():
             warnings[f"stage-{number}"] = f"Nobody in {group} has a passkey at present, so nobody there can approve."

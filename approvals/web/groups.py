@@ -19,7 +19,7 @@ from approvals.policies.group_use import policies_naming_groups
 from approvals.web.people import ROLE_LABELS, ROLE_TEXTS, PersonRow, person_rows, refusals_shown
 from catalog.access import people
 from catalog.access.people import MAX_GROUP_NAME, MAX_USERNAME
-from catalog.access.roles import ADMINISTRATOR, ROLES
+from catalog.access.roles import ROLES, in_any_group
 from catalog.errors import Conflict, ParameterError
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.list_views import render_list
@@ -178,16 +178,8 @@ def change_group(request: PageRequest, number: int) -> HttpResponse:
     return redirect("group", number)
 
 
-def members_of(group: Group) -> Any:
-    """Return the members of a group; superusers are members of the role administrator."""
-    condition = Q(groups=group)
-    if group.name == ADMINISTRATOR:
-        condition |= Q(is_superuser=True)
-    return User.objects.filter(pk__in=User.objects.filter(condition).values("pk"))
-
-
 def _render_group(request: PageRequest, found: Group, form: MemberForm) -> HttpResponse:
-    members = members_of(found)
+    members = User.objects.filter(in_any_group([found.name]))
     try:
         at = PageParameters(MEMBERS_SHOWN, PageCursor.read(request.GET.get("cursor", "")))
     except ValidationError:

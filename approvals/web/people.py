@@ -39,6 +39,7 @@ from catalog.access.roles import (
     REVIEWER,
     ROLES,
     VIEWER,
+    in_any_group,
     prefetch_groups,
     user_display_name,
 )
@@ -137,11 +138,6 @@ def _matches(text: str) -> Q:
     return condition
 
 
-def _has_role(roles: Sequence[str]) -> Q:
-    condition = Q(pk__in=User.objects.filter(groups__name__in=roles).values("pk"))
-    return condition | Q(is_superuser=True) if ADMINISTRATOR in roles else condition
-
-
 PEOPLE_LIST = register_list(
     ListDefinition[User](
         name="people",
@@ -166,13 +162,13 @@ PEOPLE_LIST = register_list(
                 name="role",
                 label=gettext_lazy("Role"),
                 offer=fixed_choices([Choice(name, ROLE_LABELS[name], ROLE_ICONS[name]) for name in ROLES]),
-                condition=_has_role,
+                condition=in_any_group,
             ),
             ListFilter(
                 name="group",
                 label=gettext_lazy("Group"),
                 offer=lambda _viewer, chosen: column_choices(Group.objects.exclude(name__in=ROLES), "name", chosen),
-                condition=lambda names: Q(pk__in=User.objects.filter(groups__name__in=names).values("pk")),
+                condition=in_any_group,
             ),
         ),
         orders={

@@ -46,6 +46,7 @@ from catalog.access.roles import (
     NotAllowed,
     acting_token_of,
     has_role,
+    in_any_group,
     is_fresh_sign_in,
     is_session_user,
     signed_in_at,
@@ -158,6 +159,14 @@ def held_roles(person: User) -> list[str]:
 
 def other_groups(person: User) -> list[str]:
     return sorted(group.name for group in person.groups.all() if group.name not in ROLES)
+
+
+def member_count() -> Any:
+    """Return an expression for the active members of a group; superusers are members of the role administrator."""
+    superusers = User.objects.filter(is_active=True, is_superuser=True).exclude(groups=OuterRef("pk")).order_by()
+    number = Subquery(superusers.annotate(number=Func(F("pk"), function="COUNT")).values("number"), IntegerField())
+    others = Case(When(name=ADMINISTRATOR, then=number), default=Value(0))
+    return Count("user", filter=Q(user__is_active=True)) + others
 
 
 @retry_on_deadlock
@@ -331,14 +340,6 @@ def record_mailed(new_link: NewLink) -> None:
 
 
 @retry_on_deadlock
-def member_count() -> Any:
-    """Return an expression for the active members of a group; superusers are members of the role administrator."""
-    superusers = User.objects.filter(is_active=True, is_superuser=True).exclude(groups=OuterRef("pk")).order_by()
-    number = Subquery(superusers.annotate(number=Func(F("pk"), function="COUNT")).values("number"), IntegerField())
-    others = Case(When(name=ADMINISTRATOR, then=number), default=Value(0))
-    return Count("user", filter=Q(user__is_active=True)) + others
-
-
 def create_group(name: str, members: Iterable[str] = (), *, by: User) -> Group:
     """Create a group that policies may name. Raises NotAllowed and ParameterError."""
     with _changing_people(by):
@@ -393,8 +394,7 @@ def people_locked(by: User | AnonymousUser) -> Iterator[None]:
 
 def administrators() -> QuerySet[User]:
     """Return the active administrators, superusers included."""
-    is_administrator = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)
-    return User.objects.filter(is_administrator, is_active=True).distinct()
+    return User.objects.filter(in_any_group([ADMINISTRATOR]), is_active=True)
 
 
 def _require_administrator() -> None:

@@ -1,12 +1,12 @@
 """Roles and permissions of users. Roles are Django groups; an agent's token sees only its own objects."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
-from django.db.models import prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 
 from catalog.core import clock
 from catalog.errors import ToolgateError
@@ -57,6 +57,12 @@ def roles_of(user: User | AnonymousUser) -> frozenset[str]:
 
 def has_role(user: User | AnonymousUser, *names: str) -> bool:
     return not roles_of(user).isdisjoint(names)
+
+
+def in_any_group(names: Collection[str]) -> Q:
+    """Return the condition for people in at least one of these groups. Superusers are in the role administrator."""
+    members = Q(pk__in=User.groups.through.objects.filter(group__name__in=names).values("user"))
+    return members | Q(is_superuser=True) if ADMINISTRATOR in names else members
 
 
 def can_see_all(user: User | AnonymousUser) -> bool:

@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from approvals.audit.accounts import GIVEN
 from approvals.models import AuditEntry
-from catalog.access.roles import ADMINISTRATOR
+from catalog.access.roles import ADMINISTRATOR, in_any_group
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call, Tool, ToolVersion
 from plans.invariants.base import AT_ONCE, CheckInput, Finding, invariant
@@ -84,7 +84,7 @@ def levels_are_lowered_with_a_reason(check: CheckInput) -> Iterator[Finding]:
 def _tool_histories() -> dict[str, ToolHistory]:
     found: dict[str, ToolHistory] = {}
     # The current administrators by their names in the log; earlier ones are added below.
-    people = User.objects.filter(Q(groups__name=ADMINISTRATOR) | Q(is_superuser=True))
+    people = User.objects.filter(in_any_group([ADMINISTRATOR]))
     administrators = {f"user_{pk}" for pk in people.values_list("pk", flat=True)}
     trusted: set[str] = set()
     is_read = Q(action__startswith="tool.") | Q(action=GIVEN) | Q(action__in=("source.created", "source.changed"))

@@ -17,10 +17,10 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
-from django.db.models import Q
 from pydantic import ValidationError
 
-from catalog.access.roles import ADMINISTRATOR
+from catalog.access.people import administrators
+from catalog.access.roles import find_active_user
 from catalog.errors import MalformedJSON, TooLarge
 from catalog.inventory import snapshot
 from catalog.tools.registry import initialize_tools
@@ -201,9 +201,7 @@ def waits_for_people(plan: Plan) -> bool:
 
 def find_requester(username: str | None) -> User:
     """Return the user of this name, or the first administrator. Raises CommandError."""
-    people = User.objects.filter(is_active=True).order_by("pk")
-    administers = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)
-    found = people.filter(username=username).first() if username else people.filter(administers).first()
+    found = find_active_user(username) if username else administrators().order_by("pk").first()
     if found is None:
         what = f"There is no active user {username}." if username else "There is no administrator. Use --user."
         raise CommandError(what, returncode=REFUSED)
