@@ -208,11 +208,11 @@ class PersonList(PersonEndpoint):
 
         def create() -> Response:
             body = self.body(PersonBody)
-            how, groups = body.pop("delivery"), [*body.pop("roles"), *body.pop("groups")]
+            how = body.pop("delivery")
             if how == MAIL:
                 check_can_mail(body.get("email", ""))
             with transaction.atomic():
-                person, link = people.create_person(**body, groups=groups, invited=how != NONE, by=self.user)
+                person, link = people.create_person(**body, invited=how != NONE, by=self.user)
                 record_done(person.get_username())
             return self.detail_response(person.get_username(), 201, link, how)
 
@@ -231,14 +231,11 @@ class PersonDetail(PersonEndpoint):
     def patch(self, request: Request, username: str) -> Response:
         """Change a person, or deactivate or activate the account. Requires a session of the last hour.
 
-        409 if nobody would be an active administrator any more.
+        409 if no administrator could sign in any more.
         """
         people.check_may_change_people(self.user)
         person, body = self.person(username), self.body(PersonChangeBody)
         active, link = body.pop("active", None), None
-        if "roles" in body or "groups" in body:
-            roles = body.pop("roles", people.held_roles(person))
-            body["groups"] = [*roles, *body.pop("groups", people.other_groups(person))]
         with transaction.atomic():
             if body:
                 people.change_person(person, body, by=self.user)
@@ -258,15 +255,21 @@ class PersonDetail(PersonEndpoint):
 
 
 class PersonReset(PersonEndpoint):
-    @extend_schema("people_reset", request=ResetBody, responses=LinkedPersonSerializer)
+    @extend_schema("people_reset", parameters=[IDEMPOTENCY_KEY], request=ResetBody, responses=LinkedPersonSerializer)
     def post(self, request: Request, username: str) -> Response:
         """End a person's sessions and password, and make a link to set a new one; or make an invitation anew."""
         people.check_may_change_people(self.user)
-        person, how = self.person(username), self.body(ResetBody)["delivery"]
-        if how == MAIL:
-            check_can_mail(person.email)
-        link = people.reset_person(person, by=self.user)
-        return self.detail_response(username, link=link, how=how)
+
+        def reset() -> Response:
+            person, how = self.person(username), self.body(ResetBody)["delivery"]
+            if how == MAIL:
+                check_can_mail(person.email)
+            with transaction.atomic():
+                link = people.reset_person(person, by=self.user)
+                record_done(username)
+            return self.detail_response(username, link=link, how=how)
+
+        return respond_once(request, reset, self.detail_response, unstored=["link"])
 
 
 class GroupBody(StrictSerializer):

@@ -268,8 +268,8 @@ class PersonForm(PageForm):
         kept = set(self.stored.get("groups", ())) - {
             name for name, _ in getattr(self.fields.get("groups"), "choices", ())
         }
-        groups = [*data["roles"], *data.get("groups", ()), *sorted(kept)]
-        return {**{name: data[name] for name in COLUMNS}, "groups": groups}
+        groups = [*data.get("groups", ()), *sorted(kept)]
+        return {**{name: data[name] for name in COLUMNS}, "roles": data["roles"], "groups": groups}
 
     def clean_seen(self) -> str:
         if self.person is not None and self.cleaned_data["seen"] != _state_digest(self.stored):
@@ -387,13 +387,17 @@ def new_person(request: PageRequest) -> HttpResponse:
 @administrator_required
 def person(request: PageRequest, number: int) -> HttpResponse:
     """Show one person; a POST changes name, mail address, roles and groups."""
-    found = person_or_404(number)
-    form = PersonForm(request.POST if request.method == "POST" else None, person=found)
-    if request.method == "POST" and form.is_valid():
-        with refusals_shown(form):
-            people.change_person(found, form.changes, by=request.user)
-            messages.success(request, gettext("Saved."))
-            return redirect("person", number)
+    if request.method != "POST":
+        found = person_or_404(number)
+        return _render_person(request, found, PersonForm(person=found))
+    with people.people_locked(request.user):  # nobody changes the person after `seen` was compared
+        found = person_or_404(number)
+        form = PersonForm(request.POST, person=found)
+        if form.is_valid():
+            with refusals_shown(form):
+                people.change_person(found, form.changes, by=request.user)
+                messages.success(request, gettext("Saved."))
+                return redirect("person", number)
     return _render_person(request, found, form)
 
 

@@ -1,7 +1,7 @@
 """People and their groups: create, invite, change, deactivate and reset. Roles are groups with the names of ROLES.
 
 Only administrators change people, in a session that began within the last hour. One lock serialises all changes, so
-that the last active administrator cannot be lost to a race. Changes of accounts and groups are audited by the signals
+that the last administrator cannot be lost to a race. Changes of accounts and groups are audited by the signals
 of their models, in the name that `attribute_changes_to` sets.
 """
 
@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.hashers import make_password
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX, make_password
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
@@ -40,6 +40,7 @@ from django.dispatch import Signal
 from django.urls import reverse
 
 from catalog import signals
+from catalog.access.passkeys import people_with_passkeys
 from catalog.access.roles import (
     ADMINISTRATOR,
     ROLES,
@@ -63,8 +64,6 @@ INVITATION_LIFETIME = timedelta(days=7)
 RESET_LIFETIME = timedelta(days=1)
 NAMES = ("first_name", "last_name")
 COLUMNS = (*NAMES, "email")
-CHANGED_BY_ADMINISTRATORS = (*COLUMNS, "is_staff", "is_superuser")
-"""Columns that a change of a person writes: people change their own password and sign in meanwhile."""
 MAX_NAME = 150
 MAX_USERNAME = 150
 MAX_EMAIL = 254
@@ -171,9 +170,15 @@ def member_count() -> Any:
 
 @retry_on_deadlock
 def create_person(
-    *, username: str, groups: Iterable[str] = (), invited: bool = True, by: User, **columns: str
+    *,
+    username: str,
+    roles: Collection[str] = (),
+    groups: Collection[str] = (),
+    invited: bool = True,
+    by: User,
+    **columns: str,
 ) -> tuple[User, NewLink | None]:
-    """Create a person in these groups, roles included; invited ones are inactive until they have used the link.
+    """Create a person with these roles and other groups; invited ones are inactive until they have used the link.
 
     `columns` are those of COLUMNS, empty if left out. A person who is not invited is active, and has no password until
     an administrator resets it. Raises NotAllowed and ParameterError.
@@ -183,42 +188,43 @@ def create_person(
         problems = [
             *_username_problems(username),
             *_column_problems(columns),
-            *_group_problems(names := list(dict.fromkeys(groups))),
+            *_group_problems(roles, groups),
         ]
         _refuse(problems)
         person = User(username=username, is_active=not invited, **_clean_columns(columns))
-        person.is_staff = ADMINISTRATOR in names
         person.set_unusable_password()
         person.save()
-        person.groups.set(Group.objects.filter(name__in=names))
+        set_groups(person, [*roles, *groups])
         link = _make_link(person, AccountLink.Kind.INVITATION, by) if invited else None
     return person, link
 
 
 @retry_on_deadlock
 def change_person(person: User, changes: Mapping[str, Any], *, by: User) -> User:
-    """Change columns of COLUMNS, or `groups` (all groups, roles included), of a person; return the person.
+    """Change columns of COLUMNS, `roles` (all of them) or `groups` (all other groups) of a person; return the person.
 
-    Raises NotAllowed, ParameterError, and Conflict if nobody would be an active administrator any more.
+    Raises NotAllowed, ParameterError, and Conflict if no administrator could sign in any more.
     """
     with _changing_people(by):
         current = User.objects.get(pk=person.pk)
         columns = {name: str(changes[name]) for name in COLUMNS if name in changes}
-        names = list(dict.fromkeys(changes["groups"])) if "groups" in changes else None
-        _refuse([*_column_problems(columns, current), *(_group_problems(names) if names is not None else ())])
-        if names is not None:
-            _set_groups(current, names)
+        roles = changes.get("roles", held_roles(current))
+        groups = changes.get("groups", other_groups(current))
+        _refuse([*_column_problems(columns, current), *_group_problems(roles, groups)])
         for column, value in _clean_columns(columns).items():
             setattr(current, column, value)
-        current.save(update_fields=CHANGED_BY_ADMINISTRATORS)
-        _require_administrator()
+        current.save(update_fields=COLUMNS)  # the person may change their password or sign in meanwhile
+        if "roles" in changes or "groups" in changes:
+            set_groups(current, [*roles, *groups])
+            _require_administrator()
     return current
 
 
-def _set_groups(person: User, names: Sequence[str]) -> None:
-    """Set all groups of a person. Whoever is not among the administrators is no superuser either."""
-    person.is_superuser = person.is_superuser and ADMINISTRATOR in names
-    person.is_staff = ADMINISTRATOR in names
+def set_groups(person: User, names: Collection[str]) -> None:
+    """Set all groups of a person, roles included, in `people_locked`. Administrators alone are staff and superusers."""
+    is_administrator = ADMINISTRATOR in names
+    person.is_staff, person.is_superuser = is_administrator, person.is_superuser and is_administrator
+    person.save(update_fields=["is_staff", "is_superuser"])
     person.groups.set(Group.objects.filter(name__in=names))
 
 
@@ -227,7 +233,7 @@ def deactivate_person(person: User, *, by: User) -> None:
     """End a person's access: sessions, tokens and connections, claims and subscriptions. Their records are kept.
 
     The password is removed, so that sessions do not come to life again with the account. Raises NotAllowed, and
-    Conflict if the person is not active or is the last active administrator.
+    Conflict if the person is not active or is the last administrator who can sign in.
     """
     with _changing_people(by):
         current = User.objects.get(pk=person.pk)
@@ -259,7 +265,8 @@ def activate_person(person: User, *, by: User) -> NewLink:
 def reset_person(person: User, *, by: User) -> NewLink:
     """End a person's sessions and password; return the link with which they set a new one.
 
-    For someone who was invited, this is a new invitation, and the earlier link ends. Raises NotAllowed and Conflict.
+    For someone who was invited, this is a new invitation, and the earlier link ends. Raises NotAllowed, and Conflict
+    if the person is deactivated or is the last administrator who can sign in: they might lose the link.
     """
     with _changing_people(by):
         current = User.objects.get(pk=person.pk)
@@ -269,6 +276,7 @@ def reset_person(person: User, *, by: User) -> NewLink:
         if state == INVITED:
             return _make_link(current, AccountLink.Kind.INVITATION, by)
         _remove_password(current, by)
+        _require_administrator()
         return _make_link(current, AccountLink.Kind.RESET, by)
 
 
@@ -397,9 +405,23 @@ def administrators() -> QuerySet[User]:
     return User.objects.filter(in_any_group([ADMINISTRATOR]), is_active=True)
 
 
+def administrators_who_can_sign_in() -> QuerySet[User]:
+    """Return the active administrators who have a password, a passkey or a link to the provider of single sign-on."""
+    can_sign_in = ~Q(password__startswith=UNUSABLE_PASSWORD_PREFIX) | Q(pk__in=people_with_passkeys())
+    if settings.TOOLGATE_SSO_ISSUER:
+        can_sign_in |= Q(socialaccount__provider=sso_provider())
+    return administrators().filter(can_sign_in)
+
+
+def sso_provider() -> str:
+    """Return the id of the provider of single sign-on. It is that of the issuer, so that another one has no links."""
+    return f"oidc-{hashlib.sha256(settings.TOOLGATE_SSO_ISSUER.encode()).hexdigest()[:32]}"
+
+
 def _require_administrator() -> None:
-    if not administrators().exists():
-        raise Conflict("This is the last active administrator. Make someone else an administrator first.")
+    if not administrators_who_can_sign_in().exists():
+        message = "This is the last administrator who can sign in. First make someone else one, who sets a password."
+        raise Conflict(message)
 
 
 def _remove_password(person: User, by: User) -> None:
@@ -505,10 +527,15 @@ def _email_problems(email: str, of: User | None = None) -> list[Problem]:
     return []
 
 
-def _group_problems(names: Sequence[str]) -> list[Problem]:
-    known = set(Group.objects.filter(name__in=names).values_list("name", flat=True))
-    unknown = [name for name in names if name not in known]
-    return [_problem("groups", f"There is no group {name[:MAX_GROUP_NAME]}.") for name in unknown[:1]]
+def _group_problems(roles: Collection[str], groups: Collection[str]) -> list[Problem]:
+    known = set(Group.objects.filter(name__in=groups).values_list("name", flat=True))
+    problems = [_problem("roles", f"There is no role {name[:MAX_GROUP_NAME]}.") for name in roles if name not in ROLES]
+    for name in groups:
+        if name in ROLES:
+            problems.append(_problem("groups", f"{name} is a role. Name it in roles."))
+        elif name not in known:
+            problems.append(_problem("groups", f"There is no group {name[:MAX_GROUP_NAME]}."))
+    return problems[:1]
 
 
 def _group_name_problems(name: str) -> list[Problem]:

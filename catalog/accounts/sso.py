@@ -4,7 +4,6 @@ An account is linked by issuer and subject, never by a mail address or a name. A
 checks of `catalog.core.egress`.
 """
 
-import hashlib
 import logging
 import re
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnec
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from allauth.socialaccount.signals import social_account_added
 from django.conf import settings
-from django.contrib.auth.models import AnonymousUser, Group, User
+from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
@@ -34,7 +33,14 @@ from django.views.decorators.http import require_POST, require_safe
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from catalog.access.people import administrators, people_locked
+from catalog.access.people import (
+    administrators_who_can_sign_in,
+    held_roles,
+    other_groups,
+    people_locked,
+    set_groups,
+    sso_provider,
+)
 from catalog.access.roles import ADMINISTRATOR
 from catalog.accounts.changes import fresh_sign_in_required, record_change
 from catalog.accounts.mails import notify_of_change
@@ -51,13 +57,8 @@ FAULTS = (OAuth2Error, requests.RequestException, ProviderException, KeyError, T
 """Exceptions caused by an unreachable, misconfigured or hostile provider."""
 
 
-def provider_id() -> str:
-    """Return the id under which links are stored. It names the issuer, so that another issuer has no links."""
-    return f"oidc-{hashlib.sha256(settings.TOOLGATE_SSO_ISSUER.encode()).hexdigest()[:32]}"
-
-
 def is_linked(user: User) -> bool:
-    return bool(SocialAccount.objects.filter(user=user, provider=provider_id()).exists())
+    return bool(SocialAccount.objects.filter(user=user, provider=sso_provider()).exists())
 
 
 class GuardedAdapter(BaseAdapter):
@@ -122,7 +123,7 @@ class SsoProvider(OpenIDConnectProvider):  # type: ignore[misc] # as above
     def for_request(cls, request: HttpRequest) -> "SsoProvider":
         app = SocialApp(
             provider=cls.id,
-            provider_id=provider_id(),
+            provider_id=sso_provider(),
             name=settings.TOOLGATE_SSO_NAME,
             client_id=settings.TOOLGATE_SSO_CLIENT_ID,
             secret=settings.TOOLGATE_SSO_CLIENT_SECRET,
@@ -189,19 +190,18 @@ def _groups_in(claims: Mapping[str, Any]) -> frozenset[str]:
 def apply_groups(user: User, names: frozenset[str]) -> None:
     """Put the user into these groups, and out of the other groups that TOOLGATE_SSO_GROUPS maps to.
 
-    Other groups stay. The last administrator stays one, as they could not be made one again.
+    Other groups stay. The last administrator who can sign in stays one, as they could not be made one again.
     """
     mapped = frozenset(settings.TOOLGATE_SSO_GROUPS.values())
     with people_locked(AnonymousUser()):
-        held = frozenset(user.groups.filter(name__in=mapped).values_list("name", flat=True))
-        lost = held - names
-        if ADMINISTRATOR in lost and not administrators().exclude(pk=user.pk).exists():
+        user.refresh_from_db(fields=["is_staff", "is_superuser"])
+        held = {*held_roles(user), *other_groups(user)}
+        kept = held - (mapped - names)
+        if ADMINISTRATOR in held - kept and not administrators_who_can_sign_in().exclude(pk=user.pk).exists():
             log.warning("the last administrator keeps the role, although the provider no longer names their group")
-            lost -= {ADMINISTRATOR}
-        if new := Group.objects.filter(name__in=names - held):
-            user.groups.add(*new)
-        if lost:
-            user.groups.remove(*Group.objects.filter(name__in=lost))
+            kept.add(ADMINISTRATOR)
+        if kept | names != held:
+            set_groups(user, kept | names)
 
 
 def _failed() -> str:
@@ -227,7 +227,7 @@ def sso_sign_in(request: HttpRequest) -> HttpResponse:
 @require_safe
 def sso_callback(request: HttpRequest) -> HttpResponse:
     """Sign in whom the provider names, or link their account there with the one that is signed in here."""
-    adapter = SsoOAuth2Adapter(request, provider_id())
+    adapter = SsoOAuth2Adapter(request, sso_provider())
     try:
         response: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
     except FAULTS as error:
@@ -253,7 +253,7 @@ def link_sso(request: PageRequest) -> HttpResponse:
 @fresh_sign_in_required
 def unlink_sso(request: PageRequest) -> HttpResponse:
     """End the link, unless it is the only way to sign in."""
-    links = SocialAccount.objects.filter(user=request.user, provider=provider_id())
+    links = SocialAccount.objects.filter(user=request.user, provider=sso_provider())
     if not links.exists():
         raise Http404
     if not request.user.has_usable_password():

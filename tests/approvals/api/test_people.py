@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core import mail
 
+from catalog.access.people import find_link, is_usable
 from catalog.access.roles import SIGNED_IN_AT_KEY
 from tests.approvals.factories import set_rule
 from tests.rest import Rest, wrong_paths
@@ -30,7 +31,10 @@ def test_person_is_invited_and_the_link_shown_once(rest):
     assert rest.post("people/", BODY, key="once").json() == person
     assert rest.get("people/noor/").json() == person
     assert [each["username"] for each in rest.get("people/", state="invited").json()["results"]] == ["noor"]
-    assert "link" in rest.post("people/noor/reset/", {"delivery": "link"}).json()
+    renewed = rest.post("people/noor/reset/", {"delivery": "link"}, key="again").json()
+    assert "link" not in rest.post("people/noor/reset/", {"delivery": "link"}, key="again").json()
+    renewed_link = find_link(renewed["link"].partition("key=")[2])
+    assert renewed_link is not None and is_usable(renewed_link)
     assert rest.delete("people/noor/").status_code == 200
     assert rest.get("people/noor/").status_code == 404
 
@@ -57,6 +61,7 @@ def test_roles_and_access_are_changed(rest, ada):
     changed = rest.patch("people/ada/", {"roles": ["operator", "reviewer"], "email": "ada@example.org"}).json()
     assert (changed["roles"], changed["groups"], changed["email"]) == (["operator", "reviewer"], [], "ada@example.org")
     assert rest.patch("people/ada/", {"groups": ["finance"]}).json()["roles"] == ["operator", "reviewer"]
+    assert wrong_paths(rest.patch("people/ada/", {"groups": ["administrator"]})) == ["groups"]
     assert rest.patch("people/ada/", {"active": False}).json()["state"] == "deactivated"
     assert rest.patch("people/ada/", {"active": False}).status_code == 409
     activated = rest.patch("people/ada/", {"active": True}).json()

@@ -103,7 +103,7 @@ def test_last_administrator_is_told_why_they_stay(admin):
     pages = Pages(admin)
     pages.open(f"/people/{admin.pk}/")
     pages.send(f"/people/{admin.pk}/access/", {"do": "deactivate"})
-    assert "last active administrator" in pages.html
+    assert "last administrator who can sign in" in pages.html
     pages.send(f"/people/{admin.pk}/", {"seen": pages.field("seen")}, status=422)
     assert User.objects.get(pk=admin.pk).groups.filter(name="administrator").exists()
 

@@ -4,6 +4,8 @@ import threading
 from datetime import timedelta
 
 import pytest
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
@@ -74,7 +76,7 @@ def actions() -> list[tuple[str, str]]:
 def test_invited_person_sets_a_password_once(boss):
     Group.objects.create(name="finance")
     person, link = create_person(
-        username="Noor", first_name=" Noor ", last_name="van  Dijk", groups=["reviewer", "finance"], by=boss
+        username="Noor", first_name=" Noor ", last_name="van  Dijk", roles=["reviewer"], groups=["finance"], by=boss
     )
     assert link is not None and link.key not in str(AccountLink.objects.values())
     assert state_of(person, link.link) == INVITED and roles_of(fresh(person)) == frozenset()
@@ -126,6 +128,8 @@ def test_link_expires_and_ends_with_a_newer_one(boss):
         ("email", {"username": "noor", "email": "Ada@Example.ORG"}),
         ("email", {"username": "noor", "email": "nowhere"}),
         ("groups", {"username": "noor", "groups": ["nobody"]}),
+        ("groups", {"username": "noor", "groups": ["administrator"]}),
+        ("roles", {"username": "noor", "roles": ["king"]}),
     ],
 )
 def test_invalid_person_is_refused(boss, ada, field, fields):
@@ -203,26 +207,53 @@ def test_reset_ends_sessions_and_the_password(boss, ada):
         reset_person(ada, by=boss)
 
 
-def test_last_administrator_stays(boss, ada):
+@pytest.mark.parametrize("other", ["nobody", "an administrator without a password"])
+def test_last_administrator_who_can_sign_in_stays(boss, ada, other):
+    if other != "nobody":
+        create_person(username="noor", roles=["administrator"], invited=False, by=boss)
     for change in (
         lambda: deactivate_person(boss, by=boss),
-        lambda: change_person(boss, {"groups": ["viewer"]}, by=boss),
+        lambda: reset_person(boss, by=boss),
+        lambda: change_person(boss, {"roles": ["viewer"]}, by=boss),
     ):
         with pytest.raises(Conflict):
             change()
-    change_person(ada, {"groups": ["administrator"]}, by=boss)
+    change_person(ada, {"roles": ["administrator"]}, by=boss)
     deactivate_person(boss, by=boss)
     with pytest.raises(Conflict):
         deactivate_person(ada, by=signed_in(fresh(ada)))
 
 
+def test_administrator_with_a_passkey_or_a_link_to_the_provider_can_sign_in(boss, settings):
+    settings.TOOLGATE_SSO_ISSUER = "https://login.example.org"
+    for username in ("noor", "sam"):
+        create_person(username=username, roles=["administrator"], invited=False, by=boss)
+    noor, sam = User.objects.filter(username__in=("noor", "sam")).order_by("username")
+    Authenticator.objects.create(user=noor, type=Authenticator.Type.WEBAUTHN, data={})
+    SocialAccount.objects.create(user=sam, provider=people.sso_provider(), uid="s1")
+    assert set(people.administrators_who_can_sign_in()) == {boss, noor, sam}
+    settings.TOOLGATE_SSO_ISSUER = "https://other.example.org"
+    assert set(people.administrators_who_can_sign_in()) == {boss, noor}
+
+
+def test_roles_and_groups_are_changed_apart(boss, ada):
+    """Two administrators at once: neither writes back what the other one has taken away."""
+    Group.objects.create(name="finance")
+    change_person(ada, {"roles": ["administrator"]}, by=boss)
+    stale = fresh(ada)
+    assert people.held_roles(stale) == ["administrator"]
+    change_person(ada, {"roles": ["viewer"]}, by=boss)
+    change_person(stale, {"groups": ["finance"]}, by=boss)
+    assert sorted(fresh(ada).groups.values_list("name", flat=True)) == ["finance", "viewer"]
+
+
 def test_superuser_counts_as_administrator_until_demoted(boss):
     root = User.objects.create_superuser("root", password=PASSWORD)
-    change_person(boss, {"groups": []}, by=boss)
+    change_person(boss, {"roles": []}, by=boss)
     with pytest.raises(Conflict):
-        change_person(root, {"groups": ["operator"]}, by=signed_in(fresh(root)))
-    change_person(boss, {"groups": ["administrator"]}, by=signed_in(fresh(root)))
-    change_person(root, {"groups": ["operator"]}, by=signed_in(fresh(boss)))
+        change_person(root, {"roles": ["operator"]}, by=signed_in(fresh(root)))
+    change_person(boss, {"roles": ["administrator"]}, by=signed_in(fresh(root)))
+    change_person(root, {"roles": ["operator"]}, by=signed_in(fresh(boss)))
     assert roles_of(fresh(root)) == {"operator"} and not fresh(root).is_staff
     assert verify().intact
 
@@ -230,7 +261,7 @@ def test_superuser_counts_as_administrator_until_demoted(boss):
 def test_demoted_administrator_changes_nobody(boss, ada):
     other = signed_in(make_person("noor", "administrator"))
     assert roles_of(other) == {"administrator"}
-    change_person(other, {"groups": []}, by=boss)
+    change_person(other, {"roles": []}, by=boss)
     with pytest.raises(NotAllowed):
         deactivate_person(ada, by=other)
 
@@ -244,7 +275,7 @@ def test_two_administrators_who_demote_each_other_leave_one(boss):
     def demote(whom: User, by: User) -> None:
         gate.wait()
         try:
-            change_person(whom, {"groups": []}, by=by)
+            change_person(whom, {"roles": []}, by=by)
         except (Conflict, NotAllowed):
             pass
         finally:

@@ -69,6 +69,18 @@ def test_an_existing_account_is_never_taken_over_by_name_or_mail(provider, admin
     assert int(session["_auth_user_id"]) != admin.pk
 
 
+def test_an_administrator_at_the_provider_is_staff_and_nothing_stays_without_the_group(provider, admin):
+    provider.identify("s1", preferred_username="eve", groups=["root"])
+    sign_in(provider, secure_pages())
+    eve = User.objects.get(username="eve")
+    assert eve.is_staff and "administrator" in roles_of(eve)
+    User.objects.filter(pk=eve.pk).update(is_superuser=True)
+    provider.identify("s1", preferred_username="eve", groups=["ops"])
+    sign_in(provider, secure_pages())
+    eve = User.objects.get(username="eve")
+    assert (eve.is_staff, eve.is_superuser, list(roles_of(eve))) == (False, False, ["operator"])
+
+
 def test_without_permission_no_account_is_created(provider, settings):
     settings.TOOLGATE_SSO_CREATE = False
     provider.identify("s3", preferred_username="eve")
