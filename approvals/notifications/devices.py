@@ -86,11 +86,6 @@ def remove_device(person: User, number: int) -> bool:
     return bool(deleted)
 
 
-def end_devices(person: User) -> int:
-    """Remove all of a person's devices, as when every sign-in ends, and return how many there were."""
-    return PushDevice.objects.filter(person=person).delete()[0]
-
-
 def queue_test(device: PushDevice) -> bool:
     """Queue a test for a device, at most one a minute, and return whether there is an address to send it to."""
     address = device_address(device)
@@ -161,15 +156,17 @@ def on_sign_out(sender: object, *, request: HttpRequest, user: User | None, **kw
         PushDevice.objects.filter(person=user, browser_key=_digest(browser)).delete()
 
 
-def on_sessions_ended(sender: object, *, user: User, **kwargs: Any) -> None:
-    """Remove all devices of a person who signed out everywhere, or whose sessions an administrator ended."""
-    end_devices(user)
+def on_sessions_ended(sender: object, *, user: User, keep: HttpRequest | None, **kwargs: Any) -> None:
+    """Remove the devices of a person whose sessions ended, except that of the browser that stays signed in."""
+    devices = PushDevice.objects.filter(person=user)
+    browser = browser_of(keep) if keep is not None else ""
+    (devices.exclude(browser_key=_digest(browser)) if browser else devices).delete()
 
 
 def on_account_save(sender: object, *, instance: User, **kwargs: Any) -> None:
     """Remove the devices of a person who was deactivated."""
     if not instance.is_active:
-        end_devices(instance)
+        PushDevice.objects.filter(person=instance).delete()
 
 
 def _subscription(device: PushDevice) -> Subscription | None:

@@ -26,7 +26,10 @@ SEEN_SECONDS = 300
 MAX_TRACKED = 10_000
 
 sessions_ended = Signal()
-"""Sent with `user`, inside the transaction, when all sessions of a person but one end; push subscriptions end too."""
+"""Sent with `user` and `keep`, inside the transaction, when all sessions of a person end, or all but that of `keep`.
+
+Push subscriptions of the other browsers end too.
+"""
 
 _seen: dict[str, float] = {}
 
@@ -43,7 +46,7 @@ def note_activity(request: HttpRequest) -> None:
     if not session.accessed or SESSION_KEY not in session or session.session_key is None:
         return
     key, now = session.session_key, clock.now().timestamp()
-    if now - _seen.get(key, session.get(SIGNED_IN_AT_KEY, 0.0)) < SEEN_SECONDS:
+    if now - _seen.get(key, session.get(SIGNED_IN_AT_KEY) or 0.0) < SEEN_SECONDS:
         return
     if len(_seen) >= MAX_TRACKED:
         _seen.clear()
@@ -75,18 +78,22 @@ def end_session(user: User, number: int) -> bool:
     return True
 
 
-def end_sessions(user: User, *, keep: str | None) -> int:
-    """End all sessions of the user but one and return how many; open sockets of their pages close within seconds."""
+def end_sessions(user: User, *, keep: HttpRequest | None) -> int:
+    """End all sessions of the user but that of the request `keep` and return how many.
+
+    Open sockets of their pages close within seconds.
+    """
+    kept = keep.session.session_key if keep is not None else None
     with transaction.atomic():
-        keys = [key for key in _keys_of(user) if key != keep]
+        keys = [key for key in _keys_of(user) if key != kept]
         Session.objects.filter(session_key__in=keys).delete()
-        UserSession.objects.filter(user=user).exclude(session_key=keep or "").delete()
-        sessions_ended.send(sender=None, user=user)
+        UserSession.objects.filter(user=user).exclude(session_key=kept or "").delete()
+        sessions_ended.send(sender=None, user=user, keep=keep)
     return len(keys)
 
 
-def sign_out_everywhere(user: User, *, keep: str | None) -> None:
-    """End all sessions of the user but one, and record that."""
+def sign_out_everywhere(user: User, *, keep: HttpRequest | None) -> None:
+    """End all sessions of the user but that of the request `keep`, and record that."""
     with transaction.atomic():
         ended, ref = end_sessions(user, keep=keep), f"user_{user.pk}"
         record_fact("account.signed_out_everywhere", by=user, account=ref, person=user.get_username(), sessions=ended)

@@ -144,7 +144,7 @@ def change_password(request: PageRequest) -> HttpResponse:
             key = request.session.session_key
             update_session_auth_hash(request, request.user)
             rename_session(key, request.session.session_key)
-            end_sessions(request.user, keep=request.session.session_key)
+            end_sessions(request.user, keep=request)
         notify_of_change(request.user, gettext("Your password was changed."))
         announce(request, gettext("Password changed."))
         return redirect("security")

@@ -48,6 +48,6 @@ def end_sign_in(request: PageRequest, number: int) -> HttpResponse:
 @sign_in_required
 def sign_out_everywhere(request: PageRequest) -> HttpResponse:
     """End all other sessions. Their pages learn of it within seconds."""
-    sessions.sign_out_everywhere(request.user, keep=request.session.session_key)
+    sessions.sign_out_everywhere(request.user, keep=request)
     announce(request, _("Signed out everywhere else."))
     return redirect("sign-ins")

@@ -32,6 +32,7 @@ from tests.pages import Pages
 
 pytestmark = pytest.mark.django_db
 PAGE = "/profile/notifications/"
+PASSWORD = "correct horse battery"
 
 
 @pytest.fixture(autouse=True)
@@ -214,6 +215,20 @@ def test_sign_out_ends_the_device_of_its_browser_alone(rosa: User) -> None:
     assert here.cookies[BROWSER_COOKIE]["httponly"]
     here.post("/sign-out/")
     assert PushDevice.objects.count() == 1
+
+
+@pytest.mark.parametrize("end", ["sign out", "password"])
+def test_browser_that_stays_signed_in_keeps_its_device(rosa: User, end: str) -> None:
+    here = signed_in(rosa, Browser(), f"{ENDPOINT}/here")
+    kept = PushDevice.objects.get()
+    signed_in(rosa, Browser(), f"{ENDPOINT}/there")
+    passwords = {"old_password": "secret-rosa", "new_password1": PASSWORD, "new_password2": PASSWORD}
+    path, fields = {
+        "sign out": ("/profile/sessions/end-others/", {}),
+        "password": ("/profile/security/password/", passwords),
+    }[end]
+    assert here.post(path, fields).status_code == 302
+    assert PushDevice.objects.get() == kept
 
 
 def test_browser_belongs_to_the_last_person(rosa: User, tomas: User) -> None:
