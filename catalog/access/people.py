@@ -297,6 +297,15 @@ def withdraw_invitation(person: User, *, by: User) -> None:
             raise Conflict("Records name this person, so the account is kept. Deactivate it instead.") from None
 
 
+def check_columns(columns: Mapping[str, str], of: User | None = None) -> dict[str, str]:
+    """Return columns of COLUMNS as they are stored: without superfluous spaces. Raises ParameterError.
+
+    A mail address must be nobody else's than that of `of`.
+    """
+    _refuse(_column_problems(columns, of))
+    return _clean_columns(columns)
+
+
 def find_link(key: str) -> AccountLink | None:
     """Return the link with this key, usable or not, with its person."""
     return AccountLink.objects.select_related("person").filter(secret_digest=_key_digest(key)).first()

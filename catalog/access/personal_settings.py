@@ -7,14 +7,13 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import transaction
 
+from catalog.access.people import check_columns
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import field_error
 from catalog.models import PersonalSettings
 from catalog.signals import record_fact
-from catalog.text.deceptive_text import count_hidden
 from catalog.text.formats import LOCALES, ReaderFormats, time_zone_names
 
-MAX_NAME_LENGTH = 150
 SettingValue = str | bool
 SETTING_NAMES = frozenset({"time_zone", "locale", "theme", "shortcuts"})
 
@@ -74,11 +73,7 @@ def check_time_zone(text: str) -> str:
 @retry_on_deadlock
 def rename_person(person: User, *, first_name: str, last_name: str) -> None:
     """Change a person's own name, which the audit log and requests show. Raises ParameterError."""
-    names = {"first_name": first_name, "last_name": last_name}
-    for field, text in names.items():
-        names[field] = " ".join(text.split())
-        if len(names[field]) > MAX_NAME_LENGTH or count_hidden(text) or not names[field].isprintable():
-            raise field_error(field, "invalid", f"Use at most {MAX_NAME_LENGTH} visible characters.")
+    names = check_columns({"first_name": first_name, "last_name": last_name})
     with transaction.atomic():
         before = User.objects.select_for_update().get(pk=person.pk)
         if (before.first_name, before.last_name) == tuple(names.values()):

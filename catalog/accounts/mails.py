@@ -8,12 +8,24 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 from django.db import transaction
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
 from catalog.access.roles import user_display_name
+from catalog.core import clock
+from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
+
+LINK_RATES = (RateLimit(3, "h"),)
+"""Mails with a link to one address, which may be a stranger's."""
 
 log = logging.getLogger("toolgate.accounts")
 _senders = ThreadPoolExecutor(max_workers=1, thread_name_prefix="account-mail")
+
+
+def count_link(email: str) -> None:
+    """Count a mail with a link to this address, whether it is sent or not. Raises RateLimited: it must not be sent."""
+    owner = salted_hmac("toolgate.accounts.link", email.lower(), algorithm="sha256").hexdigest()
+    acquire_use(RateLimitKey("mails with a link", LINK_RATES, owner), now=clock.now())
 
 
 def send_soon(email: str, subject: str, *paragraphs: str) -> None:

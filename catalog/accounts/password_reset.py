@@ -13,7 +13,6 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.crypto import salted_hmac
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 from django.utils.translation import gettext
@@ -25,7 +24,7 @@ from catalog.access.people import attribute_changes_to
 from catalog.access.sessions import end_sessions
 from catalog.access.sign_in import client_address, network_of
 from catalog.accounts.changes import record_change
-from catalog.accounts.mails import notify_of_change, send_soon
+from catalog.accounts.mails import count_link, notify_of_change, send_soon
 from catalog.accounts.sign_in import MAX_PASSWORD
 from catalog.core import clock
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
@@ -36,8 +35,6 @@ from catalog.ui.toasts import announce
 
 ADDRESS_RATES = (RateLimit(20, "h"),)
 """Requests from one client address."""
-MAIL_RATES = (RateLimit(3, "h"),)
-"""Mails to one mail address; further ones are not sent."""
 
 
 class MailAddressForm(PageForm, PasswordResetForm):
@@ -68,9 +65,8 @@ def reset_password(request: HttpRequest) -> HttpResponse:
 
 def _send_links(request: HttpRequest, form: MailAddressForm) -> None:
     email = form.cleaned_data["email"]
-    owner = salted_hmac("toolgate.accounts.reset", email.lower(), algorithm="sha256").hexdigest()
     try:
-        acquire_use(RateLimitKey("password reset mail", MAIL_RATES, owner), now=clock.now())
+        count_link(email)
     except RateLimited:
         return
     for user in form.get_users(email):

@@ -30,7 +30,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from catalog.access.passkeys import MAX_PASSKEY_NAME, MAX_PASSKEYS, passkey_host_fault, registered_credential
-from catalog.access.people import attribute_changes_to
+from catalog.access.people import MAX_EMAIL, attribute_changes_to, check_columns, people_locked
 from catalog.access.second_factors import (
     SIGN_IN_FACTORS,
     can_remove_factor,
@@ -41,16 +41,20 @@ from catalog.access.second_factors import (
 )
 from catalog.access.sessions import end_sessions, rename_session
 from catalog.accounts.changes import fresh_sign_in_required, record_change
-from catalog.accounts.mails import notify_of_change, send_soon
+from catalog.accounts.mails import count_link, notify_of_change, send_soon
 from catalog.accounts.middleware import remember_way, take_way
 from catalog.accounts.sign_in import MAX_PASSWORD
+from catalog.core import clock
+from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
+from catalog.errors import ParameterError, RateLimited, field_error
 from catalog.ui.page_forms import PageForm, render_form
 from catalog.ui.requests import LOOPBACK, PageRequest, own_address, server_address, sign_in_required
 from catalog.ui.toasts import announce
 
 MAIL_SALT = "toolgate.accounts.mail"
 MAIL_LINK_SECONDS = 24 * 3600
-EMAIL_ATTRIBUTES = {"autocomplete": "email"}
+MAIL_LINK_RATES = (RateLimit(20, "h"),)
+"""Links to new addresses that one person may have sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def change_password(request: PageRequest) -> HttpResponse:
 
 class MailForm(PageForm):
     email = forms.EmailField(
-        label=_("Mail address"), max_length=254, widget=forms.EmailInput({"autocomplete": "email"})
+        label=_("Mail address"), max_length=MAX_EMAIL, widget=forms.EmailInput({"autocomplete": "email"})
     )
 
 
@@ -165,17 +169,26 @@ def change_mail(request: PageRequest) -> HttpResponse:
     form = MailForm(request.POST if request.method == "POST" else None, initial=initial)
     if form.is_bound and form.is_valid():
         email = form.cleaned_data["email"]
-        if not settings.TOOLGATE_SENDS_MAIL:
-            _set_mail(request.user, request.user.email, email)
-            announce(request, gettext("Mail address changed."))
-        elif email != request.user.email:
-            _send_mail_link(request, email)
-            announce(request, gettext("Open the link in the mail that was sent to the new address."))
-        return redirect("security")
+        with form.refusals_shown():
+            if not settings.TOOLGATE_SENDS_MAIL:
+                _set_mail(request.user, request.user.email, email)
+                announce(request, gettext("Mail address changed."))
+            elif email != request.user.email:
+                _send_mail_link(request, email)
+                announce(request, gettext("Open the link in the mail that was sent to the new address."))
+            return redirect("security")
     return render_form(request, "accounts/mail.html", form, section="security")
 
 
 def _send_mail_link(request: PageRequest, email: str) -> None:
+    """Send the link. Raises ParameterError for somebody else's address, and after too many links."""
+    check_columns({"email": email}, request.user)
+    try:
+        acquire_use(RateLimitKey("links", MAIL_LINK_RATES, f"user:{request.user.pk}"), now=clock.now())
+        count_link(email)
+    except RateLimited:
+        message = gettext("Several links were sent already. Open the newest one, or try again in an hour.")
+        raise field_error("email", "rate_limited", message) from None
     key = signing.dumps([request.user.pk, request.user.email, email], salt=MAIL_SALT)
     address = server_address(request) + reverse("security-mail-confirm", args=[key])
     send_soon(
@@ -197,15 +210,25 @@ def confirm_mail(request: PageRequest, key: str) -> HttpResponse:
         return render(request, "accounts/mail_confirm.html", {"section": "security"}, status=410)
     if pk != request.user.pk or old != request.user.email:
         return render(request, "accounts/mail_confirm.html", {"section": "security"}, status=410)
-    if request.method == "POST" and _set_mail(request.user, old, new):
-        announce(request, gettext("Mail address changed."))
-        return redirect("security")
+    if request.method == "POST":
+        try:
+            is_changed = _set_mail(request.user, old, new)
+        except ParameterError as error:
+            announce(request, error.message)
+            return redirect("security")
+        if is_changed:
+            announce(request, gettext("Mail address changed."))
+            return redirect("security")
     return render(request, "accounts/mail_confirm.html", {"section": "security", "email": new})
 
 
 def _set_mail(user: User, old: str, new: str) -> bool:
-    """Change the address from `old` to `new`. Return False if it was changed meanwhile."""
-    with transaction.atomic():
+    """Change the address from `old` to `new`. Return False if it was changed meanwhile.
+
+    Raises ParameterError if it is somebody else's.
+    """
+    with people_locked(user):
+        check_columns({"email": new}, user)
         if old == new or not User.objects.filter(pk=user.pk, email=old).update(email=new):
             return old == new
         record_change("account.mail_changed", user)

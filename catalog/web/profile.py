@@ -12,8 +12,8 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
+from catalog.access.people import MAX_NAME
 from catalog.access.personal_settings import (
-    MAX_NAME_LENGTH,
     SETTING_NAMES,
     change_settings,
     formats_of,
@@ -45,13 +45,13 @@ class ProfileForm(PageForm):
     first_name = forms.CharField(
         label=gettext_lazy("First name"),
         required=False,
-        max_length=MAX_NAME_LENGTH,
+        max_length=MAX_NAME,
         widget=forms.TextInput({"autocomplete": "given-name"}),
     )
     last_name = forms.CharField(
         label=gettext_lazy("Last name"),
         required=False,
-        max_length=MAX_NAME_LENGTH,
+        max_length=MAX_NAME,
         widget=forms.TextInput({"autocomplete": "family-name"}),
     )
     time_zone = forms.ChoiceField(label=gettext_lazy("Time zone"), required=False)

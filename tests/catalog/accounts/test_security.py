@@ -154,6 +154,36 @@ def test_a_mail_address_is_confirmed_by_its_own_mail(rosa, ada, sends_mail):
     assert actions().count("account.mail_changed") == 1
 
 
+def test_links_to_one_address_are_limited_whoever_asks(rosa, ada, sends_mail):
+    for person in (rosa, ada):
+        pages = secure_pages(person)
+        pages.open("/profile/security/mail/")
+        for _ in range(3):
+            pages.send("/profile/security/mail/", {"email": "stranger@example.org"}, 200 if person == rosa else 422)
+            pages.open("/profile/security/mail/")
+    assert len(mail.outbox) == 3
+
+
+@pytest.mark.parametrize("with_mail", [False, True])
+def test_a_mail_address_of_somebody_else_is_refused(rosa, ada, with_mail, request):
+    if with_mail:
+        request.getfixturevalue("sends_mail")
+    pages = secure_pages(rosa)
+    pages.open("/profile/security/mail/")
+    if with_mail:
+        pages.send("/profile/security/mail/", {"email": "Ada@example.org"})
+        address = link_in_mail()
+        pages.open(address)
+    ada.email = "ada@example.org"
+    ada.save()
+    if with_mail:
+        assert "Someone else" in pages.send(address)
+        pages.open("/profile/security/mail/")
+    pages.send("/profile/security/mail/", {"email": "ADA@example.org"}, 422)
+    rosa.refresh_from_db()
+    assert rosa.email == ""
+
+
 def test_without_a_mail_server_the_address_changes_at_once(rosa):
     pages = secure_pages(rosa)
     pages.open("/profile/security/mail/")

@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
+from catalog.access.people import check_columns
 from catalog.access.personal_settings import change_settings
 from catalog.core.canonical_json import format_utc
 from catalog.models import PersonalSettings
@@ -60,6 +61,11 @@ def test_invalid_settings_name_their_field_and_change_nothing(rosa: User, fields
     assert [each.target for each in pages.context["form"].error_list] == [f"id_{wrong}"]
     rosa.refresh_from_db()
     assert rosa.get_full_name() == name and not PersonalSettings.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["Ro\u00a0sa", "\u0645\u200c\u0646", "Ro\u3000sa"])
+def test_own_name_follows_the_rules_of_people(rosa: User, name: str) -> None:
+    assert check_columns({"first_name": name})["first_name"] in save(rosa, first_name=name).html
 
 
 def test_single_settings_are_chosen_without_the_form(rosa: User) -> None:
