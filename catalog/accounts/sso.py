@@ -1,15 +1,17 @@
 """Sign-in by OpenID Connect, on django-allauth's provider. Imported only where TOOLGATE_SSO_ISSUER is set.
 
-An account is linked by issuer and subject, never by a mail address or a name. All requests to the provider pass the
-checks of `catalog.core.egress`.
+An account is linked by issuer and subject, never by a mail address or a name. A sign-in is as old as the provider says
+(`auth_time`): a session there may be days old. All requests to the provider pass the checks of `catalog.core.egress`.
 """
 
 import logging
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, cast
 
 import requests
+from allauth.account.signals import user_logged_in
 from allauth.account.utils import get_next_redirect_url, user_username
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
@@ -34,17 +36,20 @@ from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
 from catalog.access.people import (
+    COLUMNS,
     administrators_who_can_sign_in,
+    check_columns,
     held_roles,
     other_groups,
     people_locked,
     set_groups,
     sso_provider,
 )
-from catalog.access.roles import ADMINISTRATOR
+from catalog.access.roles import ADMINISTRATOR, SIGNED_IN_AT_KEY, is_fresh_sign_in
 from catalog.accounts.changes import fresh_sign_in_required, record_change
 from catalog.accounts.mails import notify_of_change
-from catalog.core import egress
+from catalog.core import clock, egress
+from catalog.errors import ParameterError
 from catalog.ui.requests import PageRequest, server_address
 from catalog.ui.toasts import announce
 
@@ -110,6 +115,7 @@ class SsoOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc] # djan
         login.account.extra_data = {}
         login.email_addresses = []
         login.toolgate_groups = _groups_in({**claims["id_token"], **(claims.get("userinfo") or {})})
+        login.toolgate_signed_in = _sign_in_time(claims["id_token"])
         return login
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
@@ -161,11 +167,18 @@ class SsoAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] # as
         return user
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        sociallogin.state[SIGNED_IN_AT_KEY] = sociallogin.toolgate_signed_in  # kept while a second factor is asked for
         if sociallogin.is_existing and sociallogin.state.get("process") != "connect":
             apply_groups(sociallogin.user, sociallogin.toolgate_groups)
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        with transaction.atomic():
+        with people_locked(AnonymousUser()):
+            for column in COLUMNS:  # the provider's names and address are kept as far as People would accept them
+                try:
+                    accepted = check_columns({column: getattr(sociallogin.user, column)})[column]
+                except ParameterError:
+                    accepted = ""
+                setattr(sociallogin.user, column, accepted)
             user: User = super().save_user(request, sociallogin, form)
             record_change("account.sso_linked", user)
             apply_groups(user, sociallogin.toolgate_groups)
@@ -185,6 +198,12 @@ def _groups_in(claims: Mapping[str, Any]) -> frozenset[str]:
     found = claims.get(settings.TOOLGATE_SSO_GROUPS_CLAIM, [])
     values = {found} if isinstance(found, str) else {each for each in found if isinstance(each, str)}
     return frozenset(group for value, group in settings.TOOLGATE_SSO_GROUPS.items() if value in values)
+
+
+def _sign_in_time(claims: Mapping[str, Any]) -> float | None:
+    """Return when the person signed in at the provider, in seconds since 1970; None if the ID token does not say."""
+    found = claims.get("auth_time")
+    return min(found, clock.now().timestamp()) if isinstance(found, int | float) and 0 < found < math.inf else None
 
 
 def apply_groups(user: User, names: frozenset[str]) -> None:
@@ -218,9 +237,14 @@ def _refuse(request: HttpRequest, message: str) -> HttpResponse:
 @never_cache
 @require_safe
 def sso_sign_in(request: HttpRequest) -> HttpResponse:
-    """Redirect to the provider. `again` asks it for a new sign-in, even if there is a session."""
-    parameters = {"prompt": "login"} if "again" in request.GET else {}
-    return _to_provider(request, "login", get_next_redirect_url(request), parameters)
+    """Redirect to the provider. `again` asks it for a new sign-in, even if there is a session.
+
+    With `max_age`, the provider must say when the person signed in (OpenID Connect Core 3.1.2.1). A session there need
+    not be younger than one here.
+    """
+    is_again = "again" in request.GET
+    asked = {"prompt": "login", "max_age": "0"} if is_again else {"max_age": str(settings.SESSION_COOKIE_AGE)}
+    return _to_provider(request, "login", get_next_redirect_url(request), asked, is_again=is_again)
 
 
 @never_cache
@@ -267,6 +291,17 @@ def unlink_sso(request: PageRequest) -> HttpResponse:
     return redirect("security")
 
 
+@receiver(user_logged_in)
+def on_sign_in(sender: object, *, request: HttpRequest, sociallogin: SocialLogin | None = None, **kwargs: Any) -> None:
+    """Store the time at which the person signed in at the provider as that of the session."""
+    if sociallogin is None:
+        return
+    request.session[SIGNED_IN_AT_KEY] = sociallogin.state[SIGNED_IN_AT_KEY]
+    if sociallogin.state.get("is_again") and not is_fresh_sign_in(sociallogin.state[SIGNED_IN_AT_KEY]):
+        message = _("%(name)s did not confirm that you signed in again just now. Ask an administrator.")
+        announce(request, message % {"name": settings.TOOLGATE_SSO_NAME})
+
+
 @receiver(social_account_added)
 def on_link(sender: object, *, request: HttpRequest, sociallogin: SocialLogin, **kwargs: Any) -> None:
     """Record that a person linked their account at the provider."""
@@ -275,10 +310,12 @@ def on_link(sender: object, *, request: HttpRequest, sociallogin: SocialLogin, *
     announce(request, _("Linked."))
 
 
-def _to_provider(request: HttpRequest, process: str, next_url: str | None, parameters: dict[str, str]) -> HttpResponse:
+def _to_provider(
+    request: HttpRequest, process: str, next_url: str | None, parameters: dict[str, str], *, is_again: bool = False
+) -> HttpResponse:
     try:
         response: HttpResponse = SsoProvider.for_request(request).redirect(
-            request, process=process, next_url=next_url, auth_params=parameters
+            request, process=process, next_url=next_url, auth_params=parameters, is_again=is_again
         )
     except FAULTS as error:
         log.warning("%s could not be reached: %s", settings.TOOLGATE_SSO_NAME, type(error).__name__)

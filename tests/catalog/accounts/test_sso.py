@@ -9,7 +9,8 @@ from django.contrib.auth.models import Group, User
 
 from approvals.models import AuditEntry
 from catalog.access.roles import roles_of
-from tests.catalog.accounts.factories import secure_pages
+from catalog.core import clock
+from tests.catalog.accounts.factories import add_app, codes_of, secure_pages
 from tests.catalog.accounts.oidc_provider import OidcProvider
 from tests.http_server import serving
 from tests.pages import Pages
@@ -79,6 +80,41 @@ def test_an_administrator_at_the_provider_is_staff_and_nothing_stays_without_the
     sign_in(provider, secure_pages())
     eve = User.objects.get(username="eve")
     assert (eve.is_staff, eve.is_superuser, list(roles_of(eve))) == (False, False, ["operator"])
+
+
+@pytest.mark.parametrize("factor", ["", "app"])
+@pytest.mark.parametrize(("auth_time", "is_fresh"), [(-5, True), (-8 * 3600, False), (None, False), ("now", False)])
+def test_a_sign_in_is_as_old_as_at_the_provider(provider, auth_time, is_fresh, factor):
+    provider.identify("s1", preferred_username="eve")
+    if factor:
+        sign_in(provider, secure_pages())
+        add_app(User.objects.get())
+    given = int(clock.now().timestamp()) + auth_time if isinstance(auth_time, int) else auth_time
+    provider.claims = {**provider.claims, "auth_time": given}
+    pages = secure_pages()
+    sign_in(provider, pages, "?again=&next=/tools/")
+    if factor:
+        pages.open("/sign-in/code/")
+        shown = pages.send("/sign-in/code/", {"code": codes_of(User.objects.get())[0]})
+    else:
+        shown = pages.open("/profile/")
+    assert ("did not confirm" in shown) is not is_fresh
+    assert pages.client.get("/profile/security/mail/").status_code == (200 if is_fresh else 302)
+
+
+def test_the_provider_is_asked_when_the_person_signed_in(provider):
+    for query, asked in (("", "max_age=43200"), ("?again=", "max_age=0")):
+        assert asked in secure_pages().client.get(f"/sign-in/sso/{query}")["Location"]
+
+
+def test_names_and_address_that_people_would_refuse_are_not_taken_over(provider, ada):
+    User.objects.filter(pk=ada.pk).update(email="ada@example.org")
+    provider.identify(
+        "s1", preferred_username="eve", given_name="E\u202eve", family_name="Adams", email="ADA@example.org"
+    )
+    sign_in(provider, secure_pages())
+    eve = User.objects.get(username="eve")
+    assert (eve.first_name, eve.last_name, eve.email) == ("", "Adams", "")
 
 
 def test_without_permission_no_account_is_created(provider, settings):
