@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.core import mail
+from django.test import Client
 
 from catalog.access.people import member_count
 from catalog.access.roles import SIGNED_IN_AT_KEY
@@ -179,6 +180,18 @@ def test_group_is_made_filled_and_kept_while_a_policy_names_it(admin, ada):
     set_rule(stages=[{"group": "reviewer", "count": 1}])
     pages.send(f"/groups/{group.pk}/change/", {"do": "delete"})
     assert not Group.objects.filter(name="finance").exists()
+
+
+def test_hostile_numbers_and_characters_are_refused(admin):
+    """SQLite takes every text; PostgreSQL's driver refuses NUL."""
+    client = Client(raise_request_exception=False)
+    client.force_login(admin)
+    number = 10**23
+    for path in (f"/people/{number}/", f"/groups/{number}/", f"/connections/{number}/"):
+        assert client.get(path).status_code == 404
+    assert client.post(f"/connections/{number}/end/").status_code == 404
+    group = Group.objects.create(name="finance")
+    assert client.post(f"/groups/{group.pk}/change/", {"do": "remove:\0"}).status_code in (302, 400)
 
 
 def test_list_exports_and_filters(admin, ada, rosa):
