@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from approvals.policies.group_use import policies_naming_groups
 from catalog.access import people
-from catalog.access.link_mails import check_can_mail, mail_link
+from catalog.access.link_mails import LINK, MAIL, check_can_mail, mail_link
 from catalog.access.people import MAX_EMAIL, MAX_GROUP_NAME, MAX_MEMBERS, MAX_NAME, MAX_USERNAME, NewLink
 from catalog.access.roles import ROLES, in_any_group
 from catalog.access.second_factors import with_second_factor
@@ -32,7 +32,8 @@ from catalog.rest.serializers import (
 )
 from catalog.rest.views import Endpoint
 
-MAIL, LINK, NONE = DELIVERIES = ("mail", "link", "none")
+NONE = "none"
+DELIVERIES = (MAIL, LINK, NONE)
 LINK_KINDS = AccountLink.Kind.values
 MAX_GROUPS = 500
 READ_SCOPES = ["audit:read"]

@@ -19,7 +19,7 @@ from approvals.policies.group_use import policies_naming_groups
 from approvals.web.people import ROLE_LABELS, ROLE_TEXTS, PersonRow, person_rows, refusals_shown
 from catalog.access import people
 from catalog.access.people import MAX_GROUP_NAME, MAX_USERNAME
-from catalog.access.roles import ROLES, in_any_group
+from catalog.access.roles import ROLES, has_fresh_sign_in, in_any_group
 from catalog.errors import Conflict, ParameterError
 from catalog.rest.pagination import PageCursor, PageParameters, paginate
 from catalog.ui.list_views import render_list
@@ -139,7 +139,7 @@ def new_group(request: PageRequest) -> HttpResponse:
             messages.success(request, gettext("Group created. Add its members."))
             return redirect("group", group.pk)
     return render_form(
-        request, "people/new_group.html", form, section="people", is_fresh=people.has_fresh_sign_in(request.user)
+        request, "people/new_group.html", form, section="people", is_fresh=has_fresh_sign_in(request.user)
     )
 
 
@@ -197,7 +197,7 @@ def _render_group(request: PageRequest, found: Group, form: MemberForm) -> HttpR
         "form": form,
         "candidates": [] if is_role else list(candidates[:MAX_SUGGESTED]),
         "older": page.next.text() if page.next else "",
-        "is_fresh": people.has_fresh_sign_in(request.user),
+        "is_fresh": has_fresh_sign_in(request.user),
     }
     return render(request, "people/group.html", shown, status=422 if form.errors else 200)
 

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from approvals.models import Policy
 from approvals.policies.group_use import policies_naming_groups
 from catalog.access import people
-from catalog.access.link_mails import check_can_mail, mail_link
+from catalog.access.link_mails import LINK, MAIL, can_mail, check_can_mail, mail_link
 from catalog.access.people import (
     ACTIVE,
     COLUMNS,
@@ -39,6 +39,7 @@ from catalog.access.roles import (
     REVIEWER,
     ROLES,
     VIEWER,
+    has_fresh_sign_in,
     in_any_group,
     prefetch_groups,
     user_display_name,
@@ -89,7 +90,6 @@ STATE_BADGES: Mapping[str, Badge] = {
 }
 EXPIRED_INVITATION = Badge(gettext_lazy("Invitation expired"), "expired", "warn")
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-MAIL, LINK = "mail", "link"
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +379,7 @@ def new_person(request: PageRequest) -> HttpResponse:
             _person, link = people.create_person(username=username, **form.changes, by=request.user)
             if link is not None:
                 return deliver(request, link, by_mail=by_mail)
-    is_fresh = people.has_fresh_sign_in(request.user)
+    is_fresh = has_fresh_sign_in(request.user)
     return render_form(request, "people/new.html", form, section="people", is_fresh=is_fresh)
 
 
@@ -425,10 +425,6 @@ def change_access(request: PageRequest, number: int) -> HttpResponse:
     return redirect("person", number)
 
 
-def can_mail(person: User) -> bool:
-    return bool(settings.TOOLGATE_SENDS_MAIL and person.email)
-
-
 def deliver(request: PageRequest, link: NewLink, *, by_mail: bool) -> HttpResponse:
     """Mail a link and go to the person's page; show the link if it is handed over, or if the mail fails."""
     failure = mail_link(link, server=server_address(request)) if by_mail else ""
@@ -454,7 +450,7 @@ def _render_person(request: PageRequest, found: User, form: PersonForm) -> HttpR
         "row": row,
         "form": form,
         "can_mail": can_mail(found),
-        "is_fresh": people.has_fresh_sign_in(request.user),
+        "is_fresh": has_fresh_sign_in(request.user),
         "is_self": found.pk == request.user.pk,
         "lacks_factor": not row.has_second_factor and requires_second_factor(found),
         "tokens": ApiToken.objects.filter(user=found, revoked_at=None, expires_at__gt=clock.now()).count(),

@@ -3,6 +3,7 @@
 import smtplib
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 from django.utils.translation import gettext as _
 
@@ -12,6 +13,13 @@ from catalog.access.roles import user_display_name
 from catalog.errors import field_error
 from catalog.models import AccountLink
 from catalog.text.formats import format_moment, written_for
+
+MAIL, LINK = "mail", "link"
+"""Ways of a link to its person: sent by mail, or shown to whoever made it, who hands it over."""
+
+
+def can_mail(person: User) -> bool:
+    return bool(settings.TOOLGATE_SENDS_MAIL and person.email)
 
 
 def check_can_mail(email: str) -> None:

@@ -46,13 +46,12 @@ from catalog.access.roles import (
     ROLES,
     NotAllowed,
     acting_token_of,
+    has_fresh_sign_in,
     has_role,
     in_any_group,
-    is_fresh_sign_in,
     is_session_user,
-    signed_in_at,
 )
-from catalog.access.tokens import revoke_token
+from catalog.access.tokens import checksum_of, revoke_token
 from catalog.core import clock
 from catalog.core.locks import LockSpace, lock_until_commit
 from catalog.core.transactions import retry_on_deadlock
@@ -118,11 +117,6 @@ def check_may_change_people(by: User) -> None:
         raise NotAllowed("Only administrators may change people and groups.")
     if not has_fresh_sign_in(by):
         raise SignInTooOld("Sign in again: people and groups are changed within an hour of signing in.")
-
-
-def has_fresh_sign_in(by: User) -> bool:
-    at = signed_in_at(by)
-    return is_fresh_sign_in(at.timestamp() if at else None)
 
 
 def state_condition(state: str) -> Q:
@@ -308,7 +302,7 @@ def check_columns(columns: Mapping[str, str], of: User | None = None) -> dict[st
 
 def find_link(key: str) -> AccountLink | None:
     """Return the link with this key, usable or not, with its person."""
-    return AccountLink.objects.select_related("person").filter(secret_digest=_key_digest(key)).first()
+    return AccountLink.objects.select_related("person").filter(secret_digest=checksum_of(key)).first()
 
 
 def is_usable(link: AccountLink) -> bool:
@@ -458,7 +452,7 @@ def _make_link(person: User, kind: AccountLink.Kind, by: User) -> NewLink:
     key, now = secrets.token_urlsafe(32), clock.now()
     lifetime = INVITATION_LIFETIME if kind == AccountLink.Kind.INVITATION else RESET_LIFETIME
     link = AccountLink.objects.create(
-        person=person, kind=kind, secret_digest=_key_digest(key), made_by=by, made_at=now, expires_at=now + lifetime
+        person=person, kind=kind, secret_digest=checksum_of(key), made_by=by, made_at=now, expires_at=now + lifetime
     )
     signals.record_fact("link.created", by=by, link=link.public_id, person=person.get_username(), purpose=kind.value)
     return NewLink(link, key)
@@ -468,10 +462,6 @@ def _end_links(person: User) -> None:
     for link in AccountLink.objects.filter(person=person, used_at=None, ended_at=None):
         AccountLink.objects.filter(pk=link.pk).update(ended_at=clock.now())
         signals.record_fact("link.ended", by=acting_user(), link=link.public_id, person=person.get_username())
-
-
-def _key_digest(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 Problem = dict[str, str]

@@ -108,6 +108,11 @@ def is_fresh_sign_in(seconds: float | None) -> bool:
     return seconds is not None and clock.now().timestamp() - seconds <= FRESH_SIGN_IN.total_seconds()
 
 
+def has_fresh_sign_in(user: User) -> bool:
+    """Return whether the user acts through a session whose sign-in is recent enough to change accounts."""
+    return is_fresh_sign_in(getattr(user, "_toolgate_signed_in", None))
+
+
 def user_display_name(user: User) -> str:
     """Return a user's name for display: the full name, else the username."""
     return user.get_full_name() or user.get_username()

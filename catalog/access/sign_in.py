@@ -34,6 +34,8 @@ THROTTLE_WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 4, 8, 15
 """The waits after the last free attempt, after the next one, and so on; the last is the longest."""
 COUNT_LIFETIME = timedelta(days=1)
 """The time without an attempt after which a count is reset."""
+MAX_PASSWORD = 4096
+"""Longest password that is hashed."""
 IPV6_NETWORK_BITS = 64
 """The network size that a provider typically assigns to one customer, who chooses the remaining bits freely."""
 

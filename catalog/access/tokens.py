@@ -123,7 +123,7 @@ def create_token(  # noqa: PLR0913 - the fields of a token, each named by its ca
             user=user,
             kind=kind,
             scopes=requested,
-            secret_digest=_token_digest(text),
+            secret_digest=checksum_of(text),
             prefix=text[:PREFIX_CHARACTERS],
             expires_at=clock.now() + timedelta(days=days),
             hold_seconds=hold_seconds,
@@ -218,7 +218,7 @@ def _require_change(token: ApiToken, by: User) -> None:
 
 def authenticate_token(text: str) -> ApiToken | None:
     """Return the token with this text, its user and groups loaded; None if token or user is not valid any more."""
-    return authenticate_token_where(TOKEN_HAS_DIGEST, [_token_digest(text)])
+    return authenticate_token_where(TOKEN_HAS_DIGEST, [checksum_of(text)])
 
 
 def authenticate_token_where(condition: str, parameters: Sequence[Any]) -> ApiToken | None:
@@ -276,7 +276,8 @@ def _token_statement(condition: str) -> str:
     )
 
 
-def _token_digest(text: str) -> str:
+def checksum_of(text: str) -> str:
+    """Return the SHA-256 of a token or of a link's key. Both are random, so that a slow hash would add nothing."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 
-from catalog.access.roles import SIGNED_IN_AT_KEY, is_fresh_sign_in
+from catalog.access.roles import has_fresh_sign_in
 from catalog.signals import record_fact
 from catalog.ui.requests import PageRequest, PageView, render_rejected_form, sign_in_required
 
@@ -22,7 +22,7 @@ def fresh_sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpReques
 
     @wraps(view)
     def guarded(request: PageRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-        if is_fresh_sign_in(request.session.get(SIGNED_IN_AT_KEY)):
+        if has_fresh_sign_in(request.user):
             return view(request, *args, **kwargs)
         if request.method == "POST":
             return render_rejected_form(request, "accounts/sign_in_again.html")

@@ -22,10 +22,9 @@ from django.views.decorators.http import require_http_methods
 
 from catalog.access.people import attribute_changes_to
 from catalog.access.sessions import end_sessions
-from catalog.access.sign_in import client_address, network_of
+from catalog.access.sign_in import MAX_PASSWORD, client_address, network_of
 from catalog.accounts.changes import record_change
 from catalog.accounts.mails import count_link, notify_of_change, send_soon
-from catalog.accounts.sign_in import MAX_PASSWORD
 from catalog.core import clock
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
 from catalog.errors import RateLimited

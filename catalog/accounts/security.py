@@ -40,10 +40,10 @@ from catalog.access.second_factors import (
     requires_second_factor,
 )
 from catalog.access.sessions import end_sessions, rename_session
+from catalog.access.sign_in import MAX_PASSWORD
 from catalog.accounts.changes import fresh_sign_in_required, record_change
 from catalog.accounts.mails import count_link, notify_of_change, send_soon
 from catalog.accounts.middleware import remember_way, take_way
-from catalog.accounts.sign_in import MAX_PASSWORD
 from catalog.core import clock
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
 from catalog.errors import ParameterError, RateLimited, field_error

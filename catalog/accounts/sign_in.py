@@ -27,15 +27,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from catalog.access.passkeys import passkey_host_fault, passkey_of_assertion
+from catalog.access.people import MAX_USERNAME
 from catalog.access.second_factors import use_code
-from catalog.access.sign_in import check_passkey, check_second_factor
+from catalog.access.sign_in import MAX_PASSWORD, check_passkey, check_second_factor
 from catalog.errors import SignInThrottled
 from catalog.ui.page_forms import PageForm
-
-MAX_USERNAME = 150
-MAX_PASSWORD = 4096
-"""Longest password that is hashed."""
-
 
 HASH_STATE = "session_hash"
 """Key in the state of a pending sign-in: the session hash of the password that was right."""

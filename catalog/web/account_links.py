@@ -13,14 +13,13 @@ from django.views.decorators.http import require_http_methods
 from catalog.access import people
 from catalog.access.people import MAX_NAME, NAMES
 from catalog.access.roles import user_display_name
-from catalog.access.sign_in import client_address, network_of
+from catalog.access.sign_in import MAX_PASSWORD, client_address, network_of
 from catalog.core import clock
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
 from catalog.errors import RateLimited
 from catalog.models import AccountLink
 from catalog.ui.page_forms import PageForm
 
-MAX_PASSWORD = 4096
 MAX_KEY = 100
 UNKNOWN_KEYS = (RateLimit(20, "min"), RateLimit(200, "h"))
 """Unknown keys that one address may try."""
