@@ -4,9 +4,10 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.db import transaction
 
+from catalog.access.people import set_groups
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, VIEWER
 from catalog.access.tokens import create_token, revoke_token
 from catalog.errors import Conflict
@@ -80,11 +81,11 @@ def reset_people() -> list[DemoSignIn]:
             if user.email != mail:
                 raise Conflict(f"The user '{person.username}' already exists. The demo needs its own database.")
             user.first_name, _, user.last_name = person.name.partition(" ")
-            user.is_active, user.is_staff = True, person.role == ADMINISTRATOR
+            user.is_active = True
             password = new_password()
             user.set_password(password)
             user.save()
-            user.groups.set(Group.objects.filter(name=person.role))
+            set_groups(user, [person.role])
             sign_ins.append(DemoSignIn(person, password))
         return sign_ins
 
