@@ -179,3 +179,9 @@ def test_a_session_ends_twelve_hours_after_the_sign_in(rosa):
     pages.client.cookies[settings.SESSION_COOKIE_NAME]["max-age"] = ""
     pages.open("/profile/sessions/")
     assert pages.client.cookies[settings.SESSION_COOKIE_NAME]["max-age"] == ""
+
+
+def test_the_page_says_how_the_first_account_is_created():
+    assert "createsuperuser" in Pages().open("/sign-in/")
+    User.objects.create_user("noor")
+    assert "createsuperuser" not in Pages().open("/sign-in/")
