@@ -79,11 +79,11 @@ def connect(page: Page, address: str) -> str:
     expect(page.get_by_role("heading", level=1)).to_contain_text("Connect Claude Code?")
     seen = page.locator("#outlook-now > p")
     expect(seen).to_contain_text("wait for 1 reviewer")
+    picture(page, "consent")
     page.get_by_label("Safe only").check()
     expect(seen).not_to_contain_text("wait for 1 reviewer")
     page.get_by_label("Every level").check()
     expect(seen).to_contain_text("wait for 1 reviewer")
-    picture(page, "consent")
     with page.expect_request(lambda request: request.url.startswith(client.redirect_uri)) as sent:
         page.get_by_role("button", name="Allow").click()
     client.http = Client(headers={"host": urlsplit(address).netloc})
