@@ -26,6 +26,7 @@ GROUPS = (
             "connect",
             *("connect/claude", "connect/chatgpt"),
             *("connect/claude-code", "connect/claude-desktop", "connect/cursor", "connect/vs-code", "connect/codex"),
+            *("connect/gemini-cli", "connect/opencode"),
             *("connect/openai-agents", "connect/pydantic-ai", "connect/langchain", "connect/python", "connect/curl"),
         ),
     ),

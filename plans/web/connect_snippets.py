@@ -22,6 +22,8 @@ ABOUT = {
     "cursor": "In mcp.json of your home folder",
     "vs-code": "In mcp.json of a folder; the token is asked for",
     "codex": "In config.toml; the token is an environment variable",
+    "gemini-cli": "In a terminal, for all your projects",
+    "opencode": "In a terminal, for all your projects",
     "openai-agents": "Python: openai-agents",
     "pydantic-ai": "Python: pydantic-ai",
     "langchain": "Python: langchain 1.4 or newer",

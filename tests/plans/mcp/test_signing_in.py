@@ -89,7 +89,9 @@ def run(modules: Path, ada: User, token: str, tmp_path: Path) -> Run:
         **OFFLINE,
     }
 
-    def run(*command: str, until: bytes = b"\0", keys: Mapping[bytes, bytes] | None = None, seconds: float = 90) -> str:
+    def run(
+        *command: str, until: bytes = b"\0", keys: Mapping[bytes, bytes] | None = None, seconds: float = 180
+    ) -> str:
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (40, 600))
         client = subprocess.Popen(
