@@ -163,9 +163,11 @@ def test_claude_code(served: str, token: str, run: Run) -> None:
     assert both_were_used()
 
 
-def test_codex(served: str, run: Run) -> None:
+def test_codex(served: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "config.toml").write_text(f'[mcp_servers.signed-in]\nurl = "{served}"\n')
     run("codex", "mcp", "add", "by-token", "--url", served, "--bearer-token-env-var", "TOOLGATE_TOKEN")
-    output = run("codex", "mcp", "add", "signed-in", "--url", served)
+    output = run("codex", "mcp", "login", "signed-in")
     assert "Successfully logged in" in output, output[-3000:]
     requests = [
         {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "tests", "version": "1"}}},
