@@ -35,7 +35,8 @@ class ProviderHandler(BaseHTTPRequestHandler):
             return
         claims = {"iss": self.server.issuer, "aud": "toolgate", "exp": clock.now().timestamp() + 60}
         token = jwt.encode({**claims, **self.server.claims}, "k" * 32)
-        self._answer({"access_token": "access", "token_type": "Bearer", "id_token": token})
+        id_token = {"id_token": token} if self.server.sends_id_token else {}
+        self._answer({"access_token": "access", "token_type": "Bearer", **id_token})
 
     def _answer(self, body: dict[str, Any], status: int = 200) -> None:
         self.send_response(status)
@@ -57,6 +58,7 @@ class OidcProvider(HTTPServer):
         self.userinfo: dict[str, Any] = {}
         self.discovery: dict[str, Any] = {}
         self.challenges: dict[str, str] = {}
+        self.sends_id_token = True
 
     def identify(self, subject: str, **claims: Any) -> None:
         """Let the provider name this subject from now on."""

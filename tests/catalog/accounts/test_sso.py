@@ -123,7 +123,8 @@ def test_without_permission_no_account_is_created(provider, settings):
     pages = secure_pages()
     assert sign_in(provider, pages)["Location"] == "/sign-in/"
     assert not User.objects.filter(username="eve").exists()
-    assert "Ask an administrator" in pages.open("/sign-in/")
+    pages.open("/sign-in/")
+    assert len(pages.context["messages"]) == 1
 
 
 def test_an_account_is_linked_and_unlinked_by_its_owner(provider, settings, rosa, ada):
@@ -183,14 +184,12 @@ def test_a_faulty_answer_signs_nobody_in(provider, settings, fault):
         assert pages.client.get("/sign-in/sso/")["Location"] == "/sign-in/"
         return
     query = provider.authorize(pages.client.get("/sign-in/sso/")["Location"])
-    if fault == "no token":
-        provider.claims = {}
-        provider.challenges.clear()
+    provider.sends_id_token = fault != "no token"
     if fault == "state":
         pages = secure_pages()
-    if fault == "code":
-        pages.client.get(f"/sign-in/sso/callback/{query}")
-        pages = secure_pages()
+    if fault == "code":  # that another browser was sent
+        code = provider.authorize(secure_pages().client.get("/sign-in/sso/")["Location"]).split("&")[0]
+        query = f"{code}&{query.split('&')[1]}"
     if fault == "denied":
         query = query.replace("?code=", "?error=access_denied&was=")
     assert pages.client.get(f"/sign-in/sso/callback/{query}")["Location"] == "/sign-in/"
