@@ -1,6 +1,6 @@
 """A person connects an agent on a phone without JavaScript: sees the outlook, narrows it, and allows."""
 
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from django.test import Client
@@ -31,12 +31,3 @@ def test_an_agent_is_narrowed_and_allowed_without_javascript(ada, stage, live_se
     answer = client.exchange(resource=f"{live_server.url}/mcp")
     assert answer.status_code == 200, answer.content
     assert ApiToken.objects.get().limits == {"max_level": "cautious"}
-
-
-def test_the_page_cannot_be_framed(ada, stage, live_server, page_as: PageAs):
-    page = page_as(ada)
-    client = OAuthClient.registered()
-    response = page.goto(client.address(resource=f"{live_server.url}/mcp"))
-    assert response is not None
-    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
-    assert urlencode({"state": "state-1"}) in page.url
