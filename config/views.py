@@ -5,7 +5,6 @@ import sys
 from django.contrib import admin
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -38,13 +37,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:
-    """Return the error page: 503 if the database is unavailable, else 500. Neither uses the database.
-
-    PostgreSQL's driver refuses NUL characters, which browsers do not send: 400, wherever a view passed one on.
-    """
+    """Return the error page: 503 if the database is unavailable, else 500. Neither uses the database."""
     error = sys.exc_info()[1]
-    if isinstance(error, DataError) and "NUL" in str(error):
-        return bad_request(request, error)
     if isinstance(error, Exception) and is_unavailable(error):
         return HttpResponse(
             render_to_string("503.html"), status=DATABASE_UNAVAILABLE.status, headers=DATABASE_UNAVAILABLE.headers

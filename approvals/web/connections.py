@@ -249,7 +249,7 @@ def _render_connection(
 
 
 def _connection_or_404(request: PageRequest, number: int) -> Connection:
-    connection = connections_for(request.user).filter(token__pk=number).first()  # a key's own lookup bounds the number
+    connection = connections_for(request.user).filter(token=number).first()
     if connection is None:
         raise Http404
     return connection
