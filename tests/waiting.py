@@ -9,7 +9,7 @@ from django.db import connection
 ValueT = TypeVar("ValueT")
 
 
-def eventually(condition: Callable[[], ValueT], seconds: float = 60.0, what: str = "it") -> ValueT:
+def eventually(condition: Callable[[], ValueT | None], seconds: float = 60.0, what: str = "it") -> ValueT:
     """Return the first true value of `condition`.
 
     Fail after `seconds`, which is a limit for hanging tests and must be far longer than the condition takes.

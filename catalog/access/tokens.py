@@ -198,7 +198,7 @@ def revoke_token(token: ApiToken, *, by: User, reason: str = "") -> None:
     with transaction.atomic():
         if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=clock.now()):
             raise Conflict("This token is already revoked.")
-        why = {"reason": reason} if reason else {}
+        why: dict[str, Any] = {"reason": reason} if reason else {}
         signals.record_fact("token.revoked", by=by, token=token.prefix, owner=token.user.get_username(), **why)
 
 

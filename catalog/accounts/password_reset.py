@@ -96,7 +96,8 @@ class ResetConfirmView(PasswordResetConfirmView):
     form_class = ChosenPasswordForm
 
     def get_success_url(self) -> str:
-        return f"{reverse('sign-in')}?{urlencode({'username': self.user.get_username()})}"
+        username = self.user.get_username()  # type: ignore[union-attr] # a valid form belongs to somebody
+        return f"{reverse('sign-in')}?{urlencode({'username': username})}"
 
     def form_valid(self, form: ChosenPasswordForm) -> HttpResponse:  # type: ignore[override] # its own form class
         with transaction.atomic(), attribute_changes_to(form.user):

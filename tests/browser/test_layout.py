@@ -748,7 +748,7 @@ def test_planted_faults_are_found(admin, page_as: PageAs):
     page.goto("/policies/")
     page.evaluate(PLANTED)
     page.keyboard.press("Tab")
-    asked = rules.EVERYWHERE | rules_of_colours("light", 1440) | {"focus": rules.FOCUS}
+    asked = {**rules.EVERYWHERE, **rules_of_colours("light", 1440), "focus": rules.FOCUS}
     found = [fault.split(": ", 1) for fault in page.evaluate(rules.asking(asked), [390, 844])]
     assert {name for name, _ in found} == asked.keys() - {"cut off"}
     assert [said.split()[-1] for name, said in found if name == "contrast"] == ["grey", "half"]

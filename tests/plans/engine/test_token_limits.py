@@ -276,7 +276,7 @@ def test_suggestions_for_a_change_name_no_tool_outside(ada, stage):
     plan = make_plan(ada, act(1), start=False, can_modify=True)
     rest = Rest(ada)
     narrow(rest.token, {"max_level": "safe"})
-    answer = rest.patch(f"plans/{plan.public_id}/", {"add": [act(2, tool="cautios"), act(3, tool=["cautious"])]})
+    answer = rest.patch(f"plans/{plan.public_id}/", {"add": [act(2, tool="cautios"), act(3) | {"tool": ["cautious"]}]})
     assert (answer.status_code, set(wrong_paths(answer))) == (422, {"add.0.tool", "add.1.tool"})
     assert "cautious" not in str(answer.json())
 
