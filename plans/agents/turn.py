@@ -15,6 +15,7 @@ from catalog.errors import ToolError
 from catalog.inventory.snapshot import CallableTool
 from catalog.secrets.placeholders import redact_text
 from catalog.tools import tool
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans.agents import definitions, provider_messages, secrets, tool_calls
 from plans.agents import messages as agents_messages
 from plans.agents.definitions import AgentDocument
@@ -25,7 +26,6 @@ from plans.live import feed
 from plans.llm import client, failures, provider
 from plans.llm.client import ModelPrompt, ModelUseRecord, in_database
 from plans.llm.failures import AnswerUnreadable, ModelRefused, ModelUnavailable
-from plans.llm.tools import CATEGORY
 from plans.models import AgentRun, Step
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Turn:
     """Remaining seconds of the agent's budget; None means no limit besides the tool's timeout."""
 
 
-@tool(name=TURN_TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
+@tool(name=TURN_TOOL, categories=[PLANNER_CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def agent_turn(*, context: ToolContext) -> dict[str, Any]:
     """Ask the model of an agent what it does next. Toolgate calls this itself for steps that agents carry out."""
     turn = await in_database(turn_of, context)

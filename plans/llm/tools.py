@@ -16,8 +16,7 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.tools.registry import PLANNER_CATEGORY
 from plans.store.requesters import Requester
 
-CATEGORY = PLANNER_CATEGORY
-EXCLUDED_CATEGORIES = frozenset({CATEGORY, "planning"})
+EXCLUDED_CATEGORIES = frozenset({PLANNER_CATEGORY, "planning"})
 MOST_CHARACTERS = 40_000
 LONGEST_DESCRIPTION = 1_200
 LONGEST_SCHEMA = 6_000

@@ -25,13 +25,13 @@ from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.rest.authentication import check_scope
 from catalog.states import TERMINAL, CallStatus
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
 from plans.engine.holding import CallBusy
 from plans.engine.progress import progress_of
 from plans.engine.refusals import require_within_limits
 from plans.live.waits import read_soon, standing_in
-from plans.llm.tools import CATEGORY
 from plans.mcp import results
 from plans.mcp.callers import SCOPE, Caller, verify_again
 from plans.mcp.listing import may_wait
@@ -96,7 +96,7 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     callable_tool, by = snapshot.callable_tool(name), caller.requester(session)
     if callable_tool is None and isinstance(missing := snapshot.missing_tool_error(name, by.limits), ToolRemoved):
         raise missing
-    if callable_tool is None or CATEGORY in callable_tool.tool.categories:
+    if callable_tool is None or PLANNER_CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     require_within_limits(callable_tool, by.ids)
     if may_wait(callable_tool, by):

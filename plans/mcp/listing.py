@@ -13,7 +13,8 @@ from approvals.policies.gate import can_require_approval
 from catalog.exports.providers import mcp_form
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
-from plans.llm.tools import CATEGORY, facts_without_arguments, tools_callable_by
+from catalog.tools.registry import PLANNER_CATEGORY
+from plans.llm.tools import facts_without_arguments, tools_callable_by
 from plans.mcp.callers import Caller
 from plans.mcp.results import listed_output_schema
 from plans.store.requesters import Requester
@@ -71,7 +72,7 @@ def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | None]]:
     """Return the tools that a caller may call, sorted by name. `approval_result` has None in place of a tool."""
     if not caller.may_call:
         return []
-    tools = tools_callable_by(caller.requester(), without=frozenset({CATEGORY}))
+    tools = tools_callable_by(caller.requester(), without=frozenset({PLANNER_CATEGORY}))
     return sorted({APPROVAL_RESULT: None, **tools}.items())
 
 

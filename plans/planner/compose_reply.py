@@ -14,6 +14,7 @@ from catalog.models import Call
 from catalog.results import format_for_model
 from catalog.secrets.placeholders import redact_text
 from catalog.tools import tool
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans import prompts
 from plans.agents.definitions import AgentDocument
 from plans.agents.messages import MESSAGES, ModelTurn
@@ -21,7 +22,6 @@ from plans.engine import model_texts
 from plans.engine.questions import ASK_USER, exchanges_for_models
 from plans.llm import client, provider
 from plans.llm.client import ChatMessage, in_database
-from plans.llm.tools import CATEGORY
 from plans.models import AGENT_TURN, AgentRun, MemoryItem, Plan, Step
 from plans.planner.draft_plan import SECONDS
 from plans.planner.steps import COMPOSE_REPLY, PLAN_ON
@@ -55,7 +55,7 @@ for exactly these.
 Answer with the reply only, as plain text."""
 
 
-@tool(name=COMPOSE_REPLY, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
+@tool(name=COMPOSE_REPLY, categories=[PLANNER_CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def compose_reply(*, context: ToolContext) -> str:
     """Compose the reply to the user who requested this plan, from the results of its steps."""
     messages = [ChatMessage("user", await in_database(reply_prompt, context))]

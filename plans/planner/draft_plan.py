@@ -15,10 +15,10 @@ from catalog.errors import ToolError
 from catalog.models import Call
 from catalog.secrets.placeholders import redact_text
 from catalog.tools import tool
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans.llm import client
 from plans.llm.client import Answer, ChatMessage, in_database
 from plans.llm.failures import AnswerUnreadable
-from plans.llm.tools import CATEGORY
 from plans.models import Plan
 from plans.planner import prompt
 from plans.planner.drafts import LONGEST_REQUEST
@@ -37,7 +37,12 @@ RATE = "10/min"
 
 
 @tool(
-    name=DRAFT_TOOL, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS, rate_limit=RATE
+    name=DRAFT_TOOL,
+    categories=[PLANNER_CATEGORY],
+    returns_private_data=True,
+    retry_safe=True,
+    timeout=SECONDS,
+    rate_limit=RATE,
 )
 async def draft_plan(
     request: Annotated[str, Field(min_length=1, max_length=LONGEST_REQUEST)],

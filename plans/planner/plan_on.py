@@ -8,11 +8,11 @@ from typing import Any
 from catalog.context import ToolContext
 from catalog.errors import ToolError
 from catalog.tools import tool
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans import prompts
 from plans.documents.reading import Problem
 from plans.engine.questions import Exchange, exchanges_for_models
 from plans.llm.client import ChatMessage, Purpose, in_database
-from plans.llm.tools import CATEGORY
 from plans.models import MemoryItem, Plan
 from plans.planner import prompt
 from plans.planner.draft_plan import SECONDS, Drafting, DraftRound
@@ -53,7 +53,7 @@ class PlanningState:
         return StepPlacement(self.first, (self.step_id,), set(self.keys))
 
 
-@tool(name=PLAN_ON, categories=[CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
+@tool(name=PLAN_ON, categories=[PLANNER_CATEGORY], returns_private_data=True, retry_safe=True, timeout=SECONDS)
 async def plan_on(*, context: ToolContext) -> dict[str, Any]:
     """Ask the planner for the next steps once its question is answered, and add them to the plan."""
     standing = await in_database(load_planning_state, context)
