@@ -25,7 +25,7 @@ from catalog.calls.statistics import usage_window_start
 from catalog.connections.clients import clients_to_allow
 from catalog.connections.models import Client, Connection, Step
 from catalog.connections.selectors import connections_for
-from catalog.connections.services import allow_client, end_connection, forbid_client
+from catalog.connections.services import allow_client, forbid_client
 from catalog.connections.steps import failed_steps_for, steps_of
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError
@@ -209,7 +209,7 @@ def change_connection(request: PageRequest, number: int) -> HttpResponse:
 def end_connection_page(request: PageRequest, number: int) -> HttpResponse:
     connection = _connection_or_404(request, number)
     try:
-        end_connection(connection, by=request.user)
+        tokens.revoke_token(connection.token, by=request.user)
         messages.success(request, gettext("Ended: %(name)s.") % {"name": connection.client_name})
     except Conflict as error:
         messages.warning(request, error.message)

@@ -76,11 +76,6 @@ def create_connection(*, user: User, client: Client, redirect_uri: str, terms: C
     return connection
 
 
-def end_connection(connection: Connection, *, by: User) -> None:
-    """End a connection and all its tokens. Raises NotAllowed, and Conflict if it has ended."""
-    tokens.revoke_token(connection.token, by=by)
-
-
 @retry_on_deadlock
 def end_for_client(token: ApiToken, *, reason: str, kind: str = "token.revoked") -> bool:
     """End a connection for its client, because it was misused, or because it cannot be used any more.
