@@ -82,7 +82,7 @@ def resource_metadata(request: HttpRequest) -> HttpResponse:
         "bearer_methods_supported": ["header"],
         "resource_name": "Toolgate",
     }
-    return _public(content)
+    return JsonResponse(content, headers={"Cache-Control": "no-cache"})
 
 
 @client_endpoint("GET", "HEAD")
@@ -105,7 +105,7 @@ def server_metadata(request: HttpRequest) -> HttpResponse:
         "authorization_response_iss_parameter_supported": True,
         "client_id_metadata_document_supported": reads_documents(),
     }
-    return _public(content)
+    return JsonResponse(content, headers={"Cache-Control": "no-cache"})
 
 
 @client_endpoint("POST")
@@ -188,12 +188,4 @@ def _finish(attempt: Attempt, text: str | None, status: int, headers: dict[str, 
     for name, value in headers.items():
         response[name] = value
     response["Cache-Control"], response["Pragma"] = "no-store", "no-cache"
-    return response
-
-
-def _public(content: dict[str, Any]) -> HttpResponse:
-    """Return metadata, which clients in browsers may read too."""
-    response = JsonResponse(content)
-    response["Access-Control-Allow-Origin"] = "*"
-    response["Cache-Control"] = "no-cache"
     return response
