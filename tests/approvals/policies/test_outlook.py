@@ -47,29 +47,33 @@ def rules_of(terms):
     return build_rulebook(revisions, PEOPLE)
 
 
-@given(st.lists(TERMS, max_size=5), st.sampled_from([{}, {"count": 3}, {"count": 4}]), st.sampled_from(["", "plan_1"]))
-def test_the_word_never_contradicts_the_rules(terms, arguments, plan_ref):
+@given(
+    st.lists(TERMS, max_size=5),
+    st.sampled_from(TOOLS),
+    st.sampled_from([{}, {"count": 3}, {"count": 4}]),
+    st.sampled_from(["", "plan_1"]),
+)
+def test_the_word_never_contradicts_the_rules(terms, tool, arguments, plan_ref):
     rules = rules_of(terms)
-    prospects = Prospects(rules)
-    for name, level, categories, source in TOOLS:
-        facts = CallFacts(
-            tool_name=name,
-            safety_level=level,
-            categories=categories,
-            arguments=arguments,
-            requested_by=PERSON,
-            plan_ref=plan_ref,
-            source=source,
-        )
-        verdict, (prospect, people) = rules.verdict(facts), prospects.find(facts)
-        if prospect is Prospect.RUNS:
-            assert isinstance(verdict, Allow)
-        elif prospect is Prospect.WAITS:
-            assert isinstance(verdict, Hold | Deny)
-        elif prospect is Prospect.REFUSED:
-            assert isinstance(verdict, Deny)
-        if isinstance(verdict, Hold):
-            assert all(stage.sentence in people for stage in verdict.terms.stages)
+    name, level, categories, source = tool
+    facts = CallFacts(
+        tool_name=name,
+        safety_level=level,
+        categories=categories,
+        arguments=arguments,
+        requested_by=PERSON,
+        plan_ref=plan_ref,
+        source=source,
+    )
+    verdict, (prospect, people) = rules.verdict(facts), Prospects(rules).find(facts)
+    if prospect is Prospect.RUNS:
+        assert isinstance(verdict, Allow)
+    elif prospect is Prospect.WAITS:
+        assert isinstance(verdict, Hold | Deny)
+    elif prospect is Prospect.REFUSED:
+        assert isinstance(verdict, Deny)
+    if isinstance(verdict, Hold):
+        assert all(stage.sentence in people for stage in verdict.terms.stages)
 
 
 @pytest.mark.django_db

@@ -2,10 +2,12 @@
 
 import json
 
-from allauth.mfa.models import Authenticator
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP
+from allauth.mfa.webauthn.internal.auth import WebAuthn
 from django.contrib.auth.models import User
+from fido2.utils import websafe_encode
 
 from catalog.access.second_factors import remember_step
 from tests.pages import Pages
@@ -33,10 +35,9 @@ def codes_of(user: User) -> list[str]:
 
 
 def add_passkey(user: User, name: str = "Phone") -> Passkey:
-    """Add a passkey on the page and return it."""
-    pages, passkey = secure_pages(user), Passkey()
-    pages.open("/profile/security/passkeys/new/")
-    credential = passkey.create(json.loads(pages.context["options"]))
-    pages.send("/profile/security/passkeys/new/", {"name": name, "credential": credential})
-    assert Authenticator.objects.filter(user=user, type=Authenticator.Type.WEBAUTHN).exists()
+    """Store a passkey of the user and return it."""
+    passkey = Passkey()
+    handle = websafe_encode(get_adapter().get_public_key_credential_user_entity(user)["id"])
+    credential = passkey.create({"publicKey": {"user": {"id": handle}, "challenge": ""}})
+    WebAuthn.add(user, name, json.loads(credential))
     return passkey

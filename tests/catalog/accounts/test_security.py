@@ -16,7 +16,9 @@ from catalog.access import second_factors
 from catalog.access.people import reset_person
 from catalog.access.roles import SIGNED_IN_AT_KEY, mark_session_user
 from catalog.access.second_factors import STEP_SECONDS
+from catalog.accounts import mails, password_reset
 from catalog.core import clock
+from catalog.core.rate_limits import RateLimit
 from plans.live.sockets import SocketRefused, authenticate_socket
 from tests.catalog.accounts.factories import SECRET, add_app, add_passkey, codes_of, secure_pages
 from tests.pages import Pages
@@ -60,7 +62,7 @@ def link_in_mail() -> str:
 def test_an_app_is_set_up_by_its_first_code_and_kept_encrypted(rosa, monkeypatch):
     monkeypatch.setattr("allauth.mfa.totp.internal.auth.generate_totp_secret", lambda: SECRET)
     pages = secure_pages(rosa)
-    assert "000 000" not in pages.open("/profile/security/app/")
+    pages.open("/profile/security/app/")
     pages.send("/profile/security/app/", {"code": "12"}, 422)
     code = format_hotp_value(hotp_value(SECRET, int(clock.now().timestamp()) // STEP_SECONDS))
     pages.send("/profile/security/app/", {"code": code})
@@ -88,8 +90,10 @@ def test_new_recovery_codes_end_the_old_and_are_shown_once(rosa):
 
 
 def test_a_passkey_is_added_and_removed(rosa):
-    add_passkey(rosa)
     pages = secure_pages(rosa)
+    pages.open("/profile/security/passkeys/new/")
+    credential = Passkey().create(json.loads(pages.context["options"]))
+    pages.send("/profile/security/passkeys/new/", {"name": "Phone", "credential": credential})
     assert "Phone" in pages.open("/profile/security/")
     number = Authenticator.objects.get(user=rosa, type="webauthn").pk
     other = secure_pages(rosa)
@@ -145,7 +149,7 @@ def test_a_mail_address_is_confirmed_by_its_own_mail(rosa, ada, sends_mail):
     assert rosa.email != "new@example.org"
     address = link_in_mail()
     assert mail.outbox[-1].to == ["new@example.org"]
-    assert "another account" in secure_pages(ada).open(address, 410)
+    secure_pages(ada).open(address, 410)
     pages.open(address)
     pages.send(address)
     rosa.refresh_from_db()
@@ -213,27 +217,30 @@ def test_a_password_is_reset_by_mail_and_the_answer_never_says_for_whom(rosa, se
     rosa.refresh_from_db()
     assert rosa.check_password(NEW)
     assert other.client.get("/profile/sessions/").status_code == 302
-    assert "used" in pages.open(address)
+    pages.open(address)
+    assert not pages.context["validlink"]
     assert "account.password_reset" in actions()
 
 
-def test_resets_are_limited(rosa, sends_mail):
+def test_resets_are_limited(rosa, sends_mail, monkeypatch):
+    monkeypatch.setattr(password_reset, "ADDRESS_RATES", (RateLimit(3, "h"),))
+    monkeypatch.setattr(mails, "LINK_RATES", (RateLimit(2, "h"),))
     rosa.email = "rosa@example.org"
     rosa.save()
     pages = secure_pages()
     pages.open("/sign-in/reset/")
     statuses = []
-    for _ in range(21):
+    for _ in range(4):
         token = pages.field("csrfmiddlewaretoken")
         sent = {"email": "rosa@example.org", "csrfmiddlewaretoken": token}
         statuses.append(pages.client.post("/sign-in/reset/", sent).status_code)
-    assert statuses == [200] * 20 + [429]
-    assert len(mail.outbox) == 3
+    assert statuses == [200] * 3 + [429]
+    assert len(mail.outbox) == 2
 
 
-def test_without_a_mail_server_an_administrator_is_named(db):
+def test_without_a_mail_server_no_reset_is_offered(db):
     pages = secure_pages()
-    assert "administrator" in pages.open("/sign-in/reset/")
+    pages.open("/sign-in/reset/")
     assert 'name="email"' not in pages.html
 
 

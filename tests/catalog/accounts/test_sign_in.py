@@ -7,11 +7,13 @@ import pytest
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.test import RequestFactory
 from django.urls import get_resolver
 from fido2.utils import websafe_decode, websafe_encode
 
 from approvals.models import AuditEntry
 from catalog.access.second_factors import STEP_SECONDS
+from catalog.access.sign_in import check_second_factor
 from catalog.core import clock
 from tests.catalog.accounts.factories import add_app, add_passkey, codes_of, secure_pages
 from tests.pages import Pages
@@ -50,7 +52,7 @@ def test_an_app_is_asked_for_after_the_password_and_leads_on(rosa, now):
         "/sign-in/code/",
         {"code": code_at(secret, now[0]), "csrfmiddlewaretoken": pages.field("csrfmiddlewaretoken")},
     )
-    assert response["Location"] == "/sign-in/" or response["Location"] == "/tools/"
+    assert response["Location"] == "/tools/"
     assert is_signed_in(pages)
 
 
@@ -74,7 +76,9 @@ def test_a_code_is_accepted_once_by_all_processes(rosa, now):
 def test_wrong_codes_are_throttled_whatever_passwords_are_entered_between(rosa, now):
     secret = add_app(rosa)
     pages = secure_pages()
-    for _ in range(10):
+    for _ in range(8):
+        check_second_factor(RequestFactory().post("/"), username="rosa", check=lambda: None)
+    for _ in range(2):
         enter_password(pages, rosa)
         pages.send("/sign-in/code/", {"code": "000000"})
     enter_password(pages, rosa)
@@ -170,13 +174,14 @@ def _patterns(patterns):
         yield from _patterns(each.url_patterns) if hasattr(each, "url_patterns") else [each]
 
 
-def test_a_session_ends_twelve_hours_after_the_sign_in(rosa):
+def test_a_session_ends_twelve_hours_after_the_sign_in(rosa, now):
     """Storing when it was last used must not prolong it."""
     pages = secure_pages()
     enter_password(pages, rosa)
     cookie = pages.client.cookies[settings.SESSION_COOKIE_NAME]
     assert cookie["max-age"] == settings.SESSION_COOKIE_AGE
     pages.client.cookies[settings.SESSION_COOKIE_NAME]["max-age"] = ""
+    now[0] += timedelta(minutes=6)
     pages.open("/profile/sessions/")
     assert pages.client.cookies[settings.SESSION_COOKIE_NAME]["max-age"] == ""
 
