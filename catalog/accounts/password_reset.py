@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.tokens import default_token_generator
 from django.contrib.auth.views import PasswordResetConfirmView
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.encoding import force_bytes
@@ -69,13 +69,13 @@ def _send_links(request: HttpRequest, form: MailAddressForm) -> None:
     except RateLimited:
         return
     for user in form.get_users(email):
-        key = [urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user)]
+        page = reverse("reset-confirm", args=[urlsafe_base64_encode(force_bytes(user.pk))])
         send_soon(
             user.email,
             gettext("Reset your Toolgate password"),
             gettext("Open this link within an hour to set a new password for %(username)s:")
             % {"username": user.get_username()},
-            server_address(request) + reverse("reset-confirm", args=key),
+            f"{server_address(request)}{page}?key={default_token_generator.make_token(user)}",
             gettext("If you did not ask for it, ignore this mail. Your password stays as it is."),
         )
 
@@ -90,10 +90,16 @@ class ChosenPasswordForm(PageForm, SetPasswordForm):  # type: ignore[type-arg] #
 
 
 class ResetConfirmView(PasswordResetConfirmView):
-    """The page behind the link of a mail. All sessions end, and the second factor is asked for at the next sign-in."""
+    """The page behind the link of a mail. All sessions end, and the second factor is asked for at the next sign-in.
+
+    The key is in the query, since logs contain paths. Once it is in the session, the address has none.
+    """
 
     template_name = "accounts/reset_confirm.html"
     form_class = ChosenPasswordForm
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        return super().dispatch(request, *args, token=request.GET.get("key", self.reset_url_token), **kwargs)
 
     def get_success_url(self) -> str:
         username = self.user.get_username()  # type: ignore[union-attr] # a valid form belongs to somebody

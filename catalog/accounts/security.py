@@ -190,7 +190,7 @@ def _send_mail_link(request: PageRequest, email: str) -> None:
         message = gettext("Several links were sent already. Open the newest one, or try again in an hour.")
         raise field_error("email", "rate_limited", message) from None
     key = signing.dumps([request.user.pk, request.user.email, email], salt=MAIL_SALT)
-    address = server_address(request) + reverse("security-mail-confirm", args=[key])
+    address = f"{server_address(request)}{reverse('security-mail-confirm')}?key={key}"
     send_soon(
         email,
         gettext("Confirm your mail address for Toolgate"),
@@ -202,8 +202,11 @@ def _send_mail_link(request: PageRequest, email: str) -> None:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
-def confirm_mail(request: PageRequest, key: str) -> HttpResponse:
+def confirm_mail(request: PageRequest) -> HttpResponse:
     """Confirm the address to which the link was sent. Opening the page changes nothing: mail programs open links."""
+    key = request.GET.get("key")
+    if not key:
+        return redirect("security-mail")
     try:
         pk, old, new = signing.loads(key, salt=MAIL_SALT, max_age=MAIL_LINK_SECONDS)
     except signing.BadSignature:

@@ -65,7 +65,6 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "groups": str(Group.objects.get_or_create(name="finance")[0].pk),
         "groups/name": "finance",
         "help": "policies",
-        "mail": "a-link",
         "passkeys": "1",
         "reset": "MQ",
         "http": make_http_tool(admin).name,

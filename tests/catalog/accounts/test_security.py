@@ -21,6 +21,7 @@ from catalog.core import clock
 from catalog.core.rate_limits import RateLimit
 from plans.live.sockets import SocketRefused, authenticate_socket
 from tests.catalog.accounts.factories import SECRET, add_app, add_passkey, codes_of, secure_pages
+from tests.config.factories import capture
 from tests.pages import Pages
 from tests.passkeys import Passkey
 from tests.rest import agent
@@ -220,6 +221,21 @@ def test_a_password_is_reset_by_mail_and_the_answer_never_says_for_whom(rosa, se
     pages.open(address)
     assert not pages.context["validlink"]
     assert "account.password_reset" in actions()
+
+
+def test_keys_of_mailed_links_are_not_logged(rosa, sends_mail):
+    rosa.email = "rosa@example.org"
+    rosa.save()
+    links = {"/sign-in/reset/": "rosa@example.org", "/profile/security/mail/": "new@example.org"}
+    for [lines] in capture("json"):
+        for path, email in links.items():
+            pages = secure_pages(rosa)
+            pages.open(path)
+            pages.send(path, {"email": email})
+            address = link_in_mail()
+            pages.client.get(address)
+            assert address not in lines.text
+            assert address.partition("?")[0] in lines.text
 
 
 def test_resets_are_limited(rosa, sends_mail, monkeypatch):
