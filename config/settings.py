@@ -175,6 +175,7 @@ PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
 MIDDLEWARE = [
     "config.operations.request_log.RequestLogMiddleware",
     "catalog.rest.problems.ProblemDetailsMiddleware",
+    "catalog.connections.middleware.ClientErrorMiddleware",
     "config.operations.request_log.CompressionMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "config.operations.request_log.RefusedBodyMiddleware",

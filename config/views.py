@@ -4,7 +4,7 @@ import sys
 
 from django.contrib import admin
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import DisallowedHost, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -12,9 +12,10 @@ from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.views.defaults import bad_request, page_not_found, server_error
 
-from catalog.connections.endpoints import json_error, not_found_response
+from catalog.connections.endpoints import json_error
 from catalog.core.transactions import is_unavailable
 from catalog.rest.problems import DATABASE_UNAVAILABLE
+from catalog.rest.program_paths import is_client_path, is_program_path
 from catalog.ui.requests import render_rejected_form
 from plans.web.jump import nearest_to_path
 
@@ -47,21 +48,15 @@ def server_error_page(request: HttpRequest) -> HttpResponse:
 
 
 def bad_request_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 400, such as for a host that is not allowed: as JSON where a client looks for metadata, else as a page."""
-    if request.path.startswith("/.well-known"):
+    """Answer 400. A client that uses another host than those allowed learns where the setting is."""
+    if isinstance(exception, DisallowedHost) and is_client_path(request.path_info):
         return json_error("invalid_request", "This server does not answer under this name: see ALLOWED_HOSTS.", 400)
     return bad_request(request, exception)
 
 
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 404: as JSON in OAuth's form where an MCP client looks for an OAuth server after a 401, else as a page.
-
-    Given a page, such a client would report its HTML as the error, and hide that the token was refused. People who are
-    signed in are shown what has a similar name, as far as they may see it.
-    """
-    if request.path == "/register" or request.path.startswith("/.well-known"):
-        return not_found_response()
-    if not request.user.is_authenticated or request.path.startswith("/api/") or "HX-Request" in request.headers:
+    """Answer 404. People who are signed in are shown what has a similar name, as far as they may see it."""
+    if not request.user.is_authenticated or is_program_path(request.path_info) or "HX-Request" in request.headers:
         return page_not_found(request, exception)
     similar = nearest_to_path(request.user, request.path)
     response = render(request, "errors/not_found.html", {"similar": similar}, status=404)

@@ -11,7 +11,8 @@ from django.urls import reverse
 
 from catalog.access.second_factors import lacks_required_factor
 from catalog.access.sessions import note_activity
-from catalog.rest.problems import API_PREFIX, SAFE_METHODS
+from catalog.rest.problems import SAFE_METHODS
+from catalog.rest.program_paths import is_program_path
 
 SET_UP_ROUTES = frozenset(
     {
@@ -45,8 +46,11 @@ class SecondFactorMiddleware:
         return self._get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponseBase | None:
-        """Lead to the page *Security*, or refuse, where a factor is missing. REST checks this in its authentication."""
-        if not settings.TOOLGATE_SECOND_FACTOR_ROLES or request.path_info.startswith(API_PREFIX):
+        """Lead to the page *Security*, or refuse, where a factor is missing. REST checks this in its authentication.
+
+        Endpoints of OAuth authenticate clients, and ignore a session.
+        """
+        if not settings.TOOLGATE_SECOND_FACTOR_ROLES or is_program_path(request.path_info):
             return None
         match = request.resolver_match
         if match is None or settings.SESSION_COOKIE_NAME not in request.COOKIES:

@@ -6,21 +6,22 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from catalog.access.personal_settings import formats_of
+from catalog.rest.program_paths import is_program_path
 from catalog.text.formats import written_for
-
-PROGRAM_PATHS = ("/api/", "/healthz", "/readyz", "/metrics")
-"""Paths for programs, which read ISO 8601 in UTC. The probes must not even ask the database for a person."""
 
 
 class ReaderMiddleware:
-    """Applies a signed-in person's time zone and locale to pages. The body of a streamed answer is not concerned."""
+    """Applies a signed-in person's time zone and locale to pages. The body of a streamed answer is not concerned.
+
+    Programs read ISO 8601 in UTC. For a probe, not even a person may be read from the database.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         # Without the cookie nobody is signed in, and the default of the installation applies.
-        if request.path.startswith(PROGRAM_PATHS) or settings.SESSION_COOKIE_NAME not in request.COOKIES:
+        if is_program_path(request.path) or settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return self.get_response(request)
         with written_for(formats_of(request.user)):
             return self.get_response(request)

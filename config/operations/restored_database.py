@@ -12,7 +12,9 @@ from django.http.response import HttpResponseBase
 from django_htmx.http import reselect, reswap, retarget
 
 from approvals.audit.restore_guard import cached_fault
+from catalog.connections.endpoints import json_error
 from catalog.rest.problems import API_PREFIX, SAFE_METHODS, ProblemDetails, problem_response
+from catalog.rest.program_paths import is_client_path
 from catalog.ui.requests import render_rejected_form
 
 READING_ROUTES = frozenset(
@@ -42,7 +44,7 @@ class RestoredDatabaseMiddleware:
         return self._get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponseBase | None:
-        """Refuse with a problem document or an error page that gives the evidence; None lets the view respond."""
+        """Refuse with an error document or a page that gives the evidence; None lets the view respond."""
         fault, match = cached_fault(), request.resolver_match
         route = match.view_name if match is not None else ""
         is_revoked = request.method == "DELETE" and route in REVOKING_ROUTES
@@ -50,5 +52,7 @@ class RestoredDatabaseMiddleware:
             return None
         if request.path_info.startswith(API_PREFIX):
             return problem_response(ProblemDetails(503, fault, "restored"))
+        if is_client_path(request.path_info):
+            return json_error("temporarily_unavailable", fault, 503)
         page = render_rejected_form(request, "restored_database.html", status=409, more=fault)
         return retarget(reselect(reswap(page, "outerHTML"), "#main"), "#main")

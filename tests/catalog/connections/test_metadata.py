@@ -4,6 +4,9 @@ from itertools import product
 
 import pytest
 from django.test import Client as Browser
+from oauth2_provider.views.mixins import OAuthLibMixin
+
+from config.operations import restored_database
 
 pytestmark = pytest.mark.django_db
 
@@ -61,3 +64,24 @@ def test_endpoints_answer_with_and_without_their_last_slash(path, settings):
     settings.TOOLGATE_OAUTH_CLIENTS = "off"
     response = Browser().post(path)
     assert (response.status_code, response["Content-Type"]) == (404, "application/json")
+
+
+def test_errors_of_every_layer_are_json(admin, settings, monkeypatch):
+    settings.TOOLGATE_SECOND_FACTOR_ROLES = ["administrator"]
+    browser = Browser(raise_request_exception=False)
+    browser.force_login(admin)
+
+    def status(path, body="{}"):
+        response = browser.post(path, body, content_type="application/x-www-form-urlencoded")
+        assert response["Content-Type"] == "application/json"
+        return response.status_code
+
+    assert browser.get(DOCUMENTS[0]).status_code == 200
+    assert status("/oauth/token/") in (400, 401)
+    assert status("/oauth/unknown/") == 404
+    assert status("/oauth/register/", "x" * 1_100_000) == 400
+    with monkeypatch.context() as patches:
+        patches.setattr(OAuthLibMixin, "create_token_response", lambda *_: 1 / 0)
+        assert status("/oauth/token/") == 500
+    monkeypatch.setattr(restored_database, "cached_fault", lambda: "restored")
+    assert status("/oauth/token/") == 503
