@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from threading import BoundedSemaphore
 from typing import Any
@@ -24,7 +24,7 @@ from catalog.connections.credentials import checksum_of, new_client_secret
 from catalog.connections.models import MAX_CLIENT_NAME, Client, redirect_host
 from catalog.core import clock, egress
 from catalog.core.canonical_json import parse_json
-from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use
+from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use, release_use
 from catalog.errors import MalformedJSON, RateLimited, TooLarge
 from catalog.models import RateBucket
 
@@ -58,6 +58,14 @@ class ClientRefused(Exception):
         self.message = message
         self.code = code
         self.status = status
+
+
+class _Unavailable(ClientRefused):
+    """A client's metadata document cannot be read at the moment."""
+
+
+class _Unreachable(_Unavailable):
+    """No request for it could be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,32 +169,48 @@ def resolve_client(client_id: str, *, person: str) -> Client | None:
     if client is not None and (client.registration_source != DOCUMENT or not _is_outdated(client)):
         return client
     _check_document_url(client_id)
-    now, failed = clock.now(), RateLimitKey("oauth.document", FAILED_FETCH_RATE, _digest_owner(client_id))
+    now, failures = clock.now(), RateLimitKey("oauth.document", FAILED_FETCH_RATE, _digest_owner(client_id))
+    try:
+        response = _fetch_document(client_id, person=person, failures=failures, now=now)
+    except _Unavailable as refusal:
+        if client is not None:  # a moment's failure must not lock a known client out
+            Client.objects.filter(pk=client.pk).update(cimd_expires_at=now + timedelta(seconds=LEAST_AGE))
+            return client
+        if isinstance(refusal, _Unreachable):
+            _note_unreachable()
+            if not reads_documents():
+                refusal.message = f"{refusal.message} Start again in the client: it is now told to register instead."
+        raise
+    metadata = _read_document(client_id, response)
+    release_use(failures, counted_at=now)
+    return _store_document(client_id, metadata, response.headers)
+
+
+def _fetch_document(client_id: str, *, person: str, failures: RateLimitKey, now: datetime) -> httpx2.Response:
+    """Fetch a metadata document, counted among the failures until it is read. Raises ClientRefused."""
     try:
         acquire_use(RateLimitKey("oauth.documents", FETCH_RATE, person), now=now)
-        acquire_use(failed, now=now)
     except RateLimited as error:
-        raise ClientRefused(error.message, code="temporarily_unavailable", status=429) from None
+        raise _Unavailable(error.message, code="temporarily_unavailable", status=429) from None
     if not _fetches.acquire(blocking=False):
-        raise ClientRefused("Too many metadata documents are being read. Try again.", status=429)
+        raise _Unavailable("Too many metadata documents are being read. Try again.", status=429)
     try:
+        acquire_use(failures, now=now)
         response = egress.get_document(
             client_id, accept="application/json", seconds=FETCH_SECONDS, max_bytes=MAX_DOCUMENT_BYTES
         )
+    except RateLimited as error:
+        raise ClientRefused(error.message, code="temporarily_unavailable", status=429) from None
     except egress.RequestNotSent as error:
-        if client is not None and error.again:  # a moment's failure must not lock a known client out
-            return client
-        message = f"The client's metadata document cannot be read: {error}"
-        if error.again:
-            _note_unreachable()
-            if not reads_documents():
-                message = f"{message} Start again in the client: it is now told to register instead."
-        raise ClientRefused(message) from None
+        kind = _Unreachable if error.again else ClientRefused
+        raise kind(f"The client's metadata document cannot be read: {error}") from None
     except egress.ResponseTooLarge as error:
         raise ClientRefused(f"The client's metadata document cannot be read: {error}") from None
     finally:
         _fetches.release()
-    return _store_document(client_id, _read_document(client_id, response), response.headers)
+    if response.status_code == 429 or response.status_code >= 500:
+        raise _Unavailable(f"The client's metadata document was answered with status {response.status_code}.")
+    return response
 
 
 def reads_documents() -> bool:

@@ -148,6 +148,21 @@ def test_a_server_without_a_way_out_offers_registration_alone(ada, published):
     assert offered()  # this server has a way out
 
 
+@pytest.mark.parametrize("answer", [egress.RequestNotSent("Not reached."), httpx2.Response(503), httpx2.Response(429)])
+def test_a_known_client_outlasts_a_failure_of_its_document(ada, published, answer):
+    for _ in range(5):  # fetches that succeed are not counted as failures
+        Client.objects.update(cimd_expires_at=clock.now())
+        opened(ada)
+    Client.objects.update(cimd_expires_at=clock.now())
+    published.answer = answer
+    for _ in range(5):
+        opened(ada)
+    assert published.fetches == 6
+    Client.objects.update(cimd_expires_at=clock.now())
+    published.answer = httpx2.Response(404)
+    opened(ada, 400)
+
+
 def test_fetches_are_limited(ada, published):
     published.answer = egress.RequestNotSent("client.example could not be reached.")
     for _ in range(3):
