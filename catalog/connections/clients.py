@@ -154,7 +154,7 @@ def _make_room() -> None:
     if oldest is None:
         message = "Too many clients have registered that nobody has connected. Try again in ten minutes."
         raise ClientRefused(message, code="temporarily_unavailable", status=429)
-    oldest.delete()
+    services.delete_unused([oldest.pk])
 
 
 def resolve_client(client_id: str, *, person: str) -> Client | None:

@@ -1,6 +1,6 @@
 """Changes of connections: create one from a consent, end one, allow a client, delete what is too old."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -148,8 +148,15 @@ def on_access_ended(sender: object, *, person: User, **kwargs: Any) -> None:
 def clear_clients(*, now: datetime) -> int:
     """Delete a batch of clients that nobody connected within a day and return how many; allowed ones are kept."""
     unused = unused_clients().filter(updated__lt=now - UNUSED_CLIENT_LIFETIME)
-    old = list(unused.order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
-    return Client.objects.filter(pk__in=old).delete()[0] if old else 0
+    return delete_unused(unused.order_by("pk").values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
+
+
+def delete_unused(keys: Iterable[int]) -> int:
+    """Delete the clients with these primary keys that nobody has begun to connect meanwhile; return how many."""
+    with transaction.atomic():
+        locked = Client.objects.select_for_update().filter(pk__in=list(keys)).order_by("pk")
+        deleted: int = unused_clients().filter(pk__in=[client.pk for client in locked]).delete()[0]
+    return deleted
 
 
 def unused_clients() -> Any:

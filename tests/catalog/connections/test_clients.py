@@ -163,6 +163,15 @@ def test_a_known_client_outlasts_a_failure_of_its_document(ada, published, answe
     opened(ada, 400)
 
 
+def test_a_client_that_is_connected_meanwhile_is_kept(ada):
+    client = OAuthClient.registered()
+    unused = [each.pk for each in services.unused_clients()]
+    assert len(unused) == 1
+    client.consent(ada)
+    assert services.delete_unused(unused) == 0
+    assert client.exchange().status_code == 200
+
+
 def test_fetches_are_limited(ada, published):
     published.answer = egress.RequestNotSent("client.example could not be reached.")
     for _ in range(3):
