@@ -33,7 +33,8 @@ GRACE = timedelta(minutes=5)
 SUPERSEDED_ACCESS_LIFETIME = GRACE - timedelta(seconds=30)
 """An access token outlives its refresh token's use by less than the grace, so that an active session that still holds
 both is refused, and refreshes, while that is possible."""
-REFRESH_RATE = (RateLimit(120, "min", 5),)
+REFRESH_RATE = (RateLimit(30, "h"),)
+"""Refreshes of one connection. Each leaves a row for REFRESH_LIFETIME, and its access token lasts for hours."""
 
 USED_TWICE = "The code was used twice. The connection that it made has ended."
 
@@ -134,8 +135,8 @@ class ConnectionValidator(OAuth2Validator):
             raise _refused(request, "The account of this person is deactivated.")
         try:
             acquire_use(RateLimitKey("oauth.refresh", REFRESH_RATE, f"token:{token.pk}"), now=now)
-        except RateLimited:
-            raise errors.TemporarilyUnavailableError("Too many refreshes. Try again later.", request=request) from None
+        except RateLimited as error:
+            raise errors.TemporarilyUnavailableError(error.message, request=request) from None
         request.user, request.refresh_token, request.refresh_token_instance = token.user, refresh_token, used
         return True
 

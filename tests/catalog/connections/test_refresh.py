@@ -60,6 +60,15 @@ def test_a_refresh_token_used_after_its_grace_ends_everything(ada, later):
     assert not Step.objects.filter(words__contains="tgr_").exists()
 
 
+def test_refreshes_of_a_connection_are_limited(ada, later):
+    client = OAuthClient.registered()
+    first = client.connected(ada)["refresh_token"]
+    assert {client.refresh(first).status_code for _ in range(30)} == {200}
+    answer = client.refresh(first)
+    assert answer.json()["error"] == "temporarily_unavailable"
+    assert RefreshToken.objects.count() == 31
+
+
 def test_the_owner_and_administrators_are_notified_of_reuse(ada, admin, ben, later, settings):
     settings.TOOLGATE_SENDS_MAIL = True
     for person in (ada, admin, ben):
