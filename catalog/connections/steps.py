@@ -1,6 +1,6 @@
 """The log of connecting: each step of a client's attempt in words, for the person and for administrators.
 
-It is bounded: a client writes at most MAX_STEPS_PER_HOUR, and old steps are deleted.
+It is bounded: MAX_STEPS_PER_HOUR limits what a client writes, and old steps are deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from catalog.models import ApiToken
 from catalog.signals import Fact
 
 MAX_STEPS_PER_HOUR = 100
-"""Steps kept of one client in an hour, and of all unknown clients together."""
+"""Steps kept in an hour of one client for one person, and of its requests that name nobody, which a stranger can send.
+
+All unknown clients count as one.
+"""
 KEPT_FOR = timedelta(days=30)
 ATTEMPT_KEY = "toolgate.attempt"
 """Key in a request's META of the attempt that it belongs to; the OAuth library hands META on to the validator."""
@@ -45,9 +48,9 @@ def attempt_of(request: Any) -> Attempt:
 
 
 def record_step(attempt: Attempt, *, succeeded: bool, words: str) -> None:
-    """Write a step, unless its client has written too many within the hour."""
+    """Write a step, unless there were too many of its client and person within the hour."""
     since = clock.now() - timedelta(hours=1)
-    if Step.objects.filter(client=attempt.client, at__gt=since).count() >= MAX_STEPS_PER_HOUR:
+    if Step.objects.filter(client=attempt.client, user=attempt.user, at__gt=since).count() >= MAX_STEPS_PER_HOUR:
         return
     Step.objects.create(
         name=attempt.name,

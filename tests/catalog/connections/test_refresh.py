@@ -155,12 +155,14 @@ def test_the_log_says_who_ended_a_connection(ada, admin, end, words):
     assert steps.steps_of(connection, ada)[0].words == words
 
 
-def test_a_client_cannot_fill_the_log(ada, monkeypatch):
+def test_a_client_cannot_fill_the_log_nor_silence_it_for_people(ada, monkeypatch):
     monkeypatch.setattr(steps, "MAX_STEPS_PER_HOUR", 3)
     client = OAuthClient.registered()
     for _ in range(5):
         client.refresh("unknown")
     assert Step.objects.filter(client__client_id=client.client_id).count() == 3
+    client.consent(ada)
+    assert Step.objects.filter(user=ada).count() == 1
 
 
 def test_the_log_is_for_the_person_and_administrators(ada, ben, admin):
