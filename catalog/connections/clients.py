@@ -17,11 +17,11 @@ import httpx2
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from catalog.connections import services
 from catalog.connections.credentials import checksum_of, new_client_secret
-from catalog.connections.models import MAX_CLIENT_NAME, Client, redirect_host
+from catalog.connections.models import MAX_CLIENT_NAME, Client, Step, redirect_host
 from catalog.core import clock, egress
 from catalog.core.canonical_json import parse_json
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use, release_use
@@ -90,8 +90,12 @@ def needs_permission(client: Client) -> bool:
 
 
 def clients_to_allow() -> QuerySet[Client]:
-    """Return the clients that an administrator has not allowed, newest first."""
-    waiting: QuerySet[Client] = Client.objects.filter(allowed_at=None).order_by("-pk")
+    """Return the clients that no administrator has allowed and that a person tried to connect, newest first.
+
+    Anybody can register clients, and would otherwise hide those that people asked for.
+    """
+    tried = Step.objects.filter(client=OuterRef("pk"), user__isnull=False)
+    waiting: QuerySet[Client] = Client.objects.filter(Exists(tried), allowed_at=None).order_by("-pk")
     return waiting
 
 

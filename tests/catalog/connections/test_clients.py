@@ -211,8 +211,9 @@ def test_documents_are_fetched_without_redirects_and_within_their_size(settings)
 def test_an_administrator_allows_clients_first(ada, admin, settings):
     settings.TOOLGATE_OAUTH_CLIENTS = "known"
     client = OAuthClient.registered()
-    assert client.consent(ada).status_code == 403
     row = Client.objects.get()
+    OAuthClient.registered(client_name="of a stranger")
+    assert client.consent(ada).status_code == 403
     assert list(clients.clients_to_allow()) == [row]
     with pytest.raises(NotAllowed):
         services.allow_client(row, by=ada)
