@@ -201,6 +201,7 @@ def change_person(person: User, changes: Mapping[str, Any], *, by: User) -> User
     """
     with _changing_people(by):
         current = User.objects.get(pk=person.pk)
+        _locked_tokens(current)  # before the audit log: the caller's transaction may deactivate the person, too
         columns = {name: str(changes[name]) for name in COLUMNS if name in changes}
         roles = changes.get("roles", held_roles(current))
         groups = changes.get("groups", other_groups(current))

@@ -3,6 +3,8 @@
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core import mail
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from catalog.access.people import find_link, is_usable
 from catalog.access.roles import SIGNED_IN_AT_KEY
@@ -51,6 +53,17 @@ def test_link_is_mailed_or_the_failure_told(rest, settings, monkeypatch):
     monkeypatch.setattr("smtplib.SMTP.connect", refuse_connection)
     again = rest.post("people/noor/reset/", {"delivery": "mail"}).json()
     assert "mail_error" in again and "link" in again and again["open_link"]["sent_to"] == ""
+
+
+def test_tokens_are_locked_before_the_audit_log(rest, ada):
+    with CaptureQueriesContext(connection) as queries:
+        assert rest.patch("people/ada/", {"first_name": "Ada", "active": False}).status_code == 200
+    statements = [each["sql"] for each in queries]
+    [tokens, head] = (
+        next(number for number, sql in enumerate(statements) if part in sql)
+        for part in ('FROM "catalog_apitoken"', "audit_head FROM approvals_instance")
+    )
+    assert tokens < head
 
 
 def refuse_connection(*args: object, **options: object) -> None:
