@@ -17,11 +17,11 @@ import httpx2
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 
 from catalog.connections import services
 from catalog.connections.credentials import checksum_of, new_client_secret
-from catalog.connections.models import MAX_CLIENT_NAME, Client, Step, redirect_host
+from catalog.connections.models import MAX_CLIENT_NAME, Client, redirect_host
 from catalog.core import clock, egress
 from catalog.core.canonical_json import parse_json
 from catalog.core.rate_limits import RateLimit, RateLimitKey, acquire_use, release_use
@@ -94,8 +94,7 @@ def clients_to_allow() -> QuerySet[Client]:
 
     Anybody can register clients, and would otherwise hide those that people asked for.
     """
-    tried = Step.objects.filter(client=OuterRef("pk"), user__isnull=False)
-    waiting: QuerySet[Client] = Client.objects.filter(Exists(tried), allowed_at=None).order_by("-pk")
+    waiting: QuerySet[Client] = Client.objects.filter(services.tried_by_people(), allowed_at=None).order_by("-pk")
     return waiting
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Exists, OuterRef
@@ -21,6 +22,7 @@ from catalog.connections.models import (
     Connection,
     Grant,
     RefreshToken,
+    Step,
     redirect_host,
 )
 from catalog.connections.scopes import held_scopes
@@ -160,7 +162,16 @@ def delete_unused(keys: Iterable[int]) -> int:
 
 
 def unused_clients() -> Any:
-    """Return the clients without a connection, a code or an administrator's permission."""
+    """Return the clients without a connection, a code or an administrator's permission.
+
+    Those that wait for permission are not among them while the log says that a person tried to connect them.
+    """
     connected = Connection.objects.filter(client=OuterRef("pk"))
     consented = Grant.objects.filter(application=OuterRef("pk"))
-    return Client.objects.filter(~Exists(connected), ~Exists(consented), allowed_at=None)
+    unused = Client.objects.filter(~Exists(connected), ~Exists(consented), allowed_at=None)
+    return unused.exclude(tried_by_people()) if settings.TOOLGATE_OAUTH_CLIENTS == "known" else unused
+
+
+def tried_by_people() -> Exists:
+    """Return the condition for clients that a person who had signed in tried to connect."""
+    return Exists(Step.objects.filter(client=OuterRef("pk"), user__isnull=False))

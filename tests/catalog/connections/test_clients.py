@@ -215,6 +215,7 @@ def test_an_administrator_allows_clients_first(ada, admin, settings):
     OAuthClient.registered(client_name="of a stranger")
     assert client.consent(ada).status_code == 403
     assert list(clients.clients_to_allow()) == [row]
+    assert services.delete_unused(Client.objects.values_list("pk", flat=True)) == 1
     with pytest.raises(NotAllowed):
         services.allow_client(row, by=ada)
     services.allow_client(row, by=admin)
