@@ -209,6 +209,12 @@ def revealed(text: object) -> str:
     return format_html_join("", "{}", ((_render_part(part),) for part in inspect_text(whole)))
 
 
+@register.filter
+def spelled(text: object) -> str:
+    """Return text with hidden characters spelled out, for places without markup."""
+    return "".join(piece.text for piece in split_hidden(str(text)))
+
+
 def _render_part(part: InspectedPart) -> str:
     if part.kind == "plain":
         return part.text

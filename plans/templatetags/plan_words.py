@@ -1,4 +1,4 @@
-"""Filters of the plan pages: running clocks, and plain text with hidden characters spelled out."""
+"""Filters of the plan pages: running clocks."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,6 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from catalog.core import clock
-from catalog.text.deceptive_text import split_hidden
 from catalog.text.formats import format_exactly
 from catalog.ui.labels import format_duration
 
@@ -24,9 +23,3 @@ def running_time(moment: datetime) -> str:
         _("since %(time)s") % {"time": format_exactly(moment)},
         f"{seconds} s" if seconds < 60 else format_duration(seconds * 1000),
     )
-
-
-@register.filter
-def spelled(text: object) -> str:
-    """Return text with hidden characters spelled out, for places without markup."""
-    return "".join(piece.text for piece in split_hidden(str(text)))
