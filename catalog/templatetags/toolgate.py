@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -213,6 +213,12 @@ def revealed(text: object) -> str:
 def spelled(text: object) -> str:
     """Return text with hidden characters spelled out, for places without markup."""
     return "".join(piece.text for piece in split_hidden(str(text)))
+
+
+@register.filter
+def joined(texts: Iterable[object], separator: str = ", ") -> str:
+    """Join texts, each rendered like `revealed`. Django's `join` escapes, so `revealed` after it would escape again."""
+    return format_html_join(separator, "{}", ((revealed(text),) for text in texts))
 
 
 def _render_part(part: InspectedPart) -> str:

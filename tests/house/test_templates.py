@@ -11,12 +11,15 @@ from tests.house.source import PRODUCT, ROOT, modules, parse, templates, where, 
 
 UNESCAPED = re.compile(r"\|\s*safe(seq)?\b|\{%\s*autoescape\s+off")
 INDENTED = re.compile(r'\bclass="[^"]*\bverbatim\b[^"]*"[^<>]*>\s*\n')
+ESCAPED_TWICE = re.compile(r"\|\s*join:[^|%}]*\|\s*revealed\b")
 UNESCAPERS = {"mark_safe", "SafeString", "SafeText"}
 
 
 def faults_of(text: str) -> list[str]:
     """Return what would break under the content security policy, or let a hostile value through."""
     faults = ["turns escaping off"] if UNESCAPED.search(text) else []
+    if ESCAPED_TWICE.search(text):
+        faults.append("escapes texts that `join` has escaped: use `joined`")
     if INDENTED.search(text):
         faults.append("begins a verbatim text with its own indentation")
     for tag, attributes in start_tags(text):
@@ -77,6 +80,7 @@ def test_a_good_template_passes(tmp_path: Path, text: str) -> None:
         '<li hx-on:click="go()"></li>',
         '<li><a href="javascript:go()">go</a></li>',
         "<li><script>go()</script></li>",
+        '<li>{{ names|join:", "|revealed }}</li>',
         "<li><style>li {}</style></li>",
         "<li>{{ step|safe }}</li>",
         "<li>{% autoescape off %}{{ step }}{% endautoescape %}</li>",
