@@ -125,14 +125,18 @@ def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def format_time_left(moment: datetime, now: datetime | None = None) -> str:
-    """Return the time left until a moment, rounded down. Matches relative_time.js."""
-    seconds = int((moment - (now or clock.now())).total_seconds())
+    """Return the time left until a moment, to the nearest unit. Matches relative_time.js.
+
+    Rounded down, what is made for 7 days would have 6 left a moment later.
+    """
+    seconds = round((moment - (now or clock.now())).total_seconds())
     if seconds <= 0:
         return gettext("no time left")
-    for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (2 * 86400, 3600, "h")):
-        if seconds < limit:
-            return gettext("%(time)s left") % {"time": f"{seconds // size} {unit}"}
-    days = seconds // 86400
+    for limit, size, unit in ((60, 1, "s"), (60, 60, "min"), (48, 3600, "h")):
+        count = (seconds + size // 2) // size
+        if count < limit:
+            return gettext("%(time)s left") % {"time": f"{count} {unit}"}
+    days = (seconds + 43200) // 86400
     return ngettext("%(count)d day left", "%(count)d days left", days) % {"count": days}
 
 

@@ -81,11 +81,13 @@ def test_age_is_said_in_the_largest_whole_unit(age, said) -> None:
         (-1, "no time left"),
         (59, "59 s left"),
         (1565, "26 min left"),
+        (3599, "1 h left"),
         (86400, "24 h left"),
+        (7 * 86400 - 1, "7 days left"),
         (9 * 86400, "9 days left"),
     ],
 )
-def test_time_left_is_rounded_down(left, said) -> None:
+def test_time_left_is_rounded_to_the_nearest_unit(left, said) -> None:
     assert labels.format_time_left(NOON + timedelta(seconds=left), NOON) == said
 
 
@@ -176,3 +178,7 @@ def test_diff_escapes_and_reveals_both_sides() -> None:
 def test_shortened_cuts_as_truncatechars_does(text: str) -> None:
     """Combining marks are not counted, and composed."""
     assert draw("{{ text|shortened:10 }}", text=text) == draw("{{ text|truncatechars:10 }}", text=text)
+
+
+def test_joined_texts_are_escaped_once() -> None:
+    assert draw("{{ names|joined }}", names=["R&D", "a\u202eb"]).startswith("R&amp;D, a<")

@@ -11,6 +11,11 @@ const UNITS = [
   [3600, 60, "min"],
   [86400, 3600, "h"],
 ];
+const LEFT_UNITS = [
+  [60, 1, "s"],
+  [60, 60, "min"],
+  [48, 3600, "h"],
+];
 
 /** Return the moment on the server's clock, in milliseconds. */
 export function now() {
@@ -29,14 +34,15 @@ function ago(time) {
 }
 
 function left(time) {
-  const seconds = -secondsSince(time);
+  const seconds = Math.round((Date.parse(time.dateTime) - now()) / 1000);
   time.classList.toggle("text-warn", seconds < 300 && seconds >= 60);
   time.classList.toggle("text-danger", seconds < 60);
   if (seconds <= 0) return "no time left";
-  for (const [limit, size, unit] of [UNITS[0], UNITS[1], [2 * 86400, 3600, "h"]]) {
-    if (seconds < limit) return `${Math.floor(seconds / size)} ${unit} left`;
+  for (const [limit, size, unit] of LEFT_UNITS) {
+    const count = Math.round(seconds / size);
+    if (count < limit) return `${count} ${unit} left`;
   }
-  return `${Math.floor(seconds / 86400)} days left`;
+  return `${Math.round(seconds / 86400)} days left`;
 }
 
 function since(time) {
