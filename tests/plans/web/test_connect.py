@@ -229,6 +229,8 @@ def test_signing_in_comes_first_where_client_and_installation_do_it(pages: Pages
     settings.TOOLGATE_OAUTH_CLIENTS = "off"
     pages.open("/connect/?client=claude")
     assert 'id="no-oauth"' in pages.html
+    pages.open("/connect/?client=claude-code")
+    assert 'id="sign-in"' not in pages.html and 'id="connect-form"' in pages.html
     settings.TOOLGATE_OAUTH_CLIENTS = "any"
     settings.TOOLGATE_URL = "https://tools.example.com"
     pages.open("/connect/?client=claude")
