@@ -18,7 +18,10 @@ P = ParamSpec("P")
 
 
 def fresh_sign_in_required(view: PageView[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Decorate a view so that it requires a sign-in within the last hour, and leads to a new one if it is older."""
+    """Decorate a view so that it requires a sign-in within the last hour, and leads to a new one if it is older.
+
+    A refused form gets a page with its input and a link by way of the sign-in to *Security*: some forms have no page.
+    """
 
     @wraps(view)
     def guarded(request: PageRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:

@@ -31,6 +31,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from catalog.access.passkeys import MAX_PASSKEY_NAME, MAX_PASSKEYS, passkey_host_fault, registered_credential
 from catalog.access.people import MAX_EMAIL, attribute_changes_to, check_columns, people_locked
+from catalog.access.roles import has_fresh_sign_in
 from catalog.access.second_factors import (
     SIGN_IN_FACTORS,
     can_remove_factor,
@@ -111,6 +112,7 @@ def security(request: PageRequest) -> HttpResponse:
     local = f"{request.scheme}://localhost:{request.get_port()}{request.path}"
     shown = {
         "section": "security",
+        "is_fresh": has_fresh_sign_in(request.user),
         "factors": factors_of(request.user),
         "must_set_up": lacks_required_factor(request.user),
         "is_required": requires_second_factor(request.user),

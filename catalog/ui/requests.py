@@ -23,7 +23,7 @@ P = ParamSpec("P")
 NOT_TYPED_FIELDS = frozenset(
     {"csrfmiddlewaretoken", "seen_digest", "digest", "confirmed", "status", "mode", "do", "verdict"}
     | {"key", "since", "revision", "policy", "updated_at", "listed", "seen", "next", "choosing", "draft", "item"}
-    | {"headers", "query", "env"}
+    | {"headers", "query", "env", "code", "credential", "passkey", "passkey_nonce"}
 )
 """Form fields that people do not type, or that may hold secrets."""
 

@@ -124,7 +124,10 @@ def test_changes_need_a_fresh_sign_in(rosa, path):
     response = pages.client.get(f"/profile/security/{path}")
     if response.status_code != 405:
         assert response["Location"] == f"/sign-in/?again=&next=/profile/security/{path}"
-    pages.send(f"/profile/security/{path}", {"email": "new@example.org"}, 403)
+    pages.send(f"/profile/security/{path}", {"email": "new@example.org", "code": "123456"}, 403)
+    assert pages.context["typed"] == [("email", "new@example.org")]
+    [address] = re.findall(r'next=([^"]+)', pages.html)
+    assert pages.client.get(address).status_code == 200
 
 
 def test_a_new_password_ends_all_other_sessions(rosa):
