@@ -274,9 +274,32 @@ class PersonForm(PageForm):
     def clean_seen(self) -> str:
         if self.person is not None and self.cleaned_data["seen"] != _state_digest(self.stored):
             raise forms.ValidationError(
-                gettext("Someone has changed this person meanwhile. Reload the page before you change anything.")
+                gettext(
+                    "Someone has changed this person meanwhile. Compare the fields with what is stored now, then save."
+                )
             )
         return str(self.cleaned_data["seen"])
+
+    def clean(self) -> dict[str, Any]:
+        """After a change by someone else, show at each field that differs what is stored now."""
+        if self.has_error("seen"):
+            for name, value in self.stored.items():
+                typed = self.cleaned_data.get(name, value)
+                if name in self.fields and (
+                    sorted(typed) != sorted(value) if isinstance(value, list) else typed != value
+                ):
+                    self.add_error(name, gettext("Stored now: %(value)s") % {"value": self._in_words(name)})
+        return self.cleaned_data
+
+    def _in_words(self, name: str) -> str:
+        value = self.stored[name]
+        words = [str(ROLE_LABELS.get(each, each)) for each in value] if isinstance(value, list) else [value]
+        return ", ".join(words) if any(words) else gettext("nothing")
+
+    @property
+    def seen_now(self) -> str:
+        """The digest of what is stored: a form that is shown again may be saved over the changes that it shows."""
+        return _state_digest(self.stored)
 
 
 class InvitationForm(PersonForm):

@@ -89,7 +89,7 @@ def test_invalid_fields_are_marked(admin, ada):
     assert User.objects.count() == 2
 
 
-def test_roles_are_changed_and_a_stale_page_is_refused(admin, ada):
+def test_roles_are_changed_and_a_stale_page_shows_what_is_stored(admin, ada):
     Group.objects.create(name="finance")
     pages, path = Pages(admin), f"/people/{ada.pk}/"
     pages.open(path)
@@ -98,6 +98,9 @@ def test_roles_are_changed_and_a_stale_page_is_refused(admin, ada):
     assert sorted(ada.groups.values_list("name", flat=True)) == ["finance", "reviewer"]
     pages.send(path, fields | {"roles": "viewer"}, status=422)
     assert sorted(ada.groups.values_list("name", flat=True)) == ["finance", "reviewer"]
+    assert [name for name in pages.context["form"].errors if name != "seen"] == ["roles"]
+    pages.send(path, fields | {"roles": "viewer", "seen": pages.field("seen")})
+    assert sorted(ada.groups.values_list("name", flat=True)) == ["finance", "viewer"]
 
 
 def test_last_administrator_is_told_why_they_stay(admin):
