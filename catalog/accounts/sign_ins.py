@@ -1,4 +1,4 @@
-"""The page Sessions of a profile: where a person is signed in, and ending sessions."""
+"""The page Sign-ins of a profile: where a person is signed in, and ending sign-ins."""
 
 from dataclasses import dataclass
 
@@ -40,14 +40,14 @@ def _device_name(user_agent: str) -> str:
 @sign_in_required
 def end_sign_in(request: PageRequest, number: int) -> HttpResponse:
     if end_session(request.user, number):
-        announce(request, _("Session ended."))
+        announce(request, _("Signed out there."))
     return redirect("sign-ins")
 
 
 @require_POST
 @sign_in_required
 def sign_out_everywhere(request: PageRequest) -> HttpResponse:
-    """End all other sessions. Their pages learn of it within seconds."""
+    """End all other sign-ins. Their pages learn of it within seconds."""
     sessions.sign_out_everywhere(request.user, keep=request)
     announce(request, _("Signed out everywhere else."))
     return redirect("sign-ins")

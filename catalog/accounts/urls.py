@@ -22,9 +22,9 @@ urlpatterns = [
     path("profile/security/codes/", security.recovery_codes, name="recovery-codes"),
     path("profile/security/passkeys/new/", security.add_passkey, name="passkey-new"),
     path("profile/security/passkeys/<number:number>/remove/", security.remove_passkey, name="passkey-remove"),
-    path("profile/sessions/", sign_ins.sign_ins, name="sign-ins"),
-    path("profile/sessions/end/<number:number>/", sign_ins.end_sign_in, name="sign-in-end"),
-    path("profile/sessions/end-others/", sign_ins.sign_out_everywhere, name="sign-out-everywhere"),
+    path("profile/sign-ins/", sign_ins.sign_ins, name="sign-ins"),
+    path("profile/sign-ins/end/<number:number>/", sign_ins.end_sign_in, name="sign-in-end"),
+    path("profile/sign-ins/end-others/", sign_ins.sign_out_everywhere, name="sign-out-everywhere"),
     # django-allauth redirects to these names.
     path("sign-in/", sign_in.sign_in, name="account_login"),
     path("sign-in/code/", sign_in.sign_in_code, name="mfa_authenticate"),

@@ -139,7 +139,7 @@ async def test_what_one_server_ends_ends_at_the_other(
         elif end == "account":
             await press(there, admin, f"/people/{ada.pk}/", f"/people/{ada.pk}/access/", do="deactivate")
         else:
-            await press(there, ada, "/profile/sessions/", "/profile/sessions/end-others/")
+            await press(there, ada, "/profile/sign-ins/", "/profile/sign-ins/end-others/")
         awaited = [open_tasks[name] for name in ends]
         await asyncio.wait(awaited, timeout=PROMISED_SECONDS)
         assert {name for name, task in open_tasks.items() if task.done()} == ends

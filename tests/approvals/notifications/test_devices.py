@@ -224,7 +224,7 @@ def test_browser_that_stays_signed_in_keeps_its_device(rosa: User, end: str) -> 
     signed_in(rosa, Browser(), f"{ENDPOINT}/there")
     passwords = {"old_password": "secret-rosa", "new_password1": PASSWORD, "new_password2": PASSWORD}
     path, fields = {
-        "sign out": ("/profile/sessions/end-others/", {}),
+        "sign out": ("/profile/sign-ins/end-others/", {}),
         "password": ("/profile/security/password/", passwords),
     }[end]
     assert here.post(path, fields).status_code == 302

@@ -139,8 +139,8 @@ def test_a_new_password_ends_all_other_sessions(rosa):
     pages.send("/profile/security/password/", sent | {"old_password": "secret-rosa"})
     rosa.refresh_from_db()
     assert rosa.check_password(NEW)
-    assert pages.client.get("/profile/sessions/").status_code == 200
-    assert other.client.get("/profile/sessions/").status_code == 302
+    assert pages.client.get("/profile/sign-ins/").status_code == 200
+    assert other.client.get("/profile/sign-ins/").status_code == 302
     assert Session.objects.count() == 1
     assert "account.password_changed" in actions()
 
@@ -220,7 +220,7 @@ def test_a_password_is_reset_by_mail_and_the_answer_never_says_for_whom(rosa, se
     assert pages.context["form"]["username"].value() == "rosa"
     rosa.refresh_from_db()
     assert rosa.check_password(NEW)
-    assert other.client.get("/profile/sessions/").status_code == 302
+    assert other.client.get("/profile/sign-ins/").status_code == 302
     pages.open(address)
     assert not pages.context["validlink"]
     assert "account.password_reset" in actions()
@@ -268,7 +268,7 @@ def test_a_role_leads_to_a_factor_before_anything_else(rosa, ada, settings):
     pages = secure_pages(rosa)
     assert pages.client.get("/approvals/")["Location"] == "/profile/security/"
     pages.open("/profile/security/")
-    pages.send("/profile/sessions/end-others/", status=403)
+    pages.send("/profile/sign-ins/end-others/", status=403)
     answer = pages.client.get("/api/v1/approvals/")
     assert answer.status_code == 403
     assert "/profile/security/" in answer.json()["detail"]
@@ -339,6 +339,6 @@ def test_a_reset_by_an_administrator_removes_the_factors_and_ends_the_sessions(r
     mark_session_user(admin, clock.now().timestamp())
     reset_person(rosa, by=admin)
     assert not Authenticator.objects.filter(user=rosa).exists()
-    assert pages.client.get("/profile/sessions/").status_code == 302
+    assert pages.client.get("/profile/sign-ins/").status_code == 302
     assert not Session.objects.exists()
     assert "account.second_factor_removed" in actions()

@@ -40,7 +40,7 @@ def code_at(secret: str, moment) -> str:
 
 
 def is_signed_in(pages: Pages) -> bool:
-    return pages.client.get("/profile/sessions/").status_code == 200
+    return pages.client.get("/profile/sign-ins/").status_code == 200
 
 
 def test_an_app_is_asked_for_after_the_password_and_leads_on(rosa, now):
@@ -182,7 +182,7 @@ def test_a_session_ends_twelve_hours_after_the_sign_in(rosa, now):
     assert cookie["max-age"] == settings.SESSION_COOKIE_AGE
     pages.client.cookies[settings.SESSION_COOKIE_NAME]["max-age"] = ""
     now[0] += timedelta(minutes=6)
-    pages.open("/profile/sessions/")
+    pages.open("/profile/sign-ins/")
     assert pages.client.cookies[settings.SESSION_COOKIE_NAME]["max-age"] == ""
 
 

@@ -1,4 +1,4 @@
-"""The page Sessions: what it lists, ending one session, and signing out everywhere."""
+"""The page Sign-ins: what it lists, ending one sign-in, and signing out everywhere."""
 
 from datetime import timedelta
 
@@ -29,18 +29,18 @@ def signed_in(rosa):
 
 
 def is_signed_in(pages: Pages) -> bool:
-    return pages.client.get("/profile/sessions/").status_code == 200
+    return pages.client.get("/profile/sign-ins/").status_code == 200
 
 
 def test_sessions_are_listed_and_ended_singly(signed_in, ada):
     here, phone = signed_in
-    assert "Safari on iPhone" in here.open("/profile/sessions/")
+    assert "Safari on iPhone" in here.open("/profile/sign-ins/")
     number = UserSession.objects.get(user_agent=PHONE).pk
     stranger = secure_pages(ada)
-    stranger.open("/profile/sessions/")
-    stranger.send(f"/profile/sessions/end/{number}/")
+    stranger.open("/profile/sign-ins/")
+    stranger.send(f"/profile/sign-ins/end/{number}/")
     assert is_signed_in(phone)
-    assert "Safari on iPhone" not in here.send(f"/profile/sessions/end/{number}/")
+    assert "Safari on iPhone" not in here.send(f"/profile/sign-ins/end/{number}/")
     assert not is_signed_in(phone)
     assert is_signed_in(here)
 
@@ -50,8 +50,8 @@ def test_signing_out_everywhere_keeps_this_session_only(signed_in, rosa):
     unlisted = secure_pages(rosa)
     ended = []
     sessions.sessions_ended.connect(receiver := lambda user, **_: ended.append(user))
-    here.open("/profile/sessions/")
-    here.send("/profile/sessions/end-others/")
+    here.open("/profile/sign-ins/")
+    here.send("/profile/sign-ins/end-others/")
     assert [is_signed_in(each) for each in (here, phone, unlisted)] == [True, False, False]
     assert ended == [rosa]
     del receiver
@@ -64,7 +64,7 @@ def test_use_is_stored_every_five_minutes(signed_in, monkeypatch):
     for minutes, stored in ((6, 6), (8, 6), (12, 12)):
         now = start + timedelta(minutes=minutes)
         monkeypatch.setattr(clock, "now", lambda now=now: now)
-        here.open("/profile/sessions/")
+        here.open("/profile/sign-ins/")
         row.refresh_from_db()
         assert row.last_seen_at == start + timedelta(minutes=stored)
 

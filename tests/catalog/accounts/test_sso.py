@@ -37,7 +37,7 @@ def sign_in(provider: OidcProvider, pages: Pages, query: str = "?next=/tools/"):
 
 
 def is_signed_in(pages: Pages) -> bool:
-    return pages.client.get("/profile/sessions/").status_code == 200
+    return pages.client.get("/profile/sign-ins/").status_code == 200
 
 
 def test_an_account_is_created_with_its_groups_and_found_again(provider):
