@@ -25,5 +25,6 @@ websocket_urlpatterns = [
     socket("ws/pages/plans/", PlansSocket),
     socket("ws/pages/sessions/<slug:plan_ref>/", SessionSocket),
     socket("ws/pages/plans/<slug:plan_ref>/", PlanSocket),
+    socket("ws/pages/plans/<slug:plan_ref>/<slug:fold>/", PlanSocket),
     re_path("", cast("Any", NotFoundSocket.serve)),
 ]

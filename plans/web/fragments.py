@@ -3,7 +3,7 @@
 A request that is no longer pending is removed from lists at once, before the list itself is rendered again.
 """
 
-from collections.abc import Callable, Hashable, Set
+from collections.abc import Callable, Hashable, Mapping, Set
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from plans.models import Plan, Step
 from plans.states import StepStatus
 from plans.store.plan_documents import removed_step_numbers
 from plans.store.selectors import running_plans
+from plans.web.graph import Box, Fold
 from plans.web.home.activity import failed_plans, running_rows
 from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
@@ -46,10 +47,10 @@ FIGURES_REST = 15.0
 MAX_LOADS = 3
 
 
-def plan_source(plan_ref: str) -> RenderSource:
-    """Return the source of one plan, shared by everyone who may see it."""
+def plan_source(plan_ref: str, fold: Fold = "") -> RenderSource:
+    """Return the source of one plan, shared by everyone who may see it and folds its graph alike."""
     return RenderSource(
-        ("plan", plan_ref), partial(_render_plan, plan_ref), lambda feed: feed.listen(plan_ref), PLAN_RESTS
+        ("plan", plan_ref, fold), partial(_render_plan, plan_ref, fold), lambda feed: feed.listen(plan_ref), PLAN_RESTS
     )
 
 
@@ -110,20 +111,21 @@ def _personal_source(
     return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, VIEWS_REST)
 
 
-def _render_plan(plan_ref: str) -> Fragments:
+def _render_plan(plan_ref: str, fold: Fold = "") -> Fragments:
     plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
     for _ in range(MAX_LOADS):  # again if the plan changed in the meantime
         overview = load_overview(plans.get())
         exact = plans.filter(last_seq=overview.seq).exists()
         if exact:
             break
-    shared = {"overview": overview, "timeline": overview.timeline, "drawing": graph_drawing(overview)}
-    parts = ("standing", "goal", "segments", "count", "graph", "axis", "keys", "last")
+    shared = {"overview": overview, "timeline": overview.timeline}
+    parts = ("standing", "goal", "segments", "count", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
     removed = removed_step_numbers(overview.plan)
     now, reader = overview.timeline.now, current_reader()
     fragments |= (
-        {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now) for step in overview.steps}
+        _graph_fragments(overview, fold, removed)
+        | {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now, fold=fold) for step in overview.steps}
         | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
         | {f"m{row.pk}": _value(overview.plan.public_id, row, reader) for row in overview.memory}
         # Oldest first, because the page inserts each one at the top.
@@ -134,6 +136,29 @@ def _render_plan(plan_ref: str) -> Fragments:
     return Fragments(
         fragments, overview.seq, exact, numbers, gettext("Plan: %(status)s") % {"status": overview.words[0].label}
     )
+
+
+def _graph_fragments(overview: PlanOverview, fold: Fold, removed: Set[int]) -> Mapping[str, str]:
+    """Return a fragment for each box, so that a change sends those that it concerns and no others."""
+    drawing = graph_drawing(overview, fold)
+    if drawing is None:
+        return {"graph": _render("plans/_graph.html")}
+    folded = {number for box in drawing.boxes for number in box.node.members}
+    return (
+        {"drawn": _render("plans/_graph_size.html", drawing=drawing)}
+        | {f"n{box.step_id}": _box(box, fold) for box in drawing.boxes}
+        | {f"n{number}": _no_box(number) for number in (folded | removed) - {box.step_id for box in drawing.boxes}}
+    )
+
+
+@lru_cache(maxsize=8192)
+def _box(box: Box, fold: Fold) -> str:
+    return _render("plans/_graph_step.html", box=box, fold=fold)
+
+
+@lru_cache(maxsize=8192)
+def _no_box(number: int) -> str:
+    return _render("plans/_graph_gone.html", number=number)
 
 
 @lru_cache(maxsize=1024)

@@ -1,36 +1,57 @@
 """Graph of a plan: its boxes and arrows, in layers by longest path from left to right, in SVG pixels."""
 
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence, Set
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from math import ceil, sqrt
 from statistics import fmean
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal
 
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from catalog.text.deceptive_text import split_hidden
-from catalog.ui.labels import STATUS_BADGES, Badge
+from catalog.ui.labels import Badge
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 WIDTH, HEIGHT = 148, 64
 COLUMN, ROW = 176, 82
 LEFT, TOP = 1, 8
 BEND = 14
-MAX_NODES = 200
-MAX_EDGES = 1000
+MAX_NODES = 2000
+MAX_EDGES = 5000
 MAX_WAYPOINTS = 4000
-COLLAPSE_OVER = 40
+MAX_LOOSE_ROWS = 8
+"""Steps without any arrow stand in one column up to this number, and in a square of columns above it."""
 SWEEPS = 4
+LAYOUTS_KEPT = 32
+
+Fold = Literal["", "tool", "branch"]
+FOLDS: tuple[tuple[Fold, "StrOrPromise"], ...] = (
+    ("", gettext_lazy("Nothing")),
+    ("tool", gettext_lazy("By tool")),
+    ("branch", gettext_lazy("By branch")),
+)
+"""Foldings of a graph with their labels: parallel and successive steps of one tool, branches without a fork."""
+
+
+def fold_named(name: str) -> Fold:
+    """Return the folding of this name, or none."""
+    return next((fold for fold, _ in FOLDS if fold == name), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box of one step, or of several finished parallel steps in `members`."""
+    """A box of one step, or of the folded steps in `members`; `step_id` is the one that starts first."""
 
     step_id: int
-    x: float
-    y: float
+    x: int
+    y: int
     width: int
     height: int
     members: tuple[int, ...]
@@ -53,68 +74,118 @@ class Graph:
     height: int
 
 
-def lay_out(graph: Mapping[int, Sequence[int]], done: Set[int] = frozenset()) -> Graph | None:
+Needs = Mapping[int, Sequence[int]]
+
+
+def lay_out(graph: Needs, fold: Fold = "", tools: Mapping[int, str] | None = None) -> Graph | None:
     """Return the layout of a mapping from step to needed steps; None if it is too large, empty or cyclic.
 
-    Above 40 steps, finished steps in the same layer are merged into one box.
+    `tools` maps steps to their tools, for the fold by tool. Layouts are kept, because a plan's arrows rarely change.
     """
-    needs = {step: sorted({each for each in graph[step] if each in graph and each != step}) for step in graph}
-    if not needs or len(needs) > MAX_NODES or sum(map(len, needs.values())) > MAX_EDGES:
+    needs = tuple(
+        (step, tuple(sorted({each for each in needed if each in graph and each != step})))
+        for step, needed in sorted(graph.items())
+    )
+    if not needs or len(needs) > MAX_NODES or sum(len(needed) for _, needed in needs) > MAX_EDGES:
         return None
+    by_tool = tuple((tools or {}).get(step, "") for step, _ in needs) if fold == "tool" else None
+    return _layout(needs, fold, by_tool)
+
+
+@lru_cache(maxsize=LAYOUTS_KEPT)
+def _layout(
+    steps: tuple[tuple[int, tuple[int, ...]], ...], fold: Fold, by_tool: tuple[str, ...] | None
+) -> Graph | None:
+    needs: Needs = dict(steps)
     try:
-        order = list(TopologicalSorter(needs).static_order())
+        layer_of = _layers(needs)
     except CycleError:
         return None
-    layer_of: dict[int, int] = {}  # the length of the longest path to each step
-    for step in order:
+    groups = {step: step for step in needs}
+    if by_tool is not None:
+        tools = dict(zip(needs, by_tool, strict=True))
+        first: dict[tuple[int, str], int] = {}
+        # Steps of one layer never need each other, so that together they cannot close a circle.
+        groups = {step: first.setdefault((layer_of[step], tools[step]), step) for step in needs}
+        needs = _grouped(needs, groups)
+        chains = _chains(needs, tools)
+    else:
+        chains = _chains(needs) if fold else groups
+    if fold:
+        needs = _grouped(needs, chains)
+        layer_of = _layers(needs)
+    members: dict[int, list[int]] = {}
+    for step, group in groups.items():
+        members.setdefault(chains[group], []).append(step)
+    return _layered_edges(needs, layer_of, {box: tuple(steps) for box, steps in members.items()})
+
+
+def _layers(needs: Needs) -> dict[int, int]:
+    """Return the length of the longest path to each step. Raises CycleError."""
+    layer_of: dict[int, int] = {}
+    for step in TopologicalSorter(needs).static_order():
         layer_of[step] = max((layer_of[each] + 1 for each in needs[step]), default=0)
-    members: dict[int, tuple[int, ...]] = {step: (step,) for step in needs}
-    if len(needs) > COLLAPSE_OVER:
-        members = _collapsed(layer_of, done)
-        box_of_step = {step: box for box, steps in members.items() for step in steps}
-        needs = {
-            box: sorted({box_of_step[needed] for step in steps for needed in needs[step]})
-            for box, steps in members.items()
-        }
-    return _layered_edges(needs, layer_of, members)
+    return layer_of
 
 
-def _collapsed(layer_of: Mapping[int, int], done: Set[int]) -> dict[int, tuple[int, ...]]:
-    """Return the steps of each box by its first step; steps in one layer never depend on each other."""
-    finished: dict[int, list[int]] = {}
-    for step in sorted(done & layer_of.keys()):
-        finished.setdefault(layer_of[step], []).append(step)
-    boxes = {steps[0]: tuple(steps) for steps in finished.values()}
-    return boxes | {step: (step,) for step in layer_of if step not in done}
+def _grouped(needs: Needs, group_of: Mapping[int, int]) -> Needs:
+    """Return the graph of groups."""
+    grouped: dict[int, set[int]] = {}
+    for step, needed in needs.items():
+        grouped.setdefault(group_of[step], set()).update(group_of[each] for each in needed)
+    return {group: sorted(needed - {group}) for group, needed in grouped.items()}
 
 
-def _layered_edges(
-    needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int], members: Mapping[int, tuple[int, ...]]
-) -> Graph:
+def _chains(needs: Needs, tools: Mapping[int, str] | None = None) -> dict[int, int]:
+    """Return the first step of each step's chain: steps that only need the one before, which only they need.
+
+    With `tools`, a chain ends where the tool changes.
+    """
+    followers = Counter(each for needed in needs.values() for each in needed)
+    first: dict[int, int] = {}
+    for step in TopologicalSorter(needs).static_order():
+        needed = needs[step]
+        goes_on = len(needed) == 1 and followers[needed[0]] == 1
+        if goes_on and (tools is None or tools[needed[0]] == tools[step]):
+            first[step] = first[needed[0]]
+        else:
+            first[step] = step
+    return first
+
+
+def _layered_edges(needs: Needs, layer_of: Mapping[int, int], members: Mapping[int, tuple[int, ...]]) -> Graph:
+    joined = {step for step, needed in needs.items() if needed} | {each for needed in needs.values() for each in needed}
+    loose = [step for step in sorted(needs) if step not in joined]
+    if len(loose) <= MAX_LOOSE_ROWS:
+        loose = []
     routes = _routes(needs, layer_of)
     columns: list[list[Spot]] = [[] for _ in range(1 + max(layer_of[step] for step in needs))]
-    for step in sorted(needs):
+    for step in sorted(needs.keys() - set(loose)):
         columns[layer_of[step]].append((step, -1))
     for waypoint in (spot for route in routes for spot in route[1:-1]):
         columns[waypoint[1]].append(waypoint)
     _sort_columns(columns, routes)
     tallest = max(map(len, columns))
     places = {
-        spot: (LEFT + COLUMN * layer, TOP + ROW * (row + (tallest - len(column)) / 2))
+        spot: (LEFT + COLUMN * layer, TOP + ROW * row + ROW * (tallest - len(column)) // 2)
         for layer, column in enumerate(columns)
         for row, spot in enumerate(column)
     }
+    across = max(len(columns), ceil(sqrt(len(loose) * ROW / COLUMN))) if loose else len(columns)
+    for place, step in enumerate(loose):
+        places[step, -1] = (LEFT + COLUMN * (place % across), TOP + ROW * (tallest + place // across))
+    rows = tallest + ceil(len(loose) / across)
     nodes = (Node(step, *places[step, -1], WIDTH, HEIGHT, members[step]) for step in sorted(needs))
     edges = (Edge(route[0][0], route[-1][0], _curve([places[spot] for spot in route])) for route in routes)
-    width = 2 * LEFT + COLUMN * (len(columns) - 1) + WIDTH
-    return Graph(tuple(nodes), tuple(edges), width, 2 * TOP + ROW * (tallest - 1) + HEIGHT)
+    width = 2 * LEFT + COLUMN * (across - 1) + WIDTH
+    return Graph(tuple(nodes), tuple(edges), width, 2 * TOP + ROW * (rows - 1) + HEIGHT)
 
 
 Spot = tuple[int, int]
 """A position in a column: (step, -1) for a box, (number, layer) for a waypoint of a long edge."""
 
 
-def _routes(needs: Mapping[int, Sequence[int]], layer_of: Mapping[int, int]) -> list[list[Spot]]:
+def _routes(needs: Needs, layer_of: Mapping[int, int]) -> list[list[Spot]]:
     pairs = [(source, target) for target in sorted(needs) for source in needs[target]]
     through = sum(layer_of[target] - layer_of[source] - 1 for source, target in pairs) <= MAX_WAYPOINTS
     routes = []
@@ -145,7 +216,7 @@ def _sweep(columns: list[list[Spot]], neighbours: Mapping[Spot, Sequence[Spot]],
         heights |= {spot: row - (len(column) - 1) / 2 for row, spot in enumerate(column)}
 
 
-def _curve(places: Sequence[tuple[float, float]]) -> str:
+def _curve(places: Sequence[tuple[int, int]]) -> str:
     steps = [f"M{places[0][0] + WIDTH:g} {places[0][1] + HEIGHT / 2:g}"]
     for (left, upper), (right, lower) in pairwise(places):
         start, end = left + WIDTH, right - 2
@@ -160,19 +231,40 @@ def _curve(places: Sequence[tuple[float, float]]) -> str:
 TITLE_ROOM, TITLE_LINES = 16, 2
 TOOL_ROOM = 20
 LABEL_ROOM = 120
+STRIP_WIDTH = 128
 BOX_CLASSES = {"ok": "ok", "human": "human", "danger": "bad", "run": "run", "warn": "run"}
+URGENCY = ("human", "danger", "warn", "run", "idle", "ok")
+"""Hues of statuses; folded steps have the first that one of them has."""
+LABELS_KEPT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A part of the strip at the foot of a box: a wait, a failed attempt or work, in pixels."""
+
+    x: int
+    width: int
+    look: str
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box: position, style, text and the step it links to; `title` has at most TITLE_LINES lines."""
+    """One box with the arrows that lead to it: position, style, text and the step it links to.
+
+    `needs` has the boxes from which the arrows come, `arrows` their SVG path.
+    `title` has at most TITLE_LINES lines; `strip` shows waits and retries, if there were any.
+    """
 
     node: Node
     word: Badge
     look: str
-    title: Sequence[str]
+    title: tuple[str, ...]
     tool: str
     says: str
+    strip: tuple[Stroke, ...] = ()
+    needs: tuple[int, ...] = ()
+    arrows: str = ""
+    arrow_look: str = ""
 
     @property
     def step_id(self) -> int:
@@ -180,55 +272,139 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrow:
-    d: str
-    look: str
-
-
-@dataclass(frozen=True, slots=True)
 class Drawing:
     width: int
     height: int
     boxes: Sequence[Box]
-    arrows: Sequence[Arrow]
     says: str
+    fold: Fold = ""
 
 
-def drawing_from(graph: Graph, boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Drawing:
+def drawing_from(graph: Graph, boxes: Sequence[Box], fold: Fold = "") -> Drawing:
     count = sum(len(node.members) for node in graph.nodes)
     label = ngettext("Plan graph, %(count)s step", "Plan graph, %(count)s steps", count) % {"count": count}
-    return Drawing(graph.width, graph.height, boxes, arrows, label)
+    return Drawing(graph.width, graph.height, boxes, label, fold)
 
 
-def box_of(node: Node, badge: Badge, step: "DescribedStep") -> Box:
-    if len(node.members) > 1:
-        title = gettext("%(count)s done") % {"count": len(node.members)}
-        says = gettext("Steps %(numbers)s, done") % {"numbers": ", ".join(map(str, node.members))}
-        return Box(node, STATUS_BADGES["completed"], "ok", [title], "", says)
+def arrows_to(graph: Graph) -> Mapping[int, Sequence[Edge]]:
+    """Return the arrows that lead to each box."""
+    found: dict[int, list[Edge]] = {node.step_id: [] for node in graph.nodes}
+    for edge in graph.edges:
+        found[edge.target].append(edge)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BoxStep:
+    """A step as its box shows it: `tool` is the tool or agent, `status` its status in words."""
+
+    step_id: int
+    description: str
+    tool: str
+    badge: Badge
+    status: str
+    strip: tuple[Stroke, ...] = ()
+
+
+def box_of(node: Node, steps: Sequence[BoxStep], edges: Sequence[Edge] = (), arrow_look: str = "") -> Box:
+    """Return the box of the steps of a node, in their order."""
+    leads = (tuple(edge.source for edge in edges), "".join(edge.d for edge in edges), arrow_look)
+    badge = min((step.badge for step in steps), key=_urgency)
     look = "skip" if badge.icon == "skip" else BOX_CLASSES.get(badge.hue, "idle")
-    says = gettext("Step %(number)s, %(description)s, %(status)s") % {
-        "number": step.step_id,
-        "description": fit_text(step.description, LABEL_ROOM),
-        "status": badge.label.lower(),
-    }
-    title = fit_text(step.description, LABEL_ROOM)
-    lines = textwrap.wrap(title, TITLE_ROOM, max_lines=TITLE_LINES, placeholder="…")
-    return Box(node, badge, look, lines, fit_text(step.tool or "", TOOL_ROOM), says)
+    if len(steps) == 1:
+        [step] = steps
+        label = fit_text(step.description, LABEL_ROOM)
+        says = gettext("Step %(number)s, %(description)s, %(status)s") % {
+            "number": step.step_id,
+            "description": label,
+            "status": step.status.lower(),
+        }
+        tool = fit_text(step.tool, TOOL_ROOM)
+        return Box(node, badge, look, label_lines(label), tool, says, step.strip, *leads)
+    counts = Counter(step.badge.label.lower() for step in steps)
+    tally = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    says = gettext("Steps %(numbers)s: %(tally)s") % {"numbers": _ranges(node.members), "tally": tally}
+    tools = {step.tool for step in steps}
+    title = ngettext("%(count)s step", "%(count)s steps", len(steps)) % {"count": len(steps)}
+    many = ngettext("%(count)s tool", "%(count)s tools", len(tools)) % {"count": len(tools)}
+    tool = fit_text(next(iter(tools)), TOOL_ROOM) if len(tools) == 1 else many
+    return Box(node, badge, look, (title, fit_text(tally, TITLE_ROOM)), tool, says, (), *leads)
 
 
-class DescribedStep(Protocol):
-    """A stored or submitted step."""
-
-    @property
-    def step_id(self) -> int: ...
-
-    @property
-    def description(self) -> str: ...
-
-    @property
-    def tool(self) -> str | None: ...
+def _urgency(badge: Badge) -> int:
+    return URGENCY.index(badge.hue) if badge.hue in URGENCY else URGENCY.index("idle")
 
 
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers with successive ones joined: 1, 3 to 5."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(
+        f"{low}" if low == high else gettext("%(low)s to %(high)s") % {"low": low, "high": high} for low, high in ranges
+    )
+
+
+@lru_cache(maxsize=LABELS_KEPT)
+def label_lines(text: str) -> tuple[str, ...]:
+    """Return a text in at most TITLE_LINES lines of TITLE_ROOM columns; wide characters take two, marks none.
+
+    Lines break at spaces. A longer word is cut, never inside a character that is drawn from several code points.
+    """
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and _columns(lines[-1]) + 1 + _columns(word) <= TITLE_ROOM:
+            lines[-1] += f" {word}"
+            continue
+        if lines[-1]:
+            lines.append("")
+        for cluster in _clusters(word):
+            if _columns(lines[-1]) + _columns(cluster) > TITLE_ROOM:
+                lines.append("")
+            lines[-1] += cluster
+        if len(lines) > TITLE_LINES:
+            break
+    if len(lines) <= TITLE_LINES:
+        return tuple(filter(None, lines))
+    last = list(_clusters(lines[TITLE_LINES - 1]))
+    while _columns("".join(last)) >= TITLE_ROOM:
+        last.pop()
+    return (*lines[: TITLE_LINES - 1], "".join(last).rstrip() + "…")
+
+
+JOINER = "\u200d"
+SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+
+
+def _clusters(text: str) -> Iterator[str]:
+    """Yield the characters of a text with their marks and with what a joiner joins to them."""
+    cluster = ""
+    for character in text:
+        if cluster and _columns(character) and not cluster.endswith(JOINER):
+            yield cluster
+            cluster = ""
+        cluster += character
+    if cluster:
+        yield cluster
+
+
+def _columns(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.category(each) in ("Mn", "Me", "Cf") or each in SKIN_TONES
+        else 2
+        if unicodedata.east_asian_width(each) in "WF"
+        else 1
+        for each in text
+    )
+
+
+@lru_cache(maxsize=LABELS_KEPT)
 def fit_text(text: str, room: int) -> str:
     shown = "".join(piece.text for piece in split_hidden(text[: room + 1]))
     return shown if len(shown) <= room else f"{shown[: room - 1].rstrip()}…"

@@ -38,6 +38,7 @@ from plans.web.fragments import (
     shell_source,
     views_source,
 )
+from plans.web.graph import fold_named
 
 
 def source_for(reader: ReaderFormats, source: RenderSource) -> RenderSource:
@@ -157,7 +158,10 @@ class PlansSocket(PageSocket):
 
 
 class PlanSocket(PageSocket):
-    """`/ws/pages/plans/{id}/?after=SEQ`: one plan, with the streamed text of its agents' models."""
+    """`/ws/pages/plans/{id}/?after=SEQ`, `/ws/pages/plans/{id}/{fold}/`: one plan, its graph folded like that.
+
+    It also sends the streamed text of the models of its agents.
+    """
 
     _can_see_private_parts = False
     """Updated with each access check: on connect, and every few seconds after (`Socket.recheck_access`)."""
@@ -169,7 +173,8 @@ class PlanSocket(PageSocket):
         return visitor
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:
-        return [plan_source(plan_ref_of(self.scope)), shell_source(user)]
+        fold = fold_named(str(self.scope["url_route"]["kwargs"].get("fold", "")))
+        return [plan_source(plan_ref_of(self.scope), fold), shell_source(user)]
 
     async def tell(self, user: SocketUser) -> None:
         """Also send streamed text of models while the visitor may see private values of the plan."""

@@ -63,18 +63,56 @@ def test_the_step_that_the_address_names_is_in_sight_with_its_card(ada, stage, p
 
 
 def test_the_box_of_the_open_step_is_in_sight(ada, stage, page_as: PageAs):
-    """However far to the right it stands, also when the graph is drawn again."""
+    """However far to the right it stands, also when a box is drawn again."""
     steps = [act(1), *(act(number, dependencies=[number - 1]) for number in range(2, 12))]
     plan = make_plan(ada, *steps, act(12, tool="dangerous", dependencies=[11]))
     page = page_as(ada)
     page.goto(f"/plans/{work_off(plan).public_id}/")
     expect(page.locator("#n12")).to_be_in_viewport()
     place = page.evaluate("document.getElementById('graph').scrollLeft")
-    graph = page.evaluate("document.getElementById('graph').outerHTML")
-    page.evaluate(PUT, [graph.replace("<svg", "<svg data-again", 1)])
-    expect(page.locator("#graph [data-again]")).to_be_visible()
+    box = plan_source(plan.public_id).draw().fragments["n11"].replace("<a ", "<a data-again ")
+    page.evaluate(PUT, [box])
+    expect(page.locator("#boxes #n11[data-again]")).to_be_visible()
     assert place > 0
     assert page.evaluate("document.getElementById('graph').scrollLeft") == place
+
+
+def test_the_graph_is_a_canvas(ada, stage, page_as: PageAs):
+    """Keys follow the arrows, it zooms, folds and follows, and boxes out of view are not drawn."""
+    rows = [act(number, dependencies=[number - 4] if number > 4 else []) for number in range(1, 61)]
+    plan = make_plan(ada, *rows)
+    page = page_as(ada, viewport={"width": 1440, "height": 900})
+    page.goto(f"/plans/{plan.public_id}/?step=1")
+    expect(page.locator("#n1.selected")).to_be_in_viewport()
+    expect(page.locator("#boxes .off")).not_to_have_count(0)
+    assert page.locator("#boxes [tabindex='0']").count() == 1
+    page.locator("#n1").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#n5")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#n6")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#step[data-step='6']")).to_be_visible()
+    page.keyboard.press("End")
+    expect(page.locator("#n60")).to_be_in_viewport()
+    page.keyboard.press("+")
+    expect(page.locator("[data-zoom=reset]")).to_have_text("125 %")
+    page.keyboard.press("0")
+    assert page.evaluate("graph.scrollWidth <= graph.clientWidth && graph.scrollHeight <= graph.clientHeight")
+    page.locator("[data-zoom=reset]").click()
+    page.locator("#map").click(position={"x": 2, "y": 2})
+    expect(page.locator("#n1")).to_be_in_viewport()
+    page.locator("#follow-step").check()
+    drawn = plan_source(plan.public_id).draw().fragments
+    page.evaluate(PUT, [drawn["n60"].replace('class="node idle', 'class="node run')])
+    expect(page.locator("#n60")).to_be_in_viewport()
+    page.get_by_role("link", name="By branch").click()
+    expect(page.locator("#boxes a")).to_have_count(4)
+    page.evaluate(PUT, list(plan_source(plan.public_id, "branch").draw().fragments.values()))
+    expect(page.locator("#boxes a")).to_have_count(4)
+    page.locator("#s7").click()
+    expect(page.locator("#n3.selected")).to_be_visible()
+    assert "fold=branch" in page.url
 
 
 def test_a_written_text_is_kept_until_it_is_started(ada, catalog, page_as: PageAs):

@@ -18,7 +18,7 @@ from plans.documents.quick_fixes import IS_YAML, Fix, begins_like_json, fixes, y
 from plans.documents.reading import ParsedPlan, Problem, parse_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
-from plans.web.graph import Arrow, Drawing, Graph, box_of, drawing_from, lay_out
+from plans.web.graph import BoxStep, Drawing, Graph, arrows_to, box_of, drawing_from, lay_out
 
 MOST_LINES = 2000
 MAX_WITH_FIXES = 50
@@ -154,8 +154,10 @@ def sketch_graph(editor: PlanEditor) -> Drawing | None:
         index = rest.partition(".")[0]
         if problem.severity == "error" and part == "steps" and index.isdigit():
             wrong.add(places.get(int(index), 0))
-    boxes = [
-        box_of(node, WITH_ERROR if node.step_id in wrong else STATUS_BADGES["pending"], steps[node.step_id])
-        for node in graph.nodes
-    ]
-    return drawing_from(graph, boxes, [Arrow(edge.d, "") for edge in graph.edges])
+    arrows, boxes = arrows_to(graph), []
+    for node in graph.nodes:
+        step = steps[node.step_id]
+        badge = WITH_ERROR if node.step_id in wrong else STATUS_BADGES["pending"]
+        text = BoxStep(step.step_id, step.description, step.tool or "", badge, badge.label)
+        boxes.append(box_of(node, [text], arrows[node.step_id]))
+    return drawing_from(graph, boxes)

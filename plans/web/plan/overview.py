@@ -24,10 +24,13 @@ from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
 from plans.store.privacy import MEETS_PRIVATE, PrivatePlanParts, private_parts_from
 from plans.store.selectors import failure_reason
 from plans.web.graph import (
+    STRIP_WIDTH,
     TOOL_ROOM,
-    Arrow,
+    BoxStep,
     Drawing,
-    Graph,
+    Fold,
+    Stroke,
+    arrows_to,
     box_of,
     drawing_from,
     fit_text,
@@ -199,7 +202,6 @@ class PlanOverview:
     seq: int
     word: Badge
     steps: Sequence[StepOverview]
-    graph: Graph | None
     timeline: Timeline
     working_ms: float
     drawn_at: datetime
@@ -290,8 +292,6 @@ def load_overview(plan: Plan) -> PlanOverview:
     timeline = draw_timeline(
         intervals, start=plan.started_at or plan.created_at, until=until, running=plan.status == PlanStatus.IN_PROGRESS
     )
-    written = [step for step in steps if step.parent_id is None]
-    done = {step.step_id for step in written if step.status == StepStatus.COMPLETED}
     values = plan.memory.filter(type=MemoryItem.Type.VALUE).order_by("pk")
     # Of a result that is too long to be read whole, the text after the arguments, which it repeats first.
     results = Substr("value", F("results_at") + len(RESULTS_KEY), VALUE_SHOWN)
@@ -318,7 +318,6 @@ def load_overview(plan: Plan) -> PlanOverview:
         seq=plan.last_seq,
         word=status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None)),
         steps=list(_step_overviews(plan, steps, needs, timeline)),
-        graph=lay_out({step.step_id: needs[step.step_id] for step in written}, done),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),
         drawn_at=now,
@@ -405,34 +404,48 @@ def _word_of(plan: Plan, step: Step) -> Badge:
     return status_badge("skipped" if step.skipped else step.status, step.waiting_for)
 
 
-def graph_drawing(overview: PlanOverview) -> Drawing | None:
+WAITS = ("human", "retry", "put-off")
+"""Looks of bars that the strip of a box shows beside work."""
+
+
+def graph_drawing(overview: PlanOverview, fold: Fold = "") -> Drawing | None:
     """Return the graph of a plan, or None if it is too large."""
-    graph = overview.graph
+    written = {step.number: step for step in overview.written}
+    tools = {number: step.step.agent or step.step.tool or "" for number, step in written.items()}
+    graph = lay_out({number: step.needs for number, step in written.items()}, fold, tools)
     if graph is None:
         return None
-    steps = overview.by_number
-    done = {number for number, step in steps.items() if step.step.status == StepStatus.COMPLETED}
-    started = {number for number, step in steps.items() if step.started}
-    boxes = []
+    done = {number for number, step in written.items() if step.step.status == StepStatus.COMPLETED}
+    started = {number for number, step in written.items() if step.started}
+    members = {node.step_id: node.members for node in graph.nodes}
+    arrows, boxes = arrows_to(graph), []
     for node in graph.nodes:
-        step = steps[node.step_id]
-        text = step.step.tool
-        if step.step.agent:
-            calls = ", " + ngettext("%(count)s call", "%(count)s calls", step.calls) % {"count": step.calls}
-            calls = calls if step.calls else ""
-            text = fit_text(step.step.agent, TOOL_ROOM - len(calls)) + calls
-        boxes.append(box_of(node, step.word, BoxText(step.number, step.step.title, text)))
-    arrows = []
-    for edge in graph.edges:  # dashed until the target starts, green if the source is done
-        look = "next" if edge.target not in started else "done" if edge.source in done else ""
-        arrows.append(Arrow(edge.d, look))
-    return drawing_from(graph, boxes, arrows)
+        # Dashed until the target starts, green if all that it needs is done.
+        if started.isdisjoint(node.members):
+            look = "next"
+        else:
+            look = "done" if all(done.issuperset(members[edge.source]) for edge in arrows[node.step_id]) else ""
+        steps = [_box_step(written[number]) for number in node.members]
+        boxes.append(box_of(node, steps, arrows[node.step_id], look))
+    return drawing_from(graph, boxes, fold)
 
 
-@dataclass(frozen=True, slots=True)
-class BoxText:
-    """Text of a step's box; for an agent's step, the agent and its number of calls replace the tool."""
+def _box_step(step: StepOverview) -> BoxStep:
+    """Return the text of a step's box; for an agent's step, the agent and its number of calls replace the tool."""
+    tool = step.step.tool or ""
+    if step.step.agent:
+        calls = ", " + ngettext("%(count)s call", "%(count)s calls", step.calls) % {"count": step.calls}
+        calls = calls if step.calls else ""
+        tool = fit_text(step.step.agent, TOOL_ROOM - len(calls)) + calls
+    return BoxStep(step.number, step.step.title, tool, step.word, step.label, _strip(step.timeline_bars))
 
-    step_id: int
-    description: str
-    tool: str | None
+
+def _strip(bars: Sequence[TimelineBar]) -> tuple[Stroke, ...]:
+    """Return the bars of a step that waited or was tried again, on a scale of their own."""
+    if all(bar.look not in WAITS for bar in bars):
+        return ()
+    begin = bars[0].offset
+    scale = STRIP_WIDTH / (max(bar.offset + bar.width for bar in bars) - begin)
+    return tuple(
+        Stroke(round((bar.offset - begin) * scale), max(2, round(bar.width * scale)), bar.look) for bar in bars
+    )

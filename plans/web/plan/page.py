@@ -30,7 +30,7 @@ from plans.states import PlanStatus
 from plans.store.privacy import can_see_private_in_plan
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
-from plans.web.graph import Drawing
+from plans.web.graph import FOLDS, Drawing, Fold, fold_named
 from plans.web.plan.agent_work import AgentActivity, load_activity
 from plans.web.plan.overview import PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.step_detail import MaskedField, StepCard, default_step, load_step_card
@@ -112,13 +112,13 @@ class PlanPage:
     """
 
     overview: PlanOverview
-    drawing: Drawing | None
     card: StepCard | None
     may_control: bool
     owner: str
     may_reveal: bool
     chosen: bool = False
     tab: str = DETAILS
+    fold: Fold = ""
     setback: str = ""
     comment: str = ""
     stake: AtStake | None = None
@@ -129,6 +129,7 @@ class PlanPage:
     has_prompts: bool = False
     work: AgentActivity | None = None
     tabs = TABS
+    folds = FOLDS
 
     @property
     def plan(self) -> Plan:
@@ -136,9 +137,14 @@ class PlanPage:
 
     @property
     def address(self) -> str:
-        """The URL of the page with this step and tab open."""
+        """The URL of the page with this step and tab open, and the graph folded like this."""
         step = self.card.number if self.card else ""
-        return f"/plans/{self.plan.public_id}/?step={step}" + ("" if self.tab == DETAILS else f"&tab={self.tab}")
+        tab = "" if self.tab == DETAILS else f"&tab={self.tab}"
+        return f"/plans/{self.plan.public_id}/?step={step}{tab}" + (f"&fold={self.fold}" if self.fold else "")
+
+    @property
+    def drawing(self) -> Drawing | None:
+        return graph_drawing(self.overview, self.fold)
 
     @property
     def error(self) -> str:
@@ -204,13 +210,13 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) 
     card, may_reveal = asked or load_step_card(overview, default_step(overview)), can_see_private_in_plan(viewer, plan)
     return PlanPage(
         overview=overview,
-        drawing=graph_drawing(overview),
         card=card,
         chosen=asked is not None,
         may_control=may_control(viewer, None, plan),
         owner=user_display_name(plan.author),
         may_reveal=may_reveal,
         tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
+        fold=fold_named(query.get("fold", "")),
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
         clone_links=clone_links(plan, viewer),
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),

@@ -7,12 +7,16 @@ const FIELDS = "input, textarea, select";
 const held = new Map();
 const said = new Map();
 
-/** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments. */
+/** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments. Parts of a drawing
+    come in an svg[data-parts], because outside of one they would be read as HTML. */
 export function apply(fragments) {
   for (const html of fragments) {
     const template = document.createElement("template");
     template.innerHTML = html;
-    for (const root of [...template.content.children]) place(document.adoptNode(root));
+    for (const root of [...template.content.children]) {
+      const parts = root.matches("svg[data-parts]") ? [...root.children] : [root];
+      for (const part of parts) place(document.adoptNode(part));
+    }
   }
   changed();
 }

@@ -1,5 +1,5 @@
-/* The page of a plan: marks the open step in the list and the graph, keeps the newest events in view while Follow is
-   on, and keeps folded what the reader has folded. */
+/* The page of a plan: marks the open step in the list, keeps the newest events in view while Follow is on, and keeps
+   folded what the reader has folded. */
 
 import { choose } from "../components/list_navigation.js";
 import { onChange } from "../core/page_changes.js";
@@ -14,36 +14,7 @@ function markOpenStep() {
   if (row && card.dataset.step !== openStep) choose(row);
   if (row && openStep === undefined) scrollToLinked(row);
   openStep = card.dataset.step;
-  for (const box of document.querySelectorAll("#graph [data-step]")) {
-    box.classList.toggle("selected", box.dataset.step === openStep);
-  }
-  scrollGraphTo(document.querySelector("#graph .selected"));
 }
-
-// Each change replaces the graph: it keeps its scroll position until another step is opened.
-let graph;
-let graphLeft = 0;
-let stepInView;
-
-function scrollGraphTo(box) {
-  const wrap = document.getElementById("graph");
-  if (wrap !== graph) wrap.scrollLeft = graphLeft;
-  graph = wrap;
-  if (box && stepInView !== openStep) {
-    const [inner, outer] = [box.getBoundingClientRect(), wrap.getBoundingClientRect()];
-    const isInView = inner.left >= outer.left && inner.right <= outer.right;
-    if (!isInView) wrap.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
-  }
-  stepInView = openStep;
-}
-
-document.addEventListener(
-  "scroll",
-  (event) => {
-    if (event.target === graph) graphLeft = graph.scrollLeft;
-  },
-  true,
-);
 
 /** Scroll to the row of the step that the address names, if the step itself is shown beside the list. */
 function scrollToLinked(row) {
@@ -77,14 +48,6 @@ for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
   });
 }
 
-document.addEventListener("click", (event) => {
-  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-  const box = event.target.closest("#graph [data-step]");
-  const row = box && document.getElementById(`s${box.dataset.step}`);
-  if (!row) return;
-  event.preventDefault();
-  row.click();
-});
 document.addEventListener("change", (event) => event.target.id === "follow" && follow());
 
 onChange(markOpenStep);

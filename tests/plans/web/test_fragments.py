@@ -100,7 +100,7 @@ async def test_plan_changes_are_sent(executor: ExecutorPool, ada: User, rosa: Us
         await apart(start_plan, plan, by=Requester(ada))
         messages = await heard(caller, "waiting for approval")
     sent = "".join(fragment for message in messages for fragment in message["fragments"])
-    for part in ('id="s1"', 'id="segments"', 'id="graph"', 'data-into="memory"', 'id="look-2"', 'id="standing"'):
+    for part in ('id="s1"', 'id="segments"', 'id="n1"', 'data-into="memory"', 'id="look-2"', 'id="standing"'):
         assert part in sent
     assert sent.count('<li id="e4"') == 1
     numbers = [message["seq"] for message in messages if "seq" in message]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plans.web.graph import COLUMN, Graph, lay_out
+from catalog.ui.labels import STATUS_BADGES
+from plans.web.graph import COLUMN, BoxStep, Fold, Graph, Node, box_of, label_lines, lay_out
 
 PROTOTYPE = {1: [], 2: [], 3: [], 4: [1, 2], 5: [3, 4], 6: [5], 7: [6]}
 
@@ -20,9 +21,9 @@ def acyclic(draw: st.DrawFn) -> dict[int, list[int]]:
     return {step: draw(st.lists(st.integers(1, step), max_size=4)) for step in range(1, size + 1)}
 
 
-def drawn(graph: dict[int, list[int]], done: frozenset[int] = frozenset()) -> Graph:
+def drawn(graph: dict[int, list[int]], fold: Fold = "", tools: dict[int, str] | None = None) -> Graph:
     """Return a layout, which must exist."""
-    drawing = lay_out(graph, done)
+    drawing = lay_out(graph, fold, tools)
     assert drawing is not None
     return drawing
 
@@ -64,9 +65,9 @@ def test_edges_run_from_left_to_right(graph: dict[int, list[int]]) -> None:
     assert all(columns[edge.source] + COLUMN <= columns[edge.target] for edge in drawing.edges)
 
 
-@given(acyclic(), st.sets(st.integers(1, 60)))
-def test_boxes_do_not_overlap(graph: dict[int, list[int]], done: set[int]) -> None:
-    drawing = drawn(graph, frozenset(done))
+@given(acyclic(), st.sampled_from(["", "tool", "branch"]))
+def test_boxes_do_not_overlap(graph: dict[int, list[int]], fold: Fold) -> None:
+    drawing = drawn(graph, fold, {step: "abc"[step % 3] for step in graph})
     for one, other in combinations(drawing.nodes, 2):
         assert one.x != other.x or abs(one.y - other.y) > one.height
     assert all(node.x + node.width < drawing.width and node.y + node.height < drawing.height for node in drawing.nodes)
@@ -80,18 +81,71 @@ def test_layout_is_deterministic(graph: dict[int, list[int]], random: Random) ->
     assert lay_out(dict(shuffled)) == lay_out(graph)
 
 
-def test_finished_steps_are_merged_above_forty() -> None:
-    graph = {1: [], **{step: [1] for step in range(2, 42)}, 42: list(range(2, 42))}
-    drawing = drawn(graph, frozenset(range(1, 14)))
-    together = next(node for node in drawing.nodes if node.step_id == 2)
-    assert together.members == tuple(range(2, 14))
-    assert len(drawing.nodes) == 42 - 11
-    assert sum(edge.target == 2 for edge in drawing.edges) == 1
+LINE = {step: [step - 1] if step > 1 else [] for step in range(1, 501)}
+FAN = {1: [], **{step: [1] for step in range(2, 500)}, 500: list(range(2, 500))}
+READY = {step: [] for step in range(1, 501)}
+ROWS = {step: [step - 20] if step > 20 else [] for step in range(1, 501)}
 
 
-def test_nothing_is_merged_up_to_forty() -> None:
-    graph: dict[int, list[int]] = {step: [] for step in range(1, 41)}
-    assert len(drawn(graph, frozenset(graph)).nodes) == 40
+@pytest.mark.parametrize(
+    ("graph", "boxes", "by_tool", "by_branch"),
+    [(LINE, 500, 1, 1), (FAN, 500, 3, 500), (READY, 500, 2, 500), (ROWS, 500, 1, 20)],
+    ids=["one line", "one column", "all ready", "rows"],
+)
+def test_five_hundred_steps_are_drawn_and_folded(
+    graph: dict[int, list[int]], boxes: int, by_tool: int, by_branch: int
+) -> None:
+    tools = dict.fromkeys(graph, "a")
+    if graph is READY:
+        tools = {step: "ab"[step % 2] for step in graph}
+    elif graph is FAN:
+        tools |= {1: "first", 500: "last"}
+    assert len(drawn(graph).nodes) == boxes
+    assert len(drawn(graph, "tool", tools).nodes) == by_tool
+    assert len(drawn(graph, "branch", tools).nodes) == by_branch
+
+
+def test_steps_without_arrows_stand_in_a_square() -> None:
+    drawing = drawn(READY)
+    assert 0.5 < drawing.width / drawing.height < 2
+
+
+def test_chain_of_one_tool_ends_where_the_tool_changes() -> None:
+    drawing = drawn({1: [], 2: [1], 3: [2], 4: [3]}, "tool", {1: "a", 2: "a", 3: "b", 4: "a"})
+    assert [node.members for node in drawing.nodes] == [(1, 2), (3,), (4,)]
+    assert [(edge.source, edge.target) for edge in drawing.edges] == [(1, 3), (3, 4)]
+
+
+def test_branch_ends_at_a_fork_and_at_a_join() -> None:
+    drawing = drawn({1: [], 2: [1], 3: [2], 4: [2], 5: [3], 6: [4, 5]}, "branch")
+    assert [node.members for node in drawing.nodes] == [(1, 2), (3, 5), (4,), (6,)]
+
+
+def test_folded_box_shows_the_most_urgent_status() -> None:
+    steps = [
+        BoxStep(number, "", "send", STATUS_BADGES[status], "")
+        for number, status in enumerate(("completed", "completed", "waiting", "pending"), 1)
+    ]
+    box = box_of(Node(1, 0, 0, 148, 64, (1, 2, 3, 4)), steps)
+    assert (box.look, box.title[0], box.tool) == ("human", "4 steps", "send")
+    assert box.says == "Steps 1 to 4: 2 done, 1 waiting for approval, 1 not started"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", ()),
+        ("Send report", ("Send report",)),
+        ("Send the report to everyone now", ("Send the report", "to everyone now")),
+        ("x" * 1000, ("x" * 16, "x" * 15 + "…")),
+        ("שלום עולם זה שלב", ("שלום עולם זה שלב",)),
+        ("日本語の長いラベルがここに", ("日本語の長いラベ", "ルがここに")),
+        ("e\u0301" * 20, ("e\u0301" * 16, "e\u0301" * 4)),
+        ("👍🏽" * 9, ("👍🏽" * 8, "👍🏽")),
+    ],
+)
+def test_label_takes_two_lines_of_equal_room(text: str, lines: tuple[str, ...]) -> None:
+    assert label_lines(text) == lines
 
 
 @pytest.mark.parametrize(
@@ -99,8 +153,8 @@ def test_nothing_is_merged_up_to_forty() -> None:
     [
         {},
         {1: [2], 2: [1]},
-        {step: [] for step in range(201)},
-        {step: list(range(step)) for step in range(50)},
+        {step: [] for step in range(2001)},
+        {step: list(range(step)) for step in range(101)},
     ],
 )
 def test_invalid_graph_has_no_layout(graph: dict[int, list[int]]) -> None:
@@ -112,10 +166,10 @@ def test_unknown_steps_are_ignored() -> None:
 
 
 def test_largest_graph_has_layout() -> None:
-    drawing = drawn({step: list(range(max(1, step - 4), step)) for step in range(1, 201)})
+    drawing = drawn({step: list(range(max(1, step - 4), step)) for step in range(1, 501)})
     assert all(re.fullmatch(r"M[\d. ]+(?: [CL][\d. ]+)+", edge.d) for edge in drawing.edges)
 
 
 def test_graph_of_long_edges_has_layout() -> None:
-    drawing = drawn({step: [1, step - 1] for step in range(2, 201)} | {1: []})
-    assert len(drawing.edges) == 2 * 199 - 1
+    drawing = drawn({step: [1, step - 1] for step in range(2, 501)} | {1: []})
+    assert len(drawing.edges) == 2 * 499 - 1
