@@ -23,7 +23,8 @@ REST_FACTOR = 3
 class Fragments:
     """HTML fragments by key, rendered when the last event was number `seq`; `exact` if they contain nothing newer.
 
-    `numbers` has the event number of each fragment that never changes; `says` is the text for screen readers.
+    `numbers` has the event number of each fragment that never changes; `says` is the text for screen readers. A
+    fragment with an entry in `marks` is sent again only when that changes.
     """
 
     fragments: Mapping[str, str]
@@ -31,6 +32,11 @@ class Fragments:
     exact: bool = True
     numbers: Mapping[str, int] = field(default_factory=dict)
     says: str = ""
+    marks: Mapping[str, Hashable] = field(default_factory=dict)
+
+    def mark(self, key: str) -> Hashable:
+        """Return what clients must have of a fragment; None if there is no such fragment."""
+        return self.marks.get(key, self.fragments.get(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class ViewerState:
         self._sent = drawn
         if sent is None:
             return self._first_message(drawn)
-        fragments = [html for key, html in drawn.fragments.items() if sent.fragments.get(key) != html]
+        fragments = [html for key, html in drawn.fragments.items() if sent.mark(key) != drawn.mark(key)]
         announced = {"announce": drawn.says} if drawn.says != sent.says else {}
         return _message(drawn.seq, fragments) | announced if fragments else None
 

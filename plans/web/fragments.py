@@ -3,8 +3,9 @@
 A request that is no longer pending is removed from lists at once, before the list itself is rendered again.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Hashable, Set
 from functools import lru_cache, partial
+from math import ceil, log2
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -30,9 +31,10 @@ from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
 from plans.web.home.last_days import last_days
 from plans.web.plan.history import EventLine
-from plans.web.plan.overview import MemoryRow, PlanOverview, StepOverview, graph_drawing, load_overview
+from plans.web.plan.overview import MIN_BAR_WIDTH, MemoryRow, PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.page import conversation_state
 from plans.web.plan.step_detail import default_step
+from plans.web.plan.timeline import Timeline
 from plans.web.plan_list import first_page_rows
 
 
@@ -45,6 +47,8 @@ PLAN_RESTS, SHELL_RESTS, VIEWS_REST = 0.1, 0.5, 1.0
 FIGURES_REST = 15.0
 """Seconds between renderings of the figures of the home page, which count more than a second changes."""
 MAX_LOADS = 3
+GRAIN = 0.004
+"""Part of the axis by which a bar may be off before its row is sent again."""
 
 
 def plan_source(plan_ref: str, fold: Fold = "") -> RenderSource:
@@ -122,10 +126,11 @@ def _render_plan(plan_ref: str, fold: Fold = "") -> Fragments:
     parts = ("standing", "goal", "segments", "count", "axis", "keys", "last")
     fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
     removed = removed_step_numbers(overview.plan)
-    now, reader = overview.timeline.now, current_reader()
+    timeline, reader = overview.timeline, current_reader()
+    axis = {"now": timeline.now, "length": timeline.length, "fold": fold}
     fragments |= (
         _graph_fragments(overview, fold, removed)
-        | {f"s{step.number}": _render("plans/_rows.html", steps=[step], now=now, fold=fold) for step in overview.steps}
+        | {f"s{step.number}": _render("plans/_rows.html", steps=[step], **axis) for step in overview.steps}
         | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
         | {f"m{row.pk}": _value(overview.plan.public_id, row, reader) for row in overview.memory}
         # Oldest first, because the page inserts each one at the top.
@@ -133,12 +138,32 @@ def _render_plan(plan_ref: str, fold: Fold = "") -> Fragments:
         | _refresh_triggers(overview, removed)
     )
     numbers = {f"e{line.seq}": line.seq for line in overview.events}
-    return Fragments(
-        fragments, overview.seq, exact, numbers, gettext("Plan: %(status)s") % {"status": overview.words[0].label}
+    says = gettext("Plan: %(status)s") % {"status": overview.words[0].label}
+    marks = {f"s{step.number}": _row_mark(step, timeline) for step in overview.steps}
+    return Fragments(fragments, overview.seq, exact, numbers, says, marks)
+
+
+def _row_mark(step: StepOverview, timeline: Timeline) -> Hashable:
+    """Return what a row shows, in about seconds of the axis: as the axis grows, the page shrinks the bars itself.
+
+    A bar that goes on, and one of the least width, change only with what is known of their step.
+    """
+    grain = 2 ** ceil(log2(timeline.length * GRAIN))
+    per_percent = timeline.length / (timeline.now or 100.0) / grain
+    bars = tuple(
+        (
+            bar.look,
+            bar.is_open,
+            round(bar.offset * per_percent),
+            round(bar.width * per_percent) if bar.width > MIN_BAR_WIDTH and not bar.is_open else 0,
+        )
+        for bar in step.timeline_bars
     )
+    shown = (step.word, step.label, step.took_ms, step.since, step.step.title, step.step.skipped)
+    return (*shown, step.parent, step.before, timeline.now, bars)
 
 
-def _graph_fragments(overview: PlanOverview, fold: Fold, removed: Set[int]) -> Mapping[str, str]:
+def _graph_fragments(overview: PlanOverview, fold: Fold, removed: Set[int]) -> dict[str, str]:
     """Return a fragment for each box, so that a change sends those that it concerns and no others."""
     drawing = graph_drawing(overview, fold)
     if drawing is None:

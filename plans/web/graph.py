@@ -33,7 +33,7 @@ LAYOUTS_KEPT = 32
 
 Fold = Literal["", "tool", "branch"]
 FOLDS: tuple[tuple[Fold, "StrOrPromise"], ...] = (
-    ("", gettext_lazy("Nothing")),
+    ("", gettext_lazy("Unfolded")),
     ("tool", gettext_lazy("By tool")),
     ("branch", gettext_lazy("By branch")),
 )

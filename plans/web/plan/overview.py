@@ -247,7 +247,7 @@ class PlanOverview:
     @property
     def working_since(self) -> datetime | None:
         """Now minus the plan's working time, for a running clock; None while the plan does not work."""
-        return self.drawn_at - timedelta(milliseconds=self.working_ms) if self.timeline.seconds is not None else None
+        return self.drawn_at - timedelta(milliseconds=self.working_ms) if self.timeline.moves else None
 
     @property
     def finished(self) -> int:

@@ -73,14 +73,15 @@ class Tick:
 class Timeline:
     """Bars in the order of the intervals, ticks of the axis, and the offset of the present (None after the end).
 
-    `seconds` is the length of the axis until the present, with long waits compressed. While a step works, the page
-    shrinks the axis as time passes; otherwise `seconds` is None.
+    `length` is the length of the axis until the present or the end in seconds, with long waits compressed. While a
+    step works, `moves` is true, and the page shrinks the axis as time passes.
     """
 
     bars: tuple[PlacedInterval, ...]
     ticks: tuple[Tick, ...]
     now: float | None
-    seconds: float | None = None
+    length: float
+    moves: bool = False
 
 
 def draw_timeline(
@@ -102,8 +103,9 @@ def draw_timeline(
         for each, (begin, end) in zip(intervals, spans, strict=True)
     )
     moves = running and any(each.end is None and each.kind not in IDLE for each in intervals)
-    seconds = round(NOW / scale.per_second, 3) if moves else None
-    return Timeline(tuple(bars), tuple(_ticks(scale, running=running)), NOW if running else None, seconds)
+    now = NOW if running else None
+    length = round((now or 100.0) / scale.per_second, 3)
+    return Timeline(tuple(bars), tuple(_ticks(scale, running=running)), now, length, moves)
 
 
 def _within(moment: datetime, start: datetime, length: float) -> float:

@@ -4,21 +4,35 @@
 import { changed, onChange } from "./page_changes.js";
 
 const FIELDS = "input, textarea, select";
+const SLICE_MS = 30;
+const waiting = [];
 const held = new Map();
 const said = new Map();
 
 /** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments. Parts of a drawing
     come in an svg[data-parts], because outside of one they would be read as HTML. */
 export function apply(fragments) {
-  for (const html of fragments) {
-    const template = document.createElement("template");
-    template.innerHTML = html;
-    for (const root of [...template.content.children]) {
-      const parts = root.matches("svg[data-parts]") ? [...root.children] : [root];
-      for (const part of parts) place(document.adoptNode(part));
-    }
-  }
+  waiting.push(...fragments);
+  work();
+}
+
+/** Apply what waits, in slices, so that the page answers in between. */
+function work() {
+  const until = performance.now() + SLICE_MS;
+  let done = 0;
+  while (done < waiting.length && performance.now() < until) parse(waiting[done++]);
+  waiting.splice(0, done);
+  if (waiting.length) setTimeout(work);
   changed();
+}
+
+function parse(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  for (const root of [...template.content.children]) {
+    const parts = root.matches("svg[data-parts]") ? [...root.children] : [root];
+    for (const part of parts) place(document.adoptNode(part));
+  }
 }
 
 function place(root) {
@@ -144,9 +158,9 @@ function retry() {
   due = true;
   setTimeout(() => {
     due = false;
-    const waiting = [...held.values()];
+    const all = [...held.values()];
     held.clear();
-    waiting.forEach(place);
+    all.forEach(place);
     changed();
   }, 50);
 }

@@ -75,7 +75,8 @@ function fitting() {
   const [width, height] = size();
   const across = region().clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
   const down = parseFloat(style.maxHeight) - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
-  return { scale: Math.min(1, across / width), whole: Math.min(1, across / width, down / height) };
+  const fit = (...scales) => Math.floor(1000 * Math.min(1, ...scales)) / 1000; // never a pixel too wide
+  return { scale: fit(across / width), whole: fit(across / width, down / height) };
 }
 
 /** Zoom; the point of the drawing at `at`, in pixels of the window, stays where it is. */
@@ -235,7 +236,7 @@ document.addEventListener("click", (event) => {
     answer(`${Math.round(zoom * 100)} %`);
   }
   const box = event.target.closest("#graph a.node");
-  if (isDragged && box) return event.preventDefault();
+  if (isDragged && box && event.detail) return event.preventDefault(); // with 0, by a key
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   const row = box && document.getElementById(`s${box.dataset.step}`);
   if (!row) return;

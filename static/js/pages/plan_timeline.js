@@ -1,8 +1,9 @@
-/* Lets a plan's timeline go on between two drawings of the server: while a step works, the open bars reach the present
-   and what is over shrinks with the scale. The next drawing replaces all of it. */
+/* Keeps a plan's timeline on one scale, and lets it go on between two drawings of the server: while a step works, the
+   open bars reach the present and what is over shrinks. The server sends the axis, and rows only when they change. */
 
 import { now } from "../components/relative_time.js";
 import { isLive } from "../core/connection.js";
+import { onChange } from "../core/page_changes.js";
 
 const PRESENT = 94; // in percent, where plans/web/plan/timeline.py draws "now"
 const NARROWEST = 0.8;
@@ -29,17 +30,22 @@ function shrinkLabels(axis, share) {
   }
 }
 
+/** Bring all bars to the scale of the axis as it is now. A row that did not change keeps the scale of its drawing. */
 function goOn() {
   const axis = document.querySelector("#axis[data-seconds]");
   if (!axis || !isLive()) return;
-  const seconds = Number(axis.dataset.seconds);
-  const share = seconds / (seconds + Math.max(0, (now() - Date.parse(axis.dataset.at)) / 1000));
-  for (const bar of document.querySelectorAll("#steps .bar")) {
-    const x = drawn(bar, "x") * share;
-    put(bar, "x", x);
-    put(bar, "width", Math.max(NARROWEST, "open" in bar.dataset ? PRESENT - x : drawn(bar, "width") * share));
+  const { seconds, at } = axis.dataset;
+  const length = Number(seconds) + (at ? Math.max(0, (now() - Date.parse(at)) / 1000) : 0);
+  for (const lane of document.querySelectorAll("#steps .lane[data-seconds]")) {
+    const share = Number(lane.dataset.seconds) / length;
+    for (const bar of lane.querySelectorAll(".bar")) {
+      const x = drawn(bar, "x") * share;
+      put(bar, "x", x);
+      put(bar, "width", Math.max(NARROWEST, "open" in bar.dataset ? PRESENT - x : drawn(bar, "width") * share));
+    }
   }
-  shrinkLabels(axis, share);
+  if (at) shrinkLabels(axis, Number(seconds) / length);
 }
 
 setInterval(goOn, 1000);
+onChange(goOn);

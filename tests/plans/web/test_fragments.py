@@ -52,6 +52,15 @@ def test_page_with_current_number_gets_nothing():
     assert view.news() is None
 
 
+def test_marked_fragment_is_sent_when_its_mark_changes():
+    view, board = view_of(Fragments({"a": "1", "b": "1"}, seq=5, marks={"a": "x"}), after=5)
+    assert view.news() is None
+    board.drawn = Fragments({"a": "2", "b": "2"}, seq=6, marks={"a": "x"})
+    assert view.news() == {"seq": 6, "fragments": ["2"]}
+    board.drawn = Fragments({"a": "3", "b": "2"}, seq=7, marks={"a": "y"})
+    assert view.news() == {"seq": 7, "fragments": ["3"]}
+
+
 def test_older_page_gets_only_newer_fragments():
     drawn = Fragments({"a": "1", "e4": "4", "e5": "5"}, seq=5, numbers={"e4": 4, "e5": 5})
     assert view_of(drawn, after=4)[0].news() == {"seq": 5, "fragments": ["1", "5"]}

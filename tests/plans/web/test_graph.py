@@ -82,8 +82,8 @@ def test_layout_is_deterministic(graph: dict[int, list[int]], random: Random) ->
 
 
 LINE = {step: [step - 1] if step > 1 else [] for step in range(1, 501)}
-FAN = {1: [], **{step: [1] for step in range(2, 500)}, 500: list(range(2, 500))}
-READY = {step: [] for step in range(1, 501)}
+FAN: dict[int, list[int]] = {1: [], **{step: [1] for step in range(2, 500)}, 500: list(range(2, 500))}
+READY: dict[int, list[int]] = {step: [] for step in range(1, 501)}
 ROWS = {step: [step - 20] if step > 20 else [] for step in range(1, 501)}
 
 
