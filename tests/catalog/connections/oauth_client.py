@@ -36,7 +36,7 @@ class OAuthClient:
         made = answer.json()
         return cls(made["client_id"], made.get("client_secret", ""), redirect_uri)
 
-    def address(self, **changes: str | list[str] | None) -> str:
+    def address(self, **changes: str | bytes | list[str] | None) -> str:
         """Return the address of the consent page; a change to None leaves a parameter out."""
         query: dict[str, Any] = {
             "response_type": "code",
