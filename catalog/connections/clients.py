@@ -172,9 +172,9 @@ def resolve_client(client_id: str, *, person: str) -> Client | None:
     if client is not None and (client.registration_source != DOCUMENT or not _is_outdated(client)):
         return client
     _check_document_url(client_id)
-    now, failures = clock.now(), RateLimitKey("oauth.document", FAILED_FETCH_RATE, _digest_owner(client_id))
+    now, failure_key = clock.now(), RateLimitKey("oauth.document", FAILED_FETCH_RATE, _digest_owner(client_id))
     try:
-        response = _fetch_document(client_id, person=person, failures=failures, now=now)
+        response = _fetch_document(client_id, person=person, failure_key=failure_key, now=now)
     except _Unavailable as refusal:
         if client is not None:  # a moment's failure must not lock a known client out
             Client.objects.filter(pk=client.pk).update(cimd_expires_at=now + timedelta(seconds=LEAST_AGE))
@@ -185,11 +185,11 @@ def resolve_client(client_id: str, *, person: str) -> Client | None:
                 refusal.message = f"{refusal.message} Start again in the client: it is now told to register instead."
         raise
     metadata = _read_document(client_id, response)
-    release_use(failures, counted_at=now)
+    release_use(failure_key, counted_at=now)
     return _store_document(client_id, metadata, response.headers)
 
 
-def _fetch_document(client_id: str, *, person: str, failures: RateLimitKey, now: datetime) -> httpx2.Response:
+def _fetch_document(client_id: str, *, person: str, failure_key: RateLimitKey, now: datetime) -> httpx2.Response:
     """Fetch a metadata document, counted among the failures until it is read. Raises ClientRefused."""
     try:
         acquire_use(RateLimitKey("oauth.documents", FETCH_RATE, person), now=now)
@@ -198,7 +198,7 @@ def _fetch_document(client_id: str, *, person: str, failures: RateLimitKey, now:
     if not _fetches.acquire(blocking=False):
         raise _Unavailable("Too many metadata documents are being read. Try again.", status=429)
     try:
-        acquire_use(failures, now=now)
+        acquire_use(failure_key, now=now)
         response = egress.get_document(
             client_id, accept="application/json", seconds=FETCH_SECONDS, max_bytes=MAX_DOCUMENT_BYTES
         )

@@ -221,7 +221,7 @@ def _judged(plan: Plan, change: PlanChange, documents: Mapping[int, Document], b
             paths = (*part.moved, *part.unredacted_paths(redacted))
             moved += [_error(f"{whole}.parameters.{path}", "secret_moved", vault.MOVED_MESSAGE) for path in paths]
     author = Requester(plan.author, plan.token)
-    check = partial(create.check_document, by=author, changed_by=by)
+    check = partial(create.check_document, by=author, changing_requester=by)
     standing = check({"goal": plan.goal, "steps": list(documents.values()), "memory": keys})
     known = {_problem_identity(problem, list(documents)) for problem in standing}
     checked = _problems_of_change(check(result.document), result, known, change)

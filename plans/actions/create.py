@@ -47,17 +47,19 @@ class PlanProblems(ToolError):
 
 
 def check_document(
-    document: Json | PlanDocument, *, by: Requester | None = None, changed_by: Requester | None = None
+    document: Json | PlanDocument, *, by: Requester | None = None, changing_requester: Requester | None = None
 ) -> list[Problem]:
     """Check a document of any shape against the tools that can be called now; return its problems.
 
     The plan may name agents that `by` may use, or any agent if `by` is None. The limits of the token of `by` hold, and
-    those of `changed_by`, who changes a plan of `by`.
+    those of `changing_requester`, who changes a plan of `by`.
     """
     current = snapshot.callable_tools()
     disabled = {name for name, target in current.items() if not target.enabled}
     tools = {name: target.tool for name, target in current.items()}
-    refused = {name: why for each in (by, changed_by) if each for name, why in tools_outside_limits(each.ids).items()}
+    refused = {
+        name: why for each in (by, changing_requester) if each for name, why in tools_outside_limits(each.ids).items()
+    }
     agents = partial(named_agents, by.user if by else None)
     return check_plan(document, tools, disabled=disabled, refused=refused, agents=agents)
 
