@@ -153,7 +153,8 @@ def test_labels_are_not_repeated() -> None:
 @pytest.mark.parametrize(("kind", "moves"), [("working", True), ("preparing", False), ("put_off", False)])
 def test_axis_shrinks_while_step_works(kind: Kind, moves: bool) -> None:
     timeline = drawn(ran(1, 0, 10), ran(2, 10, None, kind), until=20, running=True)
-    assert (timeline.length, timeline.moves) == (pytest.approx(20 if moves else 15), moves)  # waits are compressed
+    assert timeline.length == pytest.approx(20 if moves else 15)  # waits are compressed
+    assert timeline.moves is moves
     assert [bar.is_open for bar in timeline.bars] == [False, True]
     assert drawn(ran(1, 0, 10), ran(2, 10, 20, kind), until=20).moves is False
 
