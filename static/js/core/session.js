@@ -55,12 +55,23 @@ function refuse(what) {
   answer(`${what} ${KEPT}`);
 }
 
+/** Return the button, or the one that a check of the form has put in its place meanwhile. */
+function presentButton(form, button) {
+  if (button.form === form) return button;
+  return [...form.elements].find(
+    (each) => each.type === "submit" && each.name === button.name && each.value === button.value,
+  );
+}
+
 async function send(form, button) {
   asking.add(form);
   try {
     if (!(await isSame())) return refuse("You are not signed in any more.");
+    if (!form.isConnected) return;
+    const present = button && presentButton(form, button);
+    if (button && !present) return refuse("This button is no longer there.");
     allowed.add(form);
-    if (form.isConnected) form.requestSubmit(button);
+    form.requestSubmit(present);
   } catch {
     refuse("Toolgate does not answer.");
   } finally {
