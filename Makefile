@@ -62,7 +62,7 @@ pages: $(VENV)/dev.stamp ## the layout of the pages in the browser, and the deta
 
 screenshots: $(VENV)/dev.stamp ## pictures of every page and state in var/screenshots/index.html (DOCS=1: renew docs/screenshots)
 	rm -rf var/screenshots
-	$(EMBEDDED) TOOLGATE_TEST_SCREENSHOTS=var/screenshots $(PYTEST) $(SPREAD) -m "not nightly" \
+	$(EMBEDDED) TOOLGATE_TEST_SCREENSHOTS=var/screenshots $(PYTEST) $(SPREAD) -m browser \
 		-k "test_pages or test_states or first_team" tests/browser/test_layout.py tests/browser/test_first_team.py $(ARGS)
 	$(BIN)/python -m tests.browser.screenshots var/screenshots $(if $(DOCS),docs/screenshots)
 
