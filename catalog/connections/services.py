@@ -142,7 +142,7 @@ def clear_credentials(*, now: datetime) -> int:
 
 
 def on_access_ended(sender: object, *, person: User, **kwargs: Any) -> None:
-    """End the codes that somebody consented to whose access an administrator ended or reset."""
+    """End the unused codes of a person whose access an administrator ended or reset."""
     now = clock.now()
     Grant.objects.filter(user=person, used_at=None, expires__gt=now).update(expires=now)
 

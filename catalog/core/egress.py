@@ -237,7 +237,7 @@ def _entry_matches(entry: str, host: str, port: int, address: Address) -> bool:
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """A connection that ends at a fixed time: each read has a timeout of its own, within which a slow sender stays."""
+    """A connection that ends at a fixed time. A timeout for each read alone would let a slow sender hold it on."""
 
     def __init__(self, inner: httpcore2.NetworkStream, until: float) -> None:
         self._inner = inner

@@ -35,7 +35,7 @@ class Fragments:
     marks: Mapping[str, Hashable] = field(default_factory=dict)
 
     def mark(self, key: str) -> Hashable:
-        """Return what clients must have of a fragment; None if there is no such fragment."""
+        """Return the value by which a change of a fragment is noticed; None if there is no such fragment."""
         return self.marks.get(key, self.fragments.get(key))
 
 

@@ -10,7 +10,7 @@ from plans.web.graph import HEIGHT, WIDTH, Box, Fold
 register = template.Library()
 LINE_HEIGHTS = ("20.5", "36")
 NOTE_HEIGHTS = ("46", "46", "53")
-"""Of the tool below no, one or two lines of the title."""
+"""Heights at which the tool is written, below a title of no, one or two lines."""
 KEPT = 4096
 
 

@@ -144,7 +144,7 @@ def _render_plan(plan_ref: str, fold: Fold = "") -> Fragments:
 
 
 def _row_mark(step: StepOverview, timeline: Timeline) -> Hashable:
-    """Return what a row shows, in about seconds of the axis: as the axis grows, the page shrinks the bars itself.
+    """Return a value that changes when a row must be sent again. A longer axis alone does not: the page shrinks bars.
 
     A bar that goes on, and one of the least width, change only with what is known of their step.
     """
