@@ -1,4 +1,4 @@
-"""Models of plans: plans, steps, dependencies, memory, events, agents and executors.
+"""Models of plans: plans, steps, dependencies, memory, events, drafts, agents and executors.
 
 Statuses are written by `catalog.core.transactions` and `plans.store.statements` only. A step may be claimed from its
 `ready_at` on; a claimed step has an owner, a lease and a new attempt number, which is its fencing token.
@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from catalog.calls.vault import keyring
 from catalog.models import ApiToken, Call, new_public_id
 from catalog.secrets.placeholders import without_macs
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
@@ -22,6 +23,10 @@ AGENT_TURN = "agent_turn"
 
 def new_plan_id() -> str:
     return new_public_id("plan")
+
+
+def new_draft_id() -> str:
+    return new_public_id("draft")
 
 
 class Plan(models.Model):
@@ -415,6 +420,98 @@ class ModelText(models.Model):
 
     def __str__(self) -> str:
         return f"text of {self.call_id}"
+
+
+class PlanDraft(models.Model):
+    """A plan being written by one or more people, until it is started or deleted. See `plans.actions.drafts`.
+
+    Documents are encrypted, because people may have typed secrets into them.
+    """
+
+    class Format(models.TextChoices):
+        JSON = "json", "JSON"
+        YAML = "yaml", "YAML"
+
+    public_id = models.CharField(max_length=40, unique=True, default=new_draft_id)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="plan_drafts", db_index=False)
+    goal = models.TextField(blank=True, help_text="Goal for lists, without secrets.")
+    steps = models.PositiveIntegerField(default=0, help_text="Number of steps, for lists.")
+    sealed = models.TextField(blank=True, help_text="Document as JSON text, encrypted; empty once it was started.")
+    version = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    updated_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+", db_index=False)
+    call = models.ForeignKey(
+        Call,
+        models.PROTECT,
+        null=True,
+        related_name="plan_drafts",
+        help_text="Call of the planner that proposed the document.",
+    )
+    cloned_from = models.ForeignKey(
+        Plan, models.PROTECT, null=True, related_name="+", db_index=False, help_text="Plan that it began with."
+    )
+    starter = models.CharField(max_length=32, blank=True, help_text="Name of the starter that it began with.")
+    sealed_proposal = models.TextField(
+        blank=True, help_text="Document that a model proposed, as JSON text, encrypted; empty if there is none."
+    )
+    sealed_unread = models.TextField(
+        blank=True, help_text="Text of the editor that could not be read as a plan, encrypted; empty if there is none."
+    )
+    unread_format = models.CharField(max_length=4, blank=True, choices=Format.choices)
+    unread_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False)
+    plan = models.OneToOneField(
+        Plan, models.CASCADE, null=True, related_name="draft", help_text="The plan that was started from it."
+    )
+    deleted_at = models.DateTimeField(null=True, help_text="Time of the deletion, which can be undone for a day.")
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["owner", "-updated_at"], name="draft_list", condition=Q(plan=None, deleted_at=None)),
+            models.Index(fields=["deleted_at"], name="draft_deleted", condition=Q(deleted_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.public_id} version {self.version}"
+
+    @property
+    def text(self) -> str:
+        """The document as JSON text, with secrets. Raises InvalidToken if no current key can decrypt it."""
+        return keyring().decrypt(self.sealed)
+
+    @property
+    def proposal(self) -> str:
+        """The text that a model proposed; empty if there is none."""
+        return keyring().decrypt(self.sealed_proposal) if self.sealed_proposal else ""
+
+    @property
+    def unread_text(self) -> str:
+        """The text that was typed and could not be read as a plan; empty if there is none."""
+        return keyring().decrypt(self.sealed_unread) if self.sealed_unread else ""
+
+
+class PlanDraftVersion(models.Model):
+    """One version of a draft. Undo and redo each make a new version with the text of the version they name."""
+
+    draft = models.ForeignKey(PlanDraft, models.CASCADE, related_name="versions", db_index=False)
+    version = models.PositiveIntegerField()
+    sealed = models.TextField(help_text="Document as JSON text, encrypted.")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+", db_index=False)
+    at = models.DateTimeField()
+    summary = models.CharField(max_length=200, help_text="The change in a few words.")
+    undo_to = models.PositiveIntegerField(null=True, help_text="Version to which Undo returns.")
+    redo_to = models.PositiveIntegerField(null=True, help_text="Version to which Redo returns; set by Undo.")
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["draft", "version"], name="draft_version_once")]
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.draft_id}"
+
+    @property
+    def text(self) -> str:
+        """The document as JSON text, with secrets. Raises InvalidToken if no current key can decrypt it."""
+        return keyring().decrypt(self.sealed)
 
 
 class Executor(models.Model):
