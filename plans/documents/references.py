@@ -62,6 +62,19 @@ def escape_references(value: Any) -> Any:
     return [escape_references(each) for each in value] if isinstance(value, list) else value
 
 
+def replace_references(value: Any, instead: Mapping[str, str]) -> Any:
+    """Return the value with each reference whose text is in `instead` replaced by the text that it has there."""
+
+    def put(mark: re.Match[str]) -> str:
+        return instead.get(mark[0], mark[0])
+
+    if isinstance(value, str):
+        return _REFERENCE_MARKS.sub(put, value) if "${" in value else value
+    if isinstance(value, dict):
+        return {key: replace_references(each, instead) for key, each in value.items()}
+    return [replace_references(each, instead) for each in value] if isinstance(value, list) else value
+
+
 def resolve(value: Any, memory: Mapping[str, Any], *, instead: Mapping[str, str] | None = None) -> Any:
     """Return the value with its references replaced. Raises ParameterError for a missing or too large value.
 

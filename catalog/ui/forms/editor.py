@@ -1,7 +1,7 @@
 """Editor of a call's arguments, as a form made from the schema or as JSON, with lossless switching between the two."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ class ArgumentsEditor:
     """The arguments while they are edited, as a form or as JSON. `problems` are those that belong to no field.
 
     `original` are the arguments before they were edited, `default_paths` the dotted paths of those that were not given.
-    These are marked as defaults until edited.
+    These are marked as defaults until edited. A text that `is_reference` may stand for a value of any type.
     """
 
     schema: Mapping[str, Any]
@@ -40,6 +40,7 @@ class ArgumentsEditor:
     form: FormNode | None = None
     focus: str = ""
     problems: list[str] = field(default_factory=list)
+    is_reference: Callable[[str], bool] | None = None
 
     @property
     def wrong(self) -> int:
@@ -51,7 +52,7 @@ class ArgumentsEditor:
         self.fields, self.text = FormFields.read(sent), sent.get("json", "{}").replace("\r\n", "\n")
 
     def fill(self, arguments: Mapping[str, Any]) -> None:
-        self.fields = value_to_form(self.schema, placeholders_as_text(arguments))
+        self.fields = value_to_form(self.schema, placeholders_as_text(arguments), self.is_reference)
         self.text = json.dumps(in_schema_order(arguments, self.schema), indent=2, ensure_ascii=False)
 
     def draw(self) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,8 @@ class FormNode:
     """One node of the form.
 
     `name` is its path in the form, `path` its path in errors. `key` is the name that the user entered for a member that
-    is not in the schema. `open` is true if its content is rendered, `fixed` if there is nothing to choose.
+    is not in the schema. `open` is true if its content is rendered, `fixed` if there is nothing to choose. The kind
+    `reference` stands for a value that the page looks up. `extra` is what the page adds to the field.
     """
 
     name: str
@@ -62,6 +63,7 @@ class FormNode:
     options: tuple[FormChoice, ...] = ()
     children: list["FormNode"] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    extra: Any = None
 
     @property
     def id(self) -> str:
@@ -160,11 +162,14 @@ class _FormBuilder:
         if node.kind in fill:
             fill[node.kind](node, depth)
         else:
-            node.text = self.fields.text("json" if node.kind == "json" else "value", node.name) or ""
+            word = node.kind if node.kind in ("json", "reference") else "value"
+            node.text = self.fields.text(word, node.name) or ""
         return node
 
     def _kind(self, node: FormNode, depth: int) -> str:
         kind, name = node.shape.kind, node.name
+        if self.fields.text("reference", name) is not None:
+            return "reference"
         if self.fields.text("json", name) is not None:
             return "json"
         opens = kind in ("list", "group", "union")
@@ -271,6 +276,8 @@ class _FormReader:
             return self._parsed(node, node.text) if node.text.strip() else self._blank(node)
         if node.kind == "union":
             return self.read(node.children[0]) if node.children else OMITTED
+        if node.kind == "reference":
+            return node.text if node.text.strip() else self._blank(node)
         read = {"choice": _choice, "number": self._number, "list": self._list, "group": self._group}
         return read.get(node.kind, _text)(node)
 
@@ -332,21 +339,29 @@ def _text(node: FormNode) -> Any:
     return node.text if node.text or node.given or node.is_item else OMITTED
 
 
-def value_to_form(schema: SchemaMapping, value: Mapping[str, Any]) -> FormFields:
-    writer = _FormWriter(schema)
+def value_to_form(
+    schema: SchemaMapping, value: Mapping[str, Any], is_reference: Callable[[str], bool] | None = None
+) -> FormFields:
+    """Return the fields that represent a value. A text that `is_reference` may stand for a value of any type."""
+    writer = _FormWriter(schema, is_reference)
     writer.put(field_type_of(schema, schema), value, "")
     return writer.fields
 
 
 class _FormWriter:
-    def __init__(self, root: SchemaMapping) -> None:
+    def __init__(self, root: SchemaMapping, is_reference: Callable[[str], bool] | None) -> None:
         self.root, self.fields, self.left = root, FormFields(), MAX_FORM_FIELDS
+        self.is_reference = is_reference
 
     def put(self, field_type: FieldType, value: Any, name: str, depth: int = 0) -> None:
         """Write the value of one node: in form fields if they can represent it, otherwise as JSON."""
         self.left -= 1
         if field_type.nullable and value is None:
             self.fields.put("null", name, "1")
+            return
+        is_text = isinstance(value, str) and not UNWRITABLE_PATTERN.search(value)
+        if is_text and field_type.kind != "text" and self.is_reference and self.is_reference(value):
+            self.fields.put("reference", name, value)
             return
         put_leaf = {"choice": self._choice, "text": self._text, "number": self._number}.get(field_type.kind)
         put_parts = {"list": self._list, "group": self._group, "union": self._union}.get(field_type.kind)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from catalog.errors import ParameterError
 from catalog.schemas import ArgumentProblem, raise_for_problems
 
-FIELD_PREFIXES = ("value", "json", "given", "null", "pick", "was", "size", "key")
+FIELD_PREFIXES = ("value", "json", "reference", "given", "null", "pick", "was", "size", "key")
 MAX_LIST_ROWS = 200
 MAX_PATH_STEPS = 24
 MAX_FIELD_NAME = 4000
