@@ -425,7 +425,8 @@ class ModelText(models.Model):
 class PlanDraft(models.Model):
     """A plan being written by one or more people, until it is started or deleted. See `plans.actions.drafts`.
 
-    Documents are encrypted, because people may have typed secrets into them.
+    Documents are encrypted together with the secrets that people typed into them: as JSON of text and secrets, see
+    `plans.store.draft_secrets`.
     """
 
     class Format(models.TextChoices):
@@ -476,13 +477,15 @@ class PlanDraft(models.Model):
 
     @property
     def text(self) -> str:
-        """The document as JSON text, with secrets. Raises InvalidToken if no current key can decrypt it."""
-        return keyring().decrypt(self.sealed)
+        """The document as JSON text, without secrets. Raises InvalidToken if no current key can decrypt it."""
+        text: str = json.loads(keyring().decrypt(self.sealed))[0]
+        return text
 
     @property
     def proposal(self) -> str:
-        """The text that a model proposed; empty if there is none."""
-        return keyring().decrypt(self.sealed_proposal) if self.sealed_proposal else ""
+        """The text that a model proposed, without secrets; empty if there is none."""
+        text: str = json.loads(keyring().decrypt(self.sealed_proposal))[0] if self.sealed_proposal else ""
+        return text
 
     @property
     def unread_text(self) -> str:
@@ -510,8 +513,9 @@ class PlanDraftVersion(models.Model):
 
     @property
     def text(self) -> str:
-        """The document as JSON text, with secrets. Raises InvalidToken if no current key can decrypt it."""
-        return keyring().decrypt(self.sealed)
+        """The document as JSON text, without secrets. Raises InvalidToken if no current key can decrypt it."""
+        text: str = json.loads(keyring().decrypt(self.sealed))[0]
+        return text
 
 
 class Executor(models.Model):

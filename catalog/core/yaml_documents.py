@@ -4,6 +4,7 @@ PyYAML's own resolver is that of YAML 1.1, where `NO` is false. An alias counts 
 repeats, so that a small text cannot grow without bound.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import yaml
 
 from catalog.core.canonical_json import MAX_JSON_DEPTH, Json
+from catalog.core.json_paths import bounded_member_path
 from catalog.errors import MalformedJSON
 
 MAX_ALIASES = 5_000
@@ -42,6 +44,60 @@ def parse_yaml(text: str, *, max_depth: int = MAX_JSON_DEPTH, allow_duplicate_ke
         raise _malformed(str(error).partition("\n")[0]) from None
     except UnicodeEncodeError:
         raise _malformed("it contains a lone surrogate, which cannot be encoded") from None
+
+
+_PLAIN = re.compile(r"[A-Za-z_/$(][A-Za-z0-9_./()${}+-]*(?: [A-Za-z0-9_./()${}+-]+)*")
+"""Texts that need no quotes, unless they read as another type."""
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "null", "true", "false"})
+"""Words that YAML 1.1 reads as booleans or null, in any case."""
+
+
+class _Writer(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml, where it is built in
+    """Writes JSON values, so that YAML 1.1 and 1.2 read the same ones; repeated parts are written out."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _write_text(writer: Any, text: str) -> yaml.ScalarNode:
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+    is_block = "\n" in text and all(map(str.isprintable, text.split("\n")))
+    style = None if is_plain else "|" if is_block else '"'
+    node: yaml.ScalarNode = writer.represent_scalar(f"{_STANDARD_TAGS}str", text, style=style)
+    return node
+
+
+def _write_number(writer: Any, number: float) -> yaml.ScalarNode:
+    node: yaml.ScalarNode = writer.represent_scalar(f"{_STANDARD_TAGS}float", json.dumps(number))
+    return node
+
+
+_Writer.add_representer(str, _write_text)
+_Writer.add_representer(float, _write_number)
+
+
+def write_yaml(value: Json) -> str:
+    """Return a JSON value as a YAML document that `parse_yaml` reads as the same value, with keys in their order."""
+    text: str = yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def yaml_lines(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the dotted path of each value in a readable YAML document and its line, from 1; of a member, its key's."""
+    root = yaml.compose(text, Loader=_PARSER)
+    waiting: list[tuple[str, Any, int]] = [("", root, 1)] if root is not None else []
+    for _ in range(MAX_VALUES):
+        if not waiting:
+            return
+        path, node, line = waiting.pop()
+        yield path, line
+        if isinstance(node, yaml.MappingNode):
+            members = [(str(key.value), value, key) for key, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            members = [(str(index), each, each) for index, each in enumerate(node.value)]
+        else:
+            continue
+        waiting += [(bounded_member_path(path, name), each, at.start_mark.line + 1) for name, each, at in members]
 
 
 class _Composer:

@@ -26,6 +26,7 @@ from plans.actions.create import PlanOrigin, PlanProblems, check_document, creat
 from plans.documents.merging import MergeConflict, Side, merge_documents
 from plans.models import Plan, PlanDraft, PlanDraftVersion
 from plans.spec import PlanDocument
+from plans.store.draft_secrets import DraftContent, content_of
 from plans.store.requesters import Requester
 
 MOST_DRAFTS = 200
@@ -66,6 +67,7 @@ class DraftSource:
 
 
 NO_SOURCE = DraftSource()
+NOTHING = DraftContent(None, {})
 
 
 def document_text(document: Json) -> str:
@@ -79,8 +81,9 @@ def document_text(document: Json) -> str:
 @retry_on_deadlock
 def create_draft(document: Json, *, by: User, source: DraftSource = NO_SOURCE) -> PlanDraft:
     """Store a new draft. Raises Conflict if the person has too many, MalformedJSON and TooLarge."""
-    text, now = document_text(document), clock.now()
-    sealed = keyring().encrypt(text)
+    document_text(document)
+    content, now = content_of(document), clock.now()
+    sealed = _sealed(content)
     with transaction.atomic():
         PlanDraft.objects.filter(deleted_at__lt=now - KEPT_DELETED).delete()
         if PlanDraft.objects.filter(owner=by, plan=None, deleted_at=None).count() >= MOST_DRAFTS:
@@ -113,12 +116,22 @@ def _listed_fields(document: Json) -> dict[str, str | int]:
     return {"goal": listed.replace("\0", ""), "steps": len(steps) if isinstance(steps, list) else 0}
 
 
+def _sealed(content: DraftContent) -> str:
+    return keyring().encrypt(json.dumps([document_text(content.document), content.secrets], ensure_ascii=False))
+
+
 def read_draft(draft: PlanDraft | PlanDraftVersion) -> Json:
-    """Return the document of a draft or version. Raises Conflict if it cannot be decrypted."""
+    """Return the document of a draft or version, without secrets. Raises Conflict if it cannot be decrypted."""
+    return read_content(draft).document
+
+
+def read_content(draft: PlanDraft | PlanDraftVersion) -> DraftContent:
+    """Return the document of a draft or version, and its secrets. Raises Conflict if it cannot be decrypted."""
     try:
-        return parse_json(draft.text)
+        text, secrets = json.loads(keyring().decrypt(draft.sealed))
     except InvalidToken:
         raise Conflict(_("This draft was encrypted with a key that this installation no longer has.")) from None
+    return DraftContent(parse_json(text), secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +155,19 @@ def change_draft(
     document_text(document)  # the limits hold before anything is compared
     for _attempt in range(ATTEMPTS):
         current = _open_draft(draft)
-        stored = read_draft(current)
-        merged = document
+        stored = read_content(current)
+        merged, known = document, [stored.secrets]
         if began.version != current.version:
-            base = current.versions.filter(version=began.version).first()
-            found = merge_documents(read_draft(base) if base else None, stored, document, began.choices)
+            row = current.versions.filter(version=began.version).first()
+            base = read_content(row) if row else NOTHING
+            found = merge_documents(base.document, stored.document, document, began.choices)
             if found.conflicts:
                 raise DraftConflict(current, began.version, document, found.conflicts)
             merged = found.document
-        text = document_text(merged)
-        if text == document_text(stored):
-            return current
-        if _store_version(current, merged, by, summary):
+            known.append(base.secrets)
+        content = content_of(merged, *known)
+        is_same = document_text(content.document) == document_text(stored.document)
+        if (is_same and content.secrets == stored.secrets) or _store_version(current, content, by, summary):
             return current
     raise Conflict(_("Others are changing this draft right now. Nothing was changed. Try again."))
 
@@ -175,14 +189,14 @@ def _return_to(draft: PlanDraft, version: int, by: User, *, is_redo: bool) -> Pl
         raise Conflict(_("The draft was changed meanwhile. Nothing was changed. Look at it again."))
     last = current.versions.get(version=version)
     wanted = last.redo_to if is_redo else last.undo_to
-    target = current.versions.filter(version=wanted).first()
+    target = current.versions.filter(version=wanted).first() if wanted else None
     if target is None:
         raise Conflict(_("There is nothing to redo.") if is_redo else _("There is nothing to undo."))
     said = (_("Redid: %(change)s") if is_redo else _("Undid: %(change)s")) % {
         "change": (target if is_redo else last).summary
     }
     redo_to = target.redo_to if is_redo else version
-    if not _store_version(current, read_draft(target), by, said, (target.undo_to, redo_to)):
+    if not _store_version(current, read_content(target), by, said, (target.undo_to, redo_to)):
         raise Conflict(_("The draft was changed meanwhile. Nothing was changed. Look at it again."))
     return current
 
@@ -197,14 +211,18 @@ def _open_draft(draft: PlanDraft) -> PlanDraft:
 
 
 def _store_version(
-    draft: PlanDraft, document: Json, by: User, summary: str, returns: tuple[int | None, int | None] | None = None
+    draft: PlanDraft,
+    content: DraftContent,
+    by: User,
+    summary: str,
+    returns: tuple[int | None, int | None] | None = None,
 ) -> bool:
     """Store the next version; return False, changing nothing, if another one was stored first.
 
     `returns` has the versions to which Undo and Redo lead; without it, Undo leads to the version before.
     """
-    now, sealed = clock.now(), keyring().encrypt(document_text(document))
-    fields = {"sealed": sealed, "updated_at": now, "updated_by": by, **_listed_fields(document)}
+    now, sealed = clock.now(), _sealed(content)
+    fields = {"sealed": sealed, "updated_at": now, "updated_by": by, **_listed_fields(content.document)}
     summary = redact_text(summary)[:MOST_SUMMARY].replace("\0", "")
     with transaction.atomic():
         unchanged = PlanDraft.objects.filter(pk=draft.pk, version=draft.version, plan=None, deleted_at=None)
@@ -281,10 +299,10 @@ def start_draft(draft: PlanDraft, *, version: int, by: Requester, origin: PlanOr
     `origin` is what the draft itself came from. Raises Conflict if the draft has another version now, PlanProblems, and
     the errors of `origin.become`.
     """
-    current = PlanDraft.objects.select_related("plan", "cloned_from").get(pk=draft.pk)
-    if current.plan is not None:
-        return current.plan
-    document = read_draft(current)
+    current = PlanDraft.objects.select_related("cloned_from").get(pk=draft.pk)
+    if (started := _plan_of(draft)) is not None:
+        return started
+    document = read_content(current).opened
     try:
         checked = PlanDocument.model_validate(document)
     except ValidationError:
@@ -294,7 +312,10 @@ def start_draft(draft: PlanDraft, *, version: int, by: Requester, origin: PlanOr
             checked, by=by, original_plan=current.cloned_from, origin=_DraftOrigin(current, version, origin)
         )
     except Conflict:
-        current.refresh_from_db(fields=["plan"])
-        if current.plan is not None:  # pressed twice
-            return current.plan
+        if (started := _plan_of(draft)) is not None:  # pressed twice
+            return started
         raise
+
+
+def _plan_of(draft: PlanDraft) -> Plan | None:
+    return Plan.objects.filter(draft=draft.pk).first()

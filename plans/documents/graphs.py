@@ -24,6 +24,15 @@ def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:
     return found
 
 
+def without_cycles(graph: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Return the graph without the arrows that close a cycle, each the one between its lowest step and the next."""
+    left = {step: [each for each in needed if each in graph and each != step] for step, needed in graph.items()}
+    while found := cycles(left):
+        for step, needed, *_ in found:
+            left[step] = [each for each in left[step] if each != needed]
+    return left
+
+
 def ancestors(graph: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:
     """Return step → all its direct and indirect dependencies. The graph must have no cycles."""
     found: dict[int, frozenset[int]] = {}

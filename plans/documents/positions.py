@@ -1,20 +1,30 @@
-"""Line numbers of values in a JSON text, for problems that name a path."""
+"""Line numbers of values in a JSON or YAML text, for problems that name a path."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from catalog.core.json_paths import bounded_member_path, enclosing_paths
+from catalog.core.yaml_documents import yaml_lines
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 
 
 def find_lines(text: str, paths: Set[str]) -> dict[str, int]:
     """Return dotted path → line, counted from 1; a path not in the text gets the line of its nearest parent."""
+    return _lines_in(_values(text), paths)
+
+
+def find_yaml_lines(text: str, paths: Set[str]) -> dict[str, int]:
+    """Return the same for a readable YAML text."""
+    return _lines_in(yaml_lines(text), paths)
+
+
+def _lines_in(values: Iterable[tuple[str, int]], paths: Set[str]) -> dict[str, int]:
     known_paths = {ancestor for path in paths for ancestor in enclosing_paths(path)}
     seen: dict[str, int] = {}
-    for path, line in _values(text):
+    for path, line in values:
         if path in known_paths:
             seen.setdefault(path, line)
     return {path: next((seen[each] for each in enclosing_paths(path) if each in seen), 1) for path in paths}

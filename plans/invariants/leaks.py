@@ -26,6 +26,7 @@ PAYLOADS = frozenset(
         *("plans.plan.goal", "plans.memoryitem.key", "plans.memoryitem.value"),
         *("plans.plan.request", "plans.plan.reply", "plans.question.text", "plans.question.answer"),
         *("plans.modeluse.prompt", "plans.modeluse.answer"),
+        *("plans.plandraft.goal", "plans.plandraftversion.summary"),
         *(f"approvals.round.{name}" for name in ("arguments", "preview")),
         *("approvals.review.comment", "approvals.review.response", "approvals.comment.text"),
         "catalog.idempotencykey.answer",

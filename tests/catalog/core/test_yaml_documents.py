@@ -3,9 +3,10 @@
 import math
 
 import pytest
+import yaml
 
 from catalog.core import yaml_documents
-from catalog.core.yaml_documents import MAX_ALIASES, parse_yaml
+from catalog.core.yaml_documents import MAX_ALIASES, parse_yaml, write_yaml, yaml_lines
 from catalog.errors import MalformedJSON
 from tests.corpus import faults
 
@@ -100,3 +101,28 @@ def test_number_of_values_has_a_limit(monkeypatch):
     parse_yaml("a: [1, 2, 3, 4, 5, 6, 7]")
     with pytest.raises(MalformedJSON, match="10 values"):
         parse_yaml("a: [1, 2, 3, 4, 5, 6, 7, 8]")
+
+
+TEXTS = [
+    "", " ", "a", "NO", "null", "~", "1", "1e3", "0x1F", ".5", "- a", "a: b", "# a", "a #b", "'", '"', "\\", "|",
+    "%a", "@a",
+    "a\nb", "a\nb\n", "\n", "\n\na\n\n", "  a\n b", "a \nb", "a\tb", "a\r\nb", "\x00\x1b", "\ufeffa", "\u2028",
+    "\x85",
+    "${a.b}", "$${a}", "{a}", "<<", "=", "2026-11-26", "12:30", "مرحبا", "👩‍👩‍👧", "x" * 500,
+    "word " * 100, "---\na", "...",
+]  # fmt: skip
+
+
+def test_written_yaml_is_read_as_the_same_value():
+    def check(text, other):
+        value = {text: text, "list": [text, {"deep": [[text]]}], "numbers": [1, -2.5, 1e300, 1e-7, True, None, [], {}]}
+        written = write_yaml(value)
+        assert parse_yaml(written) == value and list(parse_yaml(written)) == list(value)
+        assert yaml.safe_load(written) == value  # readers of YAML 1.1
+
+    assert faults(check, [(text, None) for text in TEXTS]) == {}
+
+
+def test_lines_of_values():
+    found = dict(yaml_lines("goal: x\nsteps:\n  - step_id: 1\n    tool: a\n  - step_id: 2\n"))
+    assert (found["goal"], found["steps"], found["steps.0.tool"], found["steps.1"]) == (1, 2, 4, 5)

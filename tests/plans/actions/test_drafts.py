@@ -21,7 +21,7 @@ from plans.actions.drafts import (
 )
 from plans.models import Plan, PlanDraft, PlanDraftVersion
 from plans.store.requesters import Requester
-from tests.builders import act
+from tests.builders import act, work_off
 
 
 def document(*texts: str, goal: str = "Try it") -> dict[str, Any]:
@@ -103,12 +103,28 @@ def test_sizes_and_numbers_are_limited(ada, monkeypatch):
     assert sorted(draft.versions.values_list("version", flat=True)) == list(range(4, 14))
 
 
-def test_secrets_are_not_stored_in_clear(ada):
+def test_secrets_are_set_aside_and_started_with(ada, stage):
     secret = "ghp_" + "a1B2" * 9
-    draft = put(create_draft(document("a"), by=ada), document(secret, goal=f"Use {secret}"))
-    assert read_draft(draft) == document(secret, goal=f"Use {secret}")
+    draft = put(create_draft(document("a"), by=ada), document(secret))
+    shown = read_draft(draft)
+    assert secret not in str(shown) and "$secret" in str(shown)
     rows = [*PlanDraft.objects.values_list(), *PlanDraftVersion.objects.values_list()]
     assert not [value for row in rows for value in row if secret in str(value)]
+    changed = {**shown, "steps": [*shown["steps"], act(2, "b")], "goal": "More"}
+    draft = change_draft(draft, base_version=2, document=changed, by=ada, summary="More")
+    work_off(start_draft(draft, version=3, by=Requester(ada)))
+    assert stage.values("safe") == [secret, "b"]
+
+
+def test_a_moved_placeholder_gets_no_secret(ada, stage):
+    secret = "ghp_" + "a1B2" * 9
+    draft = create_draft(document(secret, "b"), by=ada)
+    first, second = read_draft(draft)["steps"]
+    moved = {"goal": "x", "steps": [first, {**second, "parameters": first["parameters"]}]}
+    draft = put(draft, moved)
+    with pytest.raises(PlanProblems) as refusal:
+        start_draft(draft, version=2, by=Requester(ada))
+    assert [problem.path for problem in refusal.value.problems] == ["steps.1.parameters.value"]
 
 
 def test_a_draft_is_started_once_and_then_is_its_plan(ada, stage):
