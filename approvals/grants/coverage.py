@@ -5,7 +5,7 @@ still has the definition and code of the grant, and an approval by the grant's c
 replace an earlier call are never covered, because that call was reviewed or its outcome is unknown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -66,10 +66,21 @@ def tools_with_grants(person: User) -> set[int]:
     return {grant.tool_id for grant in grants.select_related("tool__current_version") if grant.tool.grant_limits}
 
 
-def find_covering(candidate: GrantCandidate, rule: Rule) -> Grant | None:
-    """Return a grant that covers the call now, or None. Never writes; no query if the tool cannot be granted."""
-    bound = (grant for grant in _matching_grants(candidate, rule, clock.now()) if _is_bound_to(grant, candidate.target))
+def find_covering(candidate: GrantCandidate, rule: Rule, among: Sequence[Grant] | None = None) -> Grant | None:
+    """Return a grant that covers the call now, or None. Never writes; no query if the tool cannot be granted.
+
+    `among` are the results of `grants_in_scope`, if these were read for several calls at once.
+    """
+    matching = _matching_grants(candidate, rule, clock.now(), among)
+    bound = (grant for grant in matching if _is_bound_to(grant, candidate.target))
     return next((grant for grant in bound if _permits(grant, candidate, rule)), None)
+
+
+def grants_in_scope(plan_ref: str, session: str, requested_by: int, now: datetime) -> QuerySet[Grant]:
+    """Return the active grants, of all tools, whose scope includes the calls of this plan, session and requester."""
+    names = User.objects.filter(pk=requested_by).values("username")[:1]
+    grants = Grant.objects.filter(in_force(now), matching_scope(scope_mapping(plan_ref, session, names)))
+    return grants.select_related("created_by", "created_from").order_by("pk")
 
 
 def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Grant | None:
@@ -127,11 +138,15 @@ def end_denied_grants(candidate: GrantCandidate) -> int:
     return end_grants(found, CALL_DENIED) if found else 0
 
 
-def _matching_grants(candidate: GrantCandidate, rule: Rule, now: datetime) -> list[Grant]:
+def _matching_grants(
+    candidate: GrantCandidate, rule: Rule, now: datetime, among: Sequence[Grant] | None = None
+) -> list[Grant]:
     """Return active grants whose scope and conditions match, without checking the tool's version and the creator."""
     if candidate.target.grant_limits is None or candidate.replaces_call or rule.quorum != 1 or rule.fresh_passkey:
         return []
-    return _covering(_in_scope(candidate, now), candidate.arguments)
+    if among is None:
+        return _covering(_in_scope(candidate, now), candidate.arguments)
+    return _covering((grant for grant in among if grant.tool_id == candidate.target.tool_pk), candidate.arguments)
 
 
 def _covering(grants: Iterable[Grant], arguments: CallArguments) -> list[Grant]:
@@ -150,10 +165,8 @@ def _permits(grant: Grant, candidate: GrantCandidate, rule: Rule) -> bool:
 
 def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Grant]:
     """Return the tool's active grants whose scope includes the call, with one query on an index."""
-    names = User.objects.filter(pk=candidate.requested_by).values("username")[:1]
-    refs = scope_mapping(candidate.plan_ref, candidate.session, names)
-    grants = Grant.objects.filter(in_force(now), matching_scope(refs), tool=candidate.target.tool_pk)
-    return grants.select_related("created_by", "created_from").order_by("pk")
+    grants = grants_in_scope(candidate.plan_ref, candidate.session, candidate.requested_by, now)
+    return grants.filter(tool=candidate.target.tool_pk)
 
 
 def _is_bound_to(grant: Grant, tool: CallableTool) -> bool:

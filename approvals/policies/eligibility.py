@@ -3,7 +3,7 @@
 Requesters and editors of a call may not decide it, not even superusers.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -141,11 +141,21 @@ def candidate_reviewers(people: QuerySet[User], request: ApprovalRequest) -> Que
 def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
     """Return the other users who may decide a request, sorted by name."""
     rule = rule_for(request)
-    groups = in_any_group([*rule.groups, ADMINISTRATOR])
-    people = get_user_model().objects.filter(groups, is_active=True).exclude(pk=user.pk)
+    return [each for each in people_named([rule]) if each.pk != user.pk and may_decide(request, each, rule) is None]
+
+
+def people_named(rules: Iterable[Rule]) -> list[User]:
+    """Return the active members of the groups of these rules, sorted by name, with their groups loaded: two queries.
+
+    `may_decide` and `may_pre_approve` must still judge each of them.
+    """
+    groups = {group for rule in rules for group in rule.groups}
+    if not groups:
+        return []
+    people = get_user_model().objects.filter(in_any_group([*groups, ADMINISTRATOR]), is_active=True)
     some = list(people.order_by("first_name", "username")[:MAX_CANDIDATES])
     prefetch_groups(some)
-    return [each for each in some if may_decide(request, each, rule) is None]
+    return some
 
 
 def _has_deciding_role(user: User, rule: Rule) -> bool:

@@ -70,11 +70,15 @@ def plan_is_over(tx: PlanTransaction) -> bool:
     return Plan.objects.filter(pk=tx.plan_pk, status__in=PLAN_TERMINAL).exists()
 
 
+def most_attempts(tool: Tool[Any, Any]) -> int:
+    """Return how often a call of the tool may be made in all, if its attempts fail in a way that permits another."""
+    return TRIES if tool.retry_safe and tool.safety_level != SafetyLevel.DANGEROUS else 1
+
+
 def retry_delay(tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome) -> timedelta | None:
     """Return the delay before the call's next attempt; None if it may not be retried before the plan's deadline."""
-    tool = running_call.prepared.target.tool
-    may_retry = outcome.retryable and tool.retry_safe and tool.safety_level != SafetyLevel.DANGEROUS
-    if outcome.success or not may_retry or running_call.call.attempt >= TRIES or plan_is_over(tx):
+    most = most_attempts(running_call.prepared.target.tool)
+    if outcome.success or not outcome.retryable or running_call.call.attempt >= most or plan_is_over(tx):
         return None
     usual = 2 ** (running_call.call.attempt - 1) * random.uniform(*RETRY_JITTER)  # noqa: S311 (jitter, not a secret)
     delay = timedelta(seconds=max(usual, outcome.retry_after))

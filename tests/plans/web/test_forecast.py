@@ -1,0 +1,154 @@
+"""Tests of the forecast of a plan."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from approvals.models import PolicyRevision
+from approvals.policies.gate import invalidate_rules
+from catalog.core import clock
+from catalog.models import ApiToken, Call
+from plans.models import Agent, AgentRun, Step
+from plans.store.requesters import Requester
+from plans.web.compose.forecast import Forecast, Prospect, forecast, forecast_of_plan
+from tests.approvals.factories import add_policy, grant, let_be_granted, set_rule
+from tests.builders import act, make_plan, work_off
+from tests.conftest import person
+from tests.pages import compact
+
+pytestmark = pytest.mark.usefixtures("stage")
+Effect = PolicyRevision.Effect
+
+
+def forecast_by(author: User, *steps: Any, **fields: Any) -> Forecast:
+    """Return the forecast of a document by a person, judged by the rules as they are now."""
+    invalidate_rules()
+    return forecast({"goal": "Try it", "steps": list(steps), **fields}, Requester(author))
+
+
+def prospects(found: Forecast) -> dict[int, str]:
+    return {number: outlook.prospect.value for number, outlook in found.outlooks.items()}
+
+
+def test_each_kind_of_step(ada, rosa):
+    add_policy(0, effect=Effect.DENY, tool="cautious", message="Not here.")
+    found = forecast_by(
+        ada,
+        act(1, expected_key="one"),
+        act(2, "x", "dangerous", dependencies=[1]),
+        act(3, "x", "cautious"),
+        act(4, tool="vanished"),
+        {"step_id": 5, "description": "A note"},
+        act(6, tool="ask_user") | {"parameters": {"question": "Which?"}},
+        act(7, dependencies=[8]),
+        act(8, dependencies=[7]),
+    )
+    assert prospects(found) == {
+        1: "runs",
+        2: "waits",
+        3: "refused",
+        4: "refused",
+        5: "runs",
+        6: "asks",
+        7: "never",
+        8: "never",
+    }
+    assert found.outlooks[2].people == "Rosa"
+    assert (found.outlooks[3].why, found.outlooks[3].policies) == ("Not here.", ("Policy 0",))
+    assert found.first == [1, 5, 6]
+    assert found.gated == 1
+
+
+def test_arguments_decide_where_they_are_known(ada, rosa):
+    rows = [{"path": "value", "operator": "equals", "value": "pay"}]
+    add_policy(0, effect=Effect.HOLD, tool="safe", conditions=rows, stages=[{"group": "reviewer", "count": 1}])
+    steps = [act(1, "read", expected_key="one"), act(2, "pay"), act(3, "${given}"), act(4, "${one}", dependencies=[1])]
+    found = forecast_by(ada, *steps, memory={"given": "pay"})
+    assert prospects(found) == {1: "runs", 2: "waits", 3: "waits", 4: "depends"}
+    assert found.outlooks[4].why == "It depends on the result of step 1."
+    assert found.outlooks[4].people == "Rosa"
+
+
+def test_nobody_may_approve(rosa):
+    """The only reviewer is the requester."""
+    rosa.groups.add(*rosa.groups.model.objects.filter(name="operator"))
+    outlook = forecast_by(rosa, act(1, tool="dangerous")).outlooks[1]
+    assert outlook.nobody
+    assert outlook.people == "1 reviewer"
+
+
+def test_limits_of_a_token_refuse(ada):
+    token = ApiToken(user=ada, pk=1, limits={"max_level": "safe"})
+    steps = [act(1), act(2, tool="dangerous")]
+    found = forecast({"goal": "Try", "steps": steps}, Requester(ada, token))
+    assert prospects(found) == {1: "runs", 2: "refused"}
+    assert "outside the limits" in found.outlooks[2].why
+
+
+def test_grant_covers_a_step(ada, admin, settings, monkeypatch):
+    let_be_granted(admin, settings, monkeypatch)
+    made = grant(admin, "ada", rows=[{"path": "value", "operator": "equals", "value": "x"}])
+    unknown = act(3, "${one}", "dangerous", dependencies=[1])
+    found = forecast_by(ada, act(1, "x", "dangerous", expected_key="one"), act(2, "y", "dangerous"), unknown)
+    assert prospects(found) == {1: "granted", 2: "waits", 3: "depends"}
+    assert found.outlooks[1].grant == made.public_id
+
+
+def test_calls_time_and_cost_come_from_history(ada, admin):
+    now = clock.now()
+    plan = work_off(make_plan(ada, act(1), act(2)))
+    Call.objects.filter(tool_name="safe").update(started_at=now - timedelta(seconds=4), finished_at=now)
+    agent = Agent.objects.create(name="helper", budget='{"calls": 5, "rounds": 3}', created_at=now, updated_at=now)
+    first = Step.objects.filter(plan=plan).first()
+    AgentRun.objects.create(step=first, agent=agent, cost=Decimal("0.5"), seconds=6, started_at=now, ended_at=now)
+    steps = [act(1), act(2, dependencies=[1]), act(3, tool="patient")]
+    found = forecast_by(ada, *steps, {"step_id": 4, "description": "Help", "agent": "helper", "dependencies": [1]})
+    assert found.calls == 5  # three attempts of `patient`
+    assert found.most_calls == "5 calls, 5 calls by helper, in 3 model turns"
+    assert found.seconds == 10
+    assert found.untimed == ["patient"]
+    assert (found.cost, found.unpriced) == (Decimal("0.5"), [])
+
+
+def test_stored_plan_is_judged_with_its_own_rules_and_changes_nothing(ada, rosa, client):
+    plan = make_plan(ada, act(1, "a", "dangerous"), act(2, dependencies=[1]), start=False)
+    add_policy(0, effect=Effect.DENY, tool="safe", plan=plan.public_id)
+    invalidate_rules()
+    with CaptureQueriesContext(connection) as queries:
+        found = forecast_of_plan(plan, ada)
+    assert prospects(found) == {1: "waits", 2: "refused"}
+    assert all(query["sql"].startswith("SELECT") for query in queries)
+    client.force_login(ada)
+    html = compact(client.get(f"/plans/{plan.public_id}/").content.decode())
+    assert "Step 1 waits for approval by Rosa." in html
+    assert f'href="/plans/{plan.public_id}/slice/"' in html
+
+
+@pytest.mark.parametrize("document", [None, [], "text", {"steps": 5}, {"steps": [1]}, {"goal": 1, "steps": [{}]}])
+def test_unreadable_document_has_no_forecast(ada, document):
+    assert forecast(document, Requester(ada)).total == 0
+
+
+def test_number_of_queries_does_not_grow_with_steps(ada, rosa):
+    def queries(count: int) -> int:
+        steps = [act(number, f"v{number}", "dangerous") for number in range(1, count + 1)]
+        forecast_by(ada, *steps)
+        with CaptureQueriesContext(connection) as made:
+            found = forecast_by(ada, *steps)
+        assert found.groups[0].outlook.prospect == Prospect.WAITS
+        return len(made)
+
+    assert queries(500) == queries(2)
+
+
+def test_policies_are_linked_for_those_who_may_read_them(ada):
+    outsider = person("olaf")
+    named = forecast_by(ada, act(1, tool="dangerous")).groups[0].policies
+    assert named[0].public_id
+    assert not forecast_by(outsider, act(1, tool="dangerous")).groups[0].policies[0].public_id
+    assert set_rule().policy.name == named[0].name
