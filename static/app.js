@@ -25,6 +25,7 @@ import "./js/pages/plan.js";
 import "./js/pages/plan_canvas.js";
 import "./js/pages/plan_draft.js";
 import "./js/pages/plan_editor.js";
+import "./js/pages/plan_events.js";
 import "./js/pages/plan_slice.js";
 import "./js/pages/plan_timeline.js";
 import "./js/pages/push_devices.js";

@@ -1,6 +1,6 @@
 """Texts of statuses, safety levels, times, durations and sizes, common to all pages. No markup."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Badge:
     """A status or level for display: its text (translated when used), icon in the sprite and CSS class of its hue."""
 
-    text: "StrOrPromise"
+    text: "StrOrPromise" = field(hash=False)
     icon: str
     hue: str
 

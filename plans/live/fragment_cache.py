@@ -5,6 +5,7 @@ skips intermediate states and costs no memory.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -54,11 +55,73 @@ class RenderSource:
     always_rests: bool = False
 
 
-class SharedRendering:
+class CurrentFragments:
+    """The current fragments, with the messages that bring viewers up to date: each is written once for all of them."""
+
+    def __init__(self, drawn: Fragments | None = None) -> None:
+        self.drawn = drawn
+
+    @property
+    def drawn(self) -> Fragments | None:
+        return self._drawn
+
+    @drawn.setter
+    def drawn(self, drawn: Fragments | None) -> None:
+        self._drawn = drawn
+        self._first: dict[int | None, str] = {}
+        self._differences: list[tuple[Fragments, str]] = []
+
+    def message(self, sent: Fragments | None, after: int | None) -> str:
+        """Return the message, as JSON, for a client that was sent `sent` or has a page of event number `after`.
+
+        It is empty for a client that is up to date.
+        """
+        if self.drawn is None or self.drawn is sent:
+            return ""
+        if sent is None:
+            if after not in self._first:
+                self._first[after] = _text(_first_message(self.drawn, after))
+            return self._first[after]
+        for earlier, text in self._differences:
+            if earlier is sent:
+                return text
+        text = _text(_difference(sent, self.drawn))
+        self._differences.append((sent, text))
+        return text
+
+
+def _text(message: dict[str, object] | None) -> str:
+    return json.dumps(message, ensure_ascii=False) if message else ""
+
+
+def _difference(sent: Fragments, drawn: Fragments) -> dict[str, object] | None:
+    fragments = [html for key, html in drawn.fragments.items() if sent.mark(key) != drawn.mark(key)]
+    announced = {"announce": drawn.says} if drawn.says != sent.says else {}
+    return _message(drawn.seq, fragments) | announced if fragments else None
+
+
+def _first_message(drawn: Fragments, after: int | None) -> dict[str, object] | None:
+    """Return all fragments that may differ from a page that was rendered at event number `after`."""
+    seq = drawn.seq
+    if seq is None or after is None:
+        return _message(seq, list(drawn.fragments.values()))
+    if drawn.exact and seq == after:
+        return None
+    known = {key for key, number in drawn.numbers.items() if number <= after}
+    newer = [html for key, html in drawn.fragments.items() if key not in known]
+    return _message(seq if seq > after else None, newer)
+
+
+def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
+    """Return a message. With `seq`, clients ignore it if they have newer fragments; without, they always apply it."""
+    return {"fragments": fragments} if seq is None else {"seq": seq, "fragments": fragments}
+
+
+class SharedRendering(CurrentFragments):
     """The current fragments of a source, rendered again after each notification."""
 
     def __init__(self, feed: Feed, source: RenderSource) -> None:
-        self.drawn: Fragments | None = None
+        super().__init__()
         self.viewers: set[WaitEvent] = set()
         self._feed = feed
         self._source = source
@@ -91,38 +154,15 @@ class SharedRendering:
 class ViewerState:
     """State of a shared rendering that was last sent to one client."""
 
-    def __init__(self, rendering: SharedRendering, after: int | None = None) -> None:
-        self._rendering = rendering
+    def __init__(self, current: CurrentFragments, after: int | None = None) -> None:
+        self._current = current
         self._after = after
         self._sent: Fragments | None = None
 
-    def news(self) -> dict[str, object] | None:
-        """Return the message that brings the client up to date, or None if it is up to date."""
-        drawn, sent = self._rendering.drawn, self._sent
-        if drawn is None or drawn is sent:
-            return None
-        self._sent = drawn
-        if sent is None:
-            return self._first_message(drawn)
-        fragments = [html for key, html in drawn.fragments.items() if sent.mark(key) != drawn.mark(key)]
-        announced = {"announce": drawn.says} if drawn.says != sent.says else {}
-        return _message(drawn.seq, fragments) | announced if fragments else None
-
-    def _first_message(self, fragments: Fragments) -> dict[str, object] | None:
-        """Return all fragments that may differ from the client's page, which was rendered at event number `after`."""
-        seq, after = fragments.seq, self._after
-        if seq is None or after is None:
-            return _message(seq, list(fragments.fragments.values()))
-        if fragments.exact and seq == after:
-            return None
-        known = {key for key, number in fragments.numbers.items() if number <= after}
-        newer = [html for key, html in fragments.fragments.items() if key not in known]
-        return _message(seq if seq > after else None, newer)
-
-
-def _message(seq: int | None, fragments: list[str]) -> dict[str, object]:
-    """Return a message. With `seq`, clients ignore it if they have newer fragments; without, they always apply it."""
-    return {"fragments": fragments} if seq is None else {"seq": seq, "fragments": fragments}
+    def news(self) -> str:
+        """Return the message that brings the client up to date, as JSON; empty if it is up to date."""
+        sent, self._sent = self._sent, self._current.drawn or self._sent
+        return self._current.message(sent, self._after)
 
 
 _renderings: WeakKeyDictionary[Feed, dict[Hashable, SharedRendering]] = WeakKeyDictionary()

@@ -5,7 +5,7 @@ from functools import lru_cache
 from django import template
 from django.utils.html import format_html, format_html_join
 
-from plans.web.graph import HEIGHT, WIDTH, Box, Fold
+from plans.web.graph import HEIGHT, WIDTH, Box, Drawing, Fold
 
 register = template.Library()
 LINE_HEIGHTS = ("20.5", "36")
@@ -27,6 +27,17 @@ def graph_arrows(box: Box) -> str:
         " ".join(map(str, box.needs)),
         box.arrows,
     )
+
+
+@register.simple_tag
+def all_arrows(drawing: Drawing) -> str:
+    return format_html_join("", "{}", ((graph_arrows(box),) for box in drawing.boxes))
+
+
+@register.simple_tag
+def all_boxes(drawing: Drawing, selected: int | None = None) -> str:
+    """Render the boxes as links to their steps."""
+    return format_html_join("", "{}", ((graph_box(box, drawing.fold, selected),) for box in drawing.boxes))
 
 
 @register.simple_tag

@@ -1,25 +1,28 @@
-"""Filters of the plan pages: running clocks."""
-
-from datetime import UTC, datetime
+"""Tags of the plan pages: the rows of timeline and events, the strip of progress, running clocks."""
 
 from django import template
-from django.utils.html import format_html
-from django.utils.translation import gettext as _
+from django.utils.html import format_html_join
 
-from catalog.core import clock
-from catalog.text.formats import format_exactly
-from catalog.ui.labels import format_duration
+from plans.web.graph import Fold
+from plans.web.plan.overview import PlanOverview
+from plans.web.plan.rows import (
+    RowContext,
+    event_lines,
+    progress_segments,
+    running_time,
+    step_events,
+    timeline_row,
+)
 
 register = template.Library()
+register.filter(running_time)
+register.simple_tag(progress_segments)
+register.simple_tag(step_events)
+register.simple_tag(event_lines)
 
 
-@register.filter
-def running_time(moment: datetime) -> str:
-    """Return the time since `moment` as a `<time>` element that relative_time.js keeps counting."""
-    seconds = max(0, int((clock.now() - moment).total_seconds()))
-    return format_html(
-        '<time datetime="{}" title="{}" data-since>{}</time>',
-        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z",
-        _("since %(time)s") % {"time": format_exactly(moment)},
-        f"{seconds} s" if seconds < 60 else format_duration(seconds * 1000),
-    )
+@register.simple_tag
+def timeline_rows(overview: PlanOverview, fold: Fold = "", selected: int | None = None) -> str:
+    """Render the rows of all steps; the selected one is marked."""
+    context = RowContext(overview.timeline.now, overview.timeline.length, fold)
+    return format_html_join("", "{}", ((timeline_row(step, context, selected),) for step in overview.steps))

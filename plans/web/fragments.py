@@ -30,9 +30,10 @@ from plans.web.home.activity import failed_plans, running_rows
 from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
 from plans.web.home.last_days import last_days
-from plans.web.plan.history import EventLine
+from plans.web.plan.event_list import NO_FILTER, load_events
 from plans.web.plan.overview import MIN_BAR_WIDTH, MemoryRow, PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.page import conversation_state
+from plans.web.plan.rows import RowContext, step_event, timeline_row
 from plans.web.plan.step_detail import default_step
 from plans.web.plan.timeline import Timeline
 from plans.web.plan_list import first_page_rows
@@ -54,7 +55,7 @@ GRAIN = 0.004
 def plan_source(plan_ref: str, fold: Fold = "") -> RenderSource:
     """Return the source of one plan, shared by everyone who may see it and folds its graph alike."""
     return RenderSource(
-        ("plan", plan_ref, fold), partial(_render_plan, plan_ref, fold), lambda feed: feed.listen(plan_ref), PLAN_RESTS
+        ("plan", plan_ref, fold), PlanRenderer(plan_ref, fold), lambda feed: feed.listen(plan_ref), PLAN_RESTS
     )
 
 
@@ -115,32 +116,48 @@ def _personal_source(
     return RenderSource(key, partial(fragments_for, user.user), Feed.listen_to_all, VIEWS_REST)
 
 
-def _render_plan(plan_ref: str, fold: Fold = "") -> Fragments:
-    plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
-    for _ in range(MAX_LOADS):  # again if the plan changed in the meantime
-        overview = load_overview(plans.get())
-        exact = plans.filter(last_seq=overview.seq).exists()
-        if exact:
-            break
-    shared = {"overview": overview, "timeline": overview.timeline}
-    parts = ("standing", "goal", "segments", "count", "axis", "keys", "last")
-    fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
-    removed = removed_step_numbers(overview.plan)
-    timeline, reader = overview.timeline, current_reader()
-    axis = {"now": timeline.now, "length": timeline.length, "fold": fold}
-    fragments |= (
-        _graph_fragments(overview, fold, removed)
-        | {f"s{step.number}": _render("plans/_rows.html", steps=[step], **axis) for step in overview.steps}
-        | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
-        | {f"m{row.pk}": _value(overview.plan.public_id, row, reader) for row in overview.memory}
+class PlanRenderer:
+    """Renders one plan. Of the rows of its timeline, which are many, it renders again those whose mark has changed."""
+
+    def __init__(self, plan_ref: str, fold: Fold = "") -> None:
+        self._plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
+        self._address = f"/plans/{plan_ref}/"
+        self._fold: Fold = fold
+        self._rows: dict[int, tuple[Hashable, str]] = {}
+
+    def __call__(self) -> Fragments:
+        for _ in range(MAX_LOADS):  # again if the plan changed in the meantime
+            overview = load_overview(self._plans.get())
+            rows = load_events(overview.plan, NO_FILTER).rows
+            exact = self._plans.filter(last_seq=overview.seq).exists()
+            if exact:
+                break
+        shared = {"overview": overview, "timeline": overview.timeline, "seq": overview.seq}
+        parts = ("standing", "goal", "segments", "count", "axis", "keys", "last")
+        fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
+        removed, reader = removed_step_numbers(overview.plan), current_reader()
         # Oldest first, because the page inserts each one at the top.
-        | {f"e{line.seq}": _event(line, reader) for line in reversed(overview.events)}
-        | _refresh_triggers(overview, removed)
-    )
-    numbers = {f"e{line.seq}": line.seq for line in overview.events}
-    says = gettext("Plan: %(status)s") % {"status": overview.words[0].label}
-    marks = {f"s{step.number}": _row_mark(step, timeline) for step in overview.steps}
-    return Fragments(fragments, overview.seq, exact, numbers, says, marks)
+        events = {f"g{row.line.step_id or 0}": row for row in reversed(rows)}
+        self._render_rows(overview)
+        fragments |= (
+            _graph_fragments(overview, self._fold, removed)
+            | {f"s{number}": html for number, (_mark, html) in self._rows.items()}
+            | {f"s{number}": _render("_gone.html", id=f"s{number}") for number in removed}
+            | {f"m{row.pk}": _value(overview.plan.public_id, row, reader) for row in overview.memory}
+            | {key: step_event(self._address, row, reader, is_new=True) for key, row in events.items()}
+            | _refresh_triggers(overview, removed)
+        )
+        numbers = {key: row.line.seq for key, row in events.items()}
+        says = gettext("Plan: %(status)s") % {"status": overview.words[0].label}
+        marks = {f"s{number}": mark for number, (mark, _html) in self._rows.items()}
+        return Fragments(fragments, overview.seq, exact, numbers, says, marks)
+
+    def _render_rows(self, overview: PlanOverview) -> None:
+        timeline, before, self._rows = overview.timeline, self._rows, {}
+        context = RowContext(timeline.now, timeline.length, self._fold)
+        for step in overview.steps:
+            mark, row = _row_mark(step, timeline), before.get(step.number)
+            self._rows[step.number] = row if row and row[0] == mark else (mark, timeline_row(step, context))
 
 
 def _row_mark(step: StepOverview, timeline: Timeline) -> Hashable:
@@ -191,16 +208,12 @@ def _value(plan_ref: str, row: MemoryRow, reader: ReaderFormats) -> str:
     return _render("plans/_value.html", item=row, plan_ref=plan_ref)
 
 
-@lru_cache(maxsize=4096)
-def _event(line: EventLine, reader: ReaderFormats) -> str:
-    return _render("plans/_events.html", lines=[line], fresh=True)
-
-
 def _refresh_triggers(overview: PlanOverview, removed: Set[int]) -> dict[str, str]:
     """Return fragments that make a page reload its personal parts whenever those have changed."""
     address, first = f"/plans/{overview.plan.public_id}/", default_step(overview)
-    changes = sum(line.type == "plan.changed" for line in overview.events)
-    states = {step.number: _state_of(step, changes) for step in overview.steps} | dict.fromkeys(removed, "gone")
+    states = {step.number: _state_of(step, overview.changes) for step in overview.steps} | dict.fromkeys(
+        removed, "gone"
+    )
     looks = {
         f"look-{number}": _refresh_trigger(str(number), "step", address, state) for number, state in states.items()
     }

@@ -78,7 +78,7 @@ class PageSocket(Socket):
                 await changed.wait()
                 changed.clear()
                 for message in filter(None, [view.news() for view in views]):
-                    await self.say(message)
+                    await self.send_text(message)
 
     def drawn_at(self) -> int | None:
         """Return the event number at which the page was rendered, or None. Raises SocketRefused if it is invalid."""

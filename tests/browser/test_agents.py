@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from plans.engine import loop
 from plans.engine.loop import TimeSlice
 from plans.models import Plan
-from plans.web.fragments import _render_plan, model_output_fragment
+from plans.web.fragments import PlanRenderer, model_output_fragment
 from tests.browser.conftest import PageAs
 from tests.builders import act, approve, work_off
 from tests.plans.agents.scripted import Script, agent_plan, agent_step, calls, make_agent
@@ -23,7 +23,7 @@ DRAW_ANEW = """htmx.ajax("GET", location.pathname + "?step=1", {target: "#step",
 
 def send(page: Page, plan: Plan) -> None:
     """Put into the page what its socket would send now."""
-    page.evaluate(APPLY, list(_render_plan(plan.public_id).fragments.values()))
+    page.evaluate(APPLY, list(PlanRenderer(plan.public_id)().fragments.values()))
 
 
 def test_the_work_of_an_agent_is_seen_as_it_happens(script: Script, ada, rosa, page_as: PageAs):  # noqa: F811

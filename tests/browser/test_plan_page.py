@@ -1,5 +1,7 @@
 """A plan's page between two messages of its socket, and where it leads the eye."""
 
+import re
+
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
@@ -7,6 +9,7 @@ from plans.actions.control import pause_plan
 from plans.actions.skip import skip_step
 from plans.engine import loop
 from plans.store.requesters import Requester
+from plans.store.transactions import plan_transaction
 from plans.web.fragments import plan_source
 from tests.browser.conftest import PageAs
 from tests.builders import act, make_plan, work_off
@@ -75,6 +78,45 @@ def test_the_box_of_the_open_step_is_in_sight(ada, stage, page_as: PageAs):
     expect(page.locator("#boxes #n11[data-again]")).to_be_visible()
     assert place > 0
     assert page.evaluate("document.getElementById('graph').scrollLeft") == place
+
+
+def test_events_are_followed_held_and_opened(ada, stage, page_as: PageAs):
+    """The newest line of each step moves to the top; a held list says how many are new; an opened step stays."""
+    plan = make_plan(ada, *(act(number) for number in range(1, 61)), start=False)
+
+    def record(*numbers: int) -> None:
+        with plan_transaction(plan.pk, plan.public_id) as tx:
+            for number in numbers:
+                tx.record("memory.written", number, key="note")
+        page.evaluate(PUT, list(plan_source(plan.public_id).draw().fragments.values()))
+
+    page = page_as(ada)
+    page.goto(f"/plans/{plan.public_id}/")
+    record(*range(1, 61))
+    lines = page.locator("#events > li")
+    expect(lines).to_have_count(50)
+    expect(lines.first).to_have_id("g60")
+    record(20)
+    expect(lines.first).to_have_id("g20")
+    expect(lines).to_have_count(50)
+    lines.first.locator("summary").click()
+    expect(page.locator("#lines-20 li")).to_have_count(2)
+    record(20, 30)
+    expect(page.locator("#lines-20 li")).to_have_count(3)
+    expect(lines.first).to_have_id("g30")
+    page.keyboard.press("f")
+    record(40, 41)
+    news = page.get_by_role("button", name="2 new events. Show")
+    expect(news).to_be_visible()
+    expect(lines.first).to_have_id("g30")
+    news.click()
+    expect(lines.first).to_have_id("g41")
+    expect(news).to_be_hidden()
+    page.get_by_label("Number of the step").fill("41")
+    page.keyboard.press("Enter")
+    expect(page.locator(".event-list > li")).to_have_count(2)
+    expect(page).to_have_url(re.compile("of=41"))
+    expect(page.locator("#follow")).not_to_be_checked()
 
 
 def test_the_graph_is_a_canvas(ada, stage, page_as: PageAs):

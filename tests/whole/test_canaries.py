@@ -19,7 +19,7 @@ from catalog.core.canonical_json import canonical_text
 from catalog.ui.lists import ListDefinition
 from plans.engine import calls
 from plans.models import Plan
-from plans.web.fragments import _render_inbox, _render_plan
+from plans.web.fragments import PlanRenderer, _render_inbox
 from tests.builders import approve, call_of, make_plan, reject, request_of, step, work_off
 from tests.canaries import PLACES, SHAPES, canary, traces
 from tests.counts import FULL
@@ -88,7 +88,7 @@ def see_all_pages(nest, viewer, plans):
             nest.keep(f"plans/ {more} {plan.pk}", rest.get(f"plans/{plan.public_id}/{more}").content)
         for call in plan.steps.exclude(call=None).values_list("call__public_id", flat=True):
             nest.keep(f"calls/ {call}", rest.get(f"calls/{call}/").content)
-        drawn = _render_plan(plan.public_id)
+        drawn = PlanRenderer(plan.public_id)()
         nest.keep(f"live {plan.pk}", "".join(drawn.fragments.values()))
     for path in ("/", "/approvals/", "/plans/", "/tools/", "/tools/jot/", "/audit/"):
         nest.keep(path, pages.client.get(path).content)

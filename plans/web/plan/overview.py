@@ -1,7 +1,7 @@
 """Overview of a plan, shared by everyone who may see it: steps, graph, timeline, memory and history, in few queries."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -36,7 +36,6 @@ from plans.web.graph import (
     fit_text,
     lay_out,
 )
-from plans.web.plan.history import EventLine, event_line
 from plans.web.plan.timeline import (
     PlacedInterval,
     Timeline,
@@ -110,7 +109,6 @@ def awaited_label(step: Step, child_steps: Sequence[Step]) -> str:
     return ngettext("Waiting for %(count)s call", "Waiting for %(count)s calls", count) % {"count": count}
 
 
-EVENTS_SHOWN = 300
 VALUE_SHOWN, VALUE_READ = 2048, 20_000
 """Maximum characters of a value on the page, and of one that is read whole."""
 RESULT_BEGINS = '{"query_type": '
@@ -196,7 +194,10 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanOverview:
-    """Everything shown of a plan, up to event number `seq`. The turns and calls of an agent follow its step."""
+    """Everything shown of a plan but its events, up to event number `seq`. An agent's turns and calls follow its step.
+
+    `changes` is how often the plan was changed.
+    """
 
     plan: Plan
     seq: int
@@ -206,7 +207,7 @@ class PlanOverview:
     working_ms: float
     drawn_at: datetime
     memory: Sequence[MemoryRow]
-    events: Sequence[EventLine]
+    changes: int
     private: PrivatePlanParts
     because: str
 
@@ -257,10 +258,8 @@ class PlanOverview:
     @property
     def tally(self) -> str:
         """Number of steps by status: 4 done, 1 skipped, 1 not started."""
-        counts: dict[str, int] = defaultdict(int)
-        for step in self.written:
-            counts[step.word.label.lower()] += 1
-        return ", ".join(f"{count} {label}" for label, count in counts.items())
+        counts = Counter(step.word for step in self.written)
+        return ", ".join(f"{count} {badge.label.lower()}" for badge, count in counts.items())
 
 
 def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
@@ -275,7 +274,6 @@ def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
 def load_overview(plan: Plan) -> PlanOverview:
     """Load the overview of a plan: five queries, and one more if it failed."""
     now = clock.now()
-    events = list(plan.events.order_by("-seq")[:EVENTS_SHOWN])
     drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
     steps = list(drawn.annotate(meets_private=MEETS_PRIVATE))
     sources = [step.step_id for step in steps if step.meets_private]
@@ -285,7 +283,9 @@ def load_overview(plan: Plan) -> PlanOverview:
     for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
         needs[number].append(needed)
     events_by_step: dict[int, list[Event]] = defaultdict(list)
-    for event in interval_events(plan):
+    changed = plan.events.filter(type="plan.changed")
+    events = list(interval_events(plan) | changed)
+    for event in events:
         events_by_step[event.step_id or 0].append(event)
     intervals = step_intervals(steps, events_by_step)
     until = plan.completed_at or now
@@ -322,7 +322,7 @@ def load_overview(plan: Plan) -> PlanOverview:
         working_ms=1000 * working_seconds(intervals, until),
         drawn_at=now,
         memory=memory,
-        events=[event_line(event) for event in events if event.seq <= plan.last_seq],
+        changes=sum(event.type == "plan.changed" for event in events),
         private=private,
         because=failure_reason(plan),
     )

@@ -32,6 +32,7 @@ from plans.store.requesters import Requester
 from plans.store.selectors import may_control
 from plans.web.graph import FOLDS, Drawing, Fold, fold_named
 from plans.web.plan.agent_work import AgentActivity, load_activity
+from plans.web.plan.event_list import NO_FILTER, EventFilter, EventList, load_events
 from plans.web.plan.overview import PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.step_detail import MaskedField, StepCard, default_step, load_step_card
 
@@ -119,6 +120,7 @@ class PlanPage:
     chosen: bool = False
     tab: str = DETAILS
     fold: Fold = ""
+    event_filter: EventFilter = NO_FILTER
     setback: str = ""
     comment: str = ""
     stake: AtStake | None = None
@@ -137,10 +139,13 @@ class PlanPage:
 
     @property
     def address(self) -> str:
-        """The URL of the page with this step and tab open, and the graph folded like this."""
-        step = self.card.number if self.card else ""
-        tab = "" if self.tab == DETAILS else f"&tab={self.tab}"
-        return f"/plans/{self.plan.public_id}/?step={step}{tab}" + (f"&fold={self.fold}" if self.fold else "")
+        """The URL of the page with this step and tab open, the graph folded and the events filtered like this."""
+        shown = {"step": self.card and self.card.number, "tab": tab_named(self.tab), "fold": self.fold}
+        return page_address(self.plan, shown, self.event_filter)
+
+    @property
+    def events(self) -> EventList:
+        return load_events(self.plan, self.event_filter)
 
     @property
     def drawing(self) -> Drawing | None:
@@ -205,7 +210,7 @@ class PlanPage:
 
 def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) -> PlanPage:
     """Return the page of a plan with an open step: the one in the query, or the one that needs attention."""
-    overview, tab = load_overview(plan), query.get("tab", "")
+    overview = load_overview(plan)
     asked = load_step_card(overview, step_in_query(query) or 0)
     card, may_reveal = asked or load_step_card(overview, default_step(overview)), can_see_private_in_plan(viewer, plan)
     return PlanPage(
@@ -215,8 +220,9 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) 
         may_control=may_control(viewer, None, plan),
         owner=user_display_name(plan.author),
         may_reveal=may_reveal,
-        tab=tab if tab in {name for name, *_ in TABS} else DETAILS,
+        tab=tab_named(query.get("tab", "")) or DETAILS,
         fold=fold_named(query.get("fold", "")),
+        event_filter=EventFilter.of_query(query),
         may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
         clone_links=clone_links(plan, viewer),
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
@@ -226,6 +232,17 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) 
         text=typed.get("text", ""),
         work=load_activity(overview, card.number, may_read=may_reveal) if card and card.step.agent else None,
     )
+
+
+def page_address(plan: Plan, query: Mapping[str, object], event_filter: EventFilter) -> str:
+    """Return the URL of a plan's page; members of `query` that are empty are left out."""
+    shown = "&".join(f"{name}={value}" for name, value in query.items() if value)
+    return f"/plans/{plan.public_id}/?" + "&".join(filter(None, [shown, event_filter.address_query]))
+
+
+def tab_named(name: str) -> str:
+    """Return the tab of this name, or nothing for the first."""
+    return name if name in {tab for tab, *_ in TABS[1:]} else ""
 
 
 def step_in_query(query: Mapping[str, str]) -> int | None:

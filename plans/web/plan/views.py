@@ -25,10 +25,22 @@ from plans.models import Plan, Step
 from plans.store.privacy import content_response_for, hidden_parts
 from plans.store.requesters import Requester
 from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
-from plans.web.plan.page import PlanPage, plan_page, settle, step_in_query, with_revealed_field
+from plans.web.graph import fold_named
+from plans.web.plan.event_list import EventFilter, load_events
+from plans.web.plan.page import (
+    PlanPage,
+    page_address,
+    plan_page,
+    settle,
+    step_in_query,
+    tab_named,
+    with_revealed_field,
+)
 from plans.web.plan.step_detail import call_part_text, memory_value_text, reveal_on_page
 
 PlanAct = Callable[[Requester], None]
+EVENT_PARTS = {"event-card": "event_card", "event-list": "event_list", "lines-": "event_lines"}
+"""Parts that show events, by the beginning of their id, with their templates."""
 PARTS = ("step", "controls", "said")
 """Parts of a plan's page that are rendered for one viewer."""
 
@@ -36,19 +48,35 @@ PARTS = ("step", "controls", "said")
 @require_safe
 @sign_in_required
 def plan(request: PageRequest, public_id: str) -> HttpResponse:
-    """Show one plan, or the viewer's parts of it: open step, controls, conversation, or several of them."""
+    """Show one plan, its events, or the viewer's parts of it: open step, controls, conversation, or several of them."""
     chosen = plan_or_404(request.user, public_id)
     if chosen.kind == Plan.Kind.SESSION:
         return redirect("session", public_id)
+    query, current = request.GET.dict(), (request.htmx.current_url or "").partition("?")[2]
+    if event_part := next((name for name in EVENT_PARTS if (request.htmx.target or "").startswith(name)), ""):
+        return _render_events(request, chosen, event_part, QueryDict(current[:300]).dict())
     part = next((name for name in (*PARTS, "parts") if is_fragment_request(request, name)), "")
-    query = request.GET.dict()
-    if part:  # a step keeps the tab that the current page names
-        current = (request.htmx.current_url or "").partition("?")[2]
-        query = QueryDict(current[:200]).dict() | query
+    if part:  # a step keeps the tab, and the events their filters, that the current page names
+        query = QueryDict(current[:300]).dict() | query
     page = plan_page(request.user, chosen, query)
     shown = _render_parts(page) | {"parts": [each for each in PARTS if each in request.GET.get("parts", "").split(",")]}
     response = render(request, f"plans/_{part}.html" if part else "plans/plan.html", shown)
     return replace_url(response, page.address) if part and "step" in request.GET else response
+
+
+def _render_events(request: PageRequest, plan: Plan, part: str, current: dict[str, str]) -> HttpResponse:
+    """Show one page of a plan's events. The address of the plan's page names it; lines of an opened step leave it."""
+    events = load_events(plan, EventFilter.of_query(request.GET.dict()))
+    shown = {"plan": plan, "events": events, "address": reverse("plan", args=[plan.public_id])}
+    response = render(request, f"plans/_{EVENT_PARTS[part]}.html", shown)
+    if part == "lines-":
+        return response
+    kept = {
+        "step": step_in_query(current),
+        "tab": tab_named(current.get("tab", "")),
+        "fold": fold_named(current.get("fold", "")),
+    }
+    return replace_url(response, page_address(plan, kept, events.filter))
 
 
 def _render_parts(page: PlanPage) -> dict[str, object]:

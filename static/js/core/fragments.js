@@ -9,8 +9,9 @@ const waiting = [];
 const held = new Map();
 const said = new Map();
 
-/** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments. Parts of a drawing
-    come in an svg[data-parts], because outside of one they would be read as HTML. */
+/** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments; one with data-moves
+    goes to its place anew. Parts of a drawing come in an svg[data-parts], because outside of one they would be read as
+    HTML. */
 export function apply(fragments) {
   waiting.push(...fragments);
   work();
@@ -37,7 +38,7 @@ function parse(html) {
 
 function place(root) {
   const old = document.getElementById(root.id);
-  if (!root.id) return;
+  if (!root.id || listOf(root)?.hasAttribute("data-held")) return;
   if ("said" in root.dataset) said.set(root.id, root);
   if (old && (isOver(old, root) || isOtherPage(old, root))) return;
   if (!old) insert(root);
@@ -45,8 +46,15 @@ function place(root) {
   else if (isUsed(old)) hold(old, root);
   else {
     held.delete(root.id);
-    replace(old, root);
+    if ("moves" in root.dataset) old.remove();
+    if (old.isConnected) replace(old, root);
+    else insert(root);
   }
+}
+
+/** Return the list into which an element belongs; one with data-held takes no news, and is fetched again later. */
+function listOf(root) {
+  return document.getElementById(root.dataset.into ?? "");
 }
 
 /** Keep the newest fragment until the element is let go; whoever shows that there is news is told. */
@@ -80,7 +88,7 @@ function replace(old, root) {
 
 /** Say whether a fragment is another page of a list than the one that is shown. */
 function isOtherPage(old, root) {
-  const pageOf = (list) => list.querySelector(":scope > [data-page]")?.dataset.page;
+  const pageOf = (element) => element.querySelector(":scope > [data-page]")?.dataset.page;
   return pageOf(old) !== undefined && pageOf(root) !== undefined && pageOf(old) !== pageOf(root);
 }
 
@@ -103,15 +111,20 @@ onChange(() => {
 });
 
 function insert(root) {
-  const list = document.getElementById(root.dataset.into ?? "");
+  const list = listOf(root);
   if (!list || root.hasAttribute("data-gone")) return;
   const before = document.getElementById(root.dataset.before ?? "");
   if (before?.parentElement === list) before.before(root);
   else if (root.dataset.at === "start") list.prepend(root);
   else list.append(root);
   const most = Number(list.dataset.keep ?? Infinity);
-  while (list.childElementCount > most) {
-    (root.dataset.at === "start" ? list.lastElementChild : list.firstElementChild).remove();
+  const byAge = [...list.children];
+  if (root.dataset.at !== "start") byAge.reverse();
+  for (let over = byAge.length - most; over > 0 && byAge.length > 1;) {
+    const oldest = byAge.pop();
+    if (isUsed(oldest)) continue;
+    oldest.remove();
+    over--;
   }
   window.htmx?.process(root);
 }

@@ -1,5 +1,4 @@
-/* The page of a plan: marks the open step in the list, keeps the newest events in view while Follow is on, and keeps
-   folded what the reader has folded. */
+/* The page of a plan: marks the open step in the list, and keeps folded what the reader has folded. */
 
 import { choose } from "../components/list_navigation.js";
 import { onChange } from "../core/page_changes.js";
@@ -12,8 +11,18 @@ function markOpenStep() {
   if (!card) return;
   const row = document.getElementById(`s${card.dataset.step}`);
   if (row && card.dataset.step !== openStep) choose(row);
+  if (row && card.dataset.step !== openStep) scrollBox(row);
   if (row && openStep === undefined) scrollToLinked(row);
   openStep = card.dataset.step;
+}
+
+/** Scroll the box of a long timeline, never the page, so that a row is in view. */
+function scrollBox(row) {
+  const box = row.closest(".waterfall.many");
+  if (!box) return;
+  const [outer, inner] = [box.getBoundingClientRect(), row.getBoundingClientRect()];
+  if (inner.top >= outer.top + inner.height && inner.bottom <= outer.bottom) return;
+  box.scrollTop += inner.top - outer.top - (outer.height - inner.height) / 2;
 }
 
 /** Scroll to the row of the step that the address names, if the step itself is shown beside the list. */
@@ -21,11 +30,6 @@ function scrollToLinked(row) {
   if (!new URLSearchParams(location.search).has("step") || location.hash || !isStepBesideList()) return;
   const { top, bottom } = row.getBoundingClientRect();
   if (top < 0 || bottom > innerHeight) row.scrollIntoView({ block: "center", behavior: "instant" });
-}
-
-function follow() {
-  const events = document.getElementById("events");
-  if (events && document.getElementById("follow")?.checked) events.scrollTop = 0;
 }
 
 // An agent's work that the reader has folded stays folded when the card of the step is replaced.
@@ -48,7 +52,4 @@ for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
   });
 }
 
-document.addEventListener("change", (event) => event.target.id === "follow" && follow());
-
 onChange(markOpenStep);
-onChange(follow);

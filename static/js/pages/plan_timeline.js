@@ -9,11 +9,15 @@ const PRESENT = 94; // in percent, where plans/web/plan/timeline.py draws "now"
 const NARROWEST = 0.8;
 const LABEL_WIDTH = 20;
 
+const drawings = new WeakMap();
+const shares = new WeakMap();
+
 /** Return the percentage at which the server drew an attribute. */
 function drawn(element, name) {
-  const key = name === "x" ? "drawnX" : "drawnWidth";
-  element.dataset[key] ??= parseFloat(element.getAttribute(name));
-  return Number(element.dataset[key]);
+  if (!drawings.has(element)) drawings.set(element, {});
+  const values = drawings.get(element);
+  values[name] ??= parseFloat(element.getAttribute(name));
+  return values[name];
 }
 
 function put(element, name, percent) {
@@ -30,22 +34,42 @@ function shrinkLabels(axis, share) {
   }
 }
 
-/** Bring all bars to the scale of the axis as it is now. A row that did not change keeps the scale of its drawing. */
+/** Return the seconds of the axis as it is now. */
+function lengthOf({ seconds, at }) {
+  return Number(seconds) + (at ? Math.max(0, (now() - Date.parse(at)) / 1000) : 0);
+}
+
+/** Bring the bars of a row to the scale of the axis. A row that did not change keeps the scale of its drawing. */
+function rescale(row, length) {
+  const lane = row.querySelector(".lane");
+  const share = Number(lane.dataset.seconds) / length;
+  if (shares.get(lane) === share || (!shares.has(lane) && share === 1)) return;
+  shares.set(lane, share);
+  for (const bar of lane.querySelectorAll(".bar")) {
+    const x = drawn(bar, "x") * share;
+    put(bar, "x", x);
+    put(bar, "width", Math.max(NARROWEST, "open" in bar.dataset ? PRESENT - x : drawn(bar, "width") * share));
+  }
+}
+
+/** Bring all rows that are drawn to the scale of the axis. */
 function goOn() {
   const axis = document.querySelector("#axis[data-seconds]");
   if (!axis || !isLive()) return;
-  const { seconds, at } = axis.dataset;
-  const length = Number(seconds) + (at ? Math.max(0, (now() - Date.parse(at)) / 1000) : 0);
-  for (const lane of document.querySelectorAll("#steps .lane[data-seconds]")) {
-    const share = Number(lane.dataset.seconds) / length;
-    for (const bar of lane.querySelectorAll(".bar")) {
-      const x = drawn(bar, "x") * share;
-      put(bar, "x", x);
-      put(bar, "width", Math.max(NARROWEST, "open" in bar.dataset ? PRESENT - x : drawn(bar, "width") * share));
-    }
+  const length = lengthOf(axis.dataset);
+  for (const row of document.getElementById("steps").children) {
+    if (row.checkVisibility({ contentVisibilityAuto: true })) rescale(row, length);
   }
-  if (at) shrinkLabels(axis, Number(seconds) / length);
+  if (axis.dataset.at) shrinkLabels(axis, Number(axis.dataset.seconds) / length);
 }
 
 setInterval(goOn, 1000);
+document.addEventListener(
+  "contentvisibilityautostatechange",
+  ({ target, skipped }) => {
+    const axis = document.querySelector("#axis[data-seconds]");
+    if (axis && !skipped && target.matches("#steps > .row")) rescale(target, lengthOf(axis.dataset));
+  },
+  true,
+);
 onChange(goOn);

@@ -4,7 +4,7 @@ import pytest
 
 from plans.agents.definitions import ToolFilter
 from plans.agents.tool_calls import NOT_OFFERED
-from plans.web.fragments import _render_plan
+from plans.web.fragments import PlanRenderer
 from plans.web.plan.history import event_line
 from plans.web.plan.overview import graph_drawing, load_overview
 from plans.web.plan.step_detail import default_step
@@ -92,7 +92,7 @@ def test_viewers_see_no_text_of_agent(plan, script, request, rosa, name):
     for more in ("", *(f"?step={number}&tab={tab}" for number in range(1, 7) for tab in ("details", "output"))):
         html = open_page(viewer, plan, more).html
         assert (THOUGHT in html, ANSWER in html) == (False, False), more
-    assert not [part for part in _render_plan(plan.public_id).fragments.values() if THOUGHT in part or ANSWER in part]
+    assert not [part for part in PlanRenderer(plan.public_id)().fragments.values() if THOUGHT in part or ANSWER in part]
 
 
 def test_card_of_call_links_to_its_agent(plan, ada):
@@ -105,11 +105,11 @@ def test_card_of_call_links_to_its_agent(plan, ada):
 
 
 def test_new_calls_are_sent_to_page(plan, script, rosa):
-    before = _render_plan(plan.public_id).fragments
+    before = PlanRenderer(plan.public_id)().fragments
     script.says(ANSWER)
     approve(plan, rosa, 4)
     work_off(plan)
-    after = _render_plan(plan.public_id).fragments
+    after = PlanRenderer(plan.public_id)().fragments
     assert after.keys() - before.keys() >= {"s6", "look-6"}
     assert 'data-before="s2"' in after["s6"]
     assert after["look-1"] != before["look-1"]

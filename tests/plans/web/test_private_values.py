@@ -7,7 +7,7 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.calls.privacy import PRIVATE_MARKER
 from catalog.errors import ToolError
-from plans.web.fragments import _render_plan
+from plans.web.fragments import PlanRenderer
 from tests.builders import act, call_of, make_plan, work_off
 from tests.pages import Pages
 from tests.plans.factories import PRIVATE_EMAIL, PRIVATE_PATH, private_plan
@@ -53,7 +53,7 @@ def test_whole_values_are_masked_in_shape(plan, vera):
 
 
 def test_live_fragments_contain_no_private_value(plan):
-    fragments = "".join(_render_plan(plan.public_id).fragments.values())
+    fragments = "".join(PlanRenderer(plan.public_id)().fragments.values())
     assert "private" in fragments
     assert PRIVATE_EMAIL not in fragments
 
