@@ -36,6 +36,25 @@ def is_constant(expression: str) -> bool:
     return names <= TYPES.keys() | FUNCTIONS.keys()
 
 
+def keys_read(expression: str) -> frozenset[str]:
+    """Return the keys of memory that a check may read by name or as `memory["key"]`; none if it does not parse."""
+    try:
+        nodes = list(ast.walk(parse(expression)))
+    except ExpressionError:
+        return frozenset()
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} - TYPES.keys() - FUNCTIONS.keys()
+    members = {
+        node.slice.value
+        for node in nodes
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "memory"
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+    }
+    return frozenset(names | members)
+
+
 class _Names:
     """Name lookup: a memory key first, then the step's own value, `memory`, and the names of types."""
 

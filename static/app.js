@@ -7,6 +7,7 @@ import "./js/components/form_draft.js";
 import "./js/components/form_summary.js";
 import "./js/components/list_filters.js";
 import "./js/components/jump.js";
+import "./js/components/json_viewer.js";
 import "./js/components/list_navigation.js";
 import "./js/components/menu.js";
 import "./js/components/relative_time.js";

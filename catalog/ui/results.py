@@ -71,9 +71,12 @@ class ShownResult:
     warnings: Sequence[str] = ()
 
     @property
+    def shows_value(self) -> bool:
+        return bool(self.scalar or self.text or self.path or self.table or self.fields or self.items)
+
+    @property
     def is_empty(self) -> bool:
-        value = self.scalar or self.text or self.path or self.table or self.fields or self.items
-        return self.has_value and not value and not self.blocks
+        return self.has_value and not self.shows_value and not self.blocks
 
 
 def result_document(response: Any) -> Any:
@@ -90,6 +93,19 @@ def value_of(response: Mapping[str, Any]) -> Any:
     if own:
         return {"results": results, **own}
     return results[0] if isinstance(results, list) and len(results) == 1 else results
+
+
+def value_path(response: Any) -> tuple[str, ...]:
+    """Return the path to the value in a standard response, or to its error; empty for any other JSON value."""
+    if not isinstance(response, Mapping) or not response.keys() >= {"results", "success"}:
+        return ()
+    failure = next((name for name in ("error", "warning") if name in response), "")
+    if not response["success"] and failure:
+        return (failure,)
+    if response.keys() - (ENVELOPE | NOTES):
+        return ()
+    results = response["results"]
+    return ("results", "0") if isinstance(results, list) and len(results) == 1 else ("results",)
 
 
 def value_text(response: Any) -> str:
@@ -119,7 +135,7 @@ def shown_result(call: Call) -> ShownResult:
         message=call.message if has_value and call.message != NO_MESSAGE else "",
         has_value=has_value,
         raw=_cut(json.dumps(document, indent=2, ensure_ascii=False), RAW_SHOWN),
-        blocks=list(_shown_blocks(call, kept[:BLOCKS_SHOWN])),
+        blocks=list(shown_blocks(call, kept[:BLOCKS_SHOWN])),
         blocks_more=max(0, len(kept) - BLOCKS_SHOWN),
         warnings=[each["message"] for each in call.warnings_json],
         **shown,
@@ -161,7 +177,7 @@ def _cut(text: str, limit: int) -> ShownText:
     return ShownText(text) if len(text) <= limit else ShownText(text[:limit], len(text.encode("utf-8", "replace")))
 
 
-def _shown_blocks(call: Call, blocks: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[ShownBlock]:
+def shown_blocks(call: Call, blocks: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[ShownBlock]:
     """Yield the given blocks of a call, each with its index. Bytes decide whether a block is an image, not its type."""
     pictures = pictures_of(call)
     for number, block in blocks:

@@ -43,6 +43,12 @@ def find_in(text: str, where: str) -> list[Reference]:
     return [piece for piece in _pieces(text, where) if isinstance(piece, Reference)]
 
 
+def keys_in(text: str) -> set[str]:
+    """Return the keys of the references in the JSON text of parameters, without reading it as JSON."""
+    bodies = (mark["inside"] for mark in _REFERENCE_MARKS.finditer(text) if mark["inside"])
+    return {body["key"] for body in map(_REFERENCE_BODY.fullmatch, bodies) if body}
+
+
 def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
     """Yield the dotted path and the text of each string that may contain references."""
     if isinstance(value, str):

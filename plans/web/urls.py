@@ -6,7 +6,7 @@ from plans.web import call_list, connect, demo, jump, plan_list, sessions, slice
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, editor_views
 from plans.web.home import views as home_views
-from plans.web.plan import input_views, views
+from plans.web.plan import input_views, value_views, views
 
 PLAN = "plans/<slug:public_id>"
 STEP = f"{PLAN}/steps/<number:step_id>"
@@ -30,13 +30,15 @@ urlpatterns = [
     path(f"{PLAN}/prompts/", views.prompts, name="plan-prompts"),
     path(f"{PLAN}/slice/", slices.plan_slice, name="plan-slice"),
     path(f"{PLAN}/cancel/", views.cancel, name="plan-cancel"),
-    path(f"{PLAN}/values/<str:key>/", views.value, name="plan-value"),
+    path(f"{PLAN}/values/<str:key>/", value_views.value, name="plan-value"),
+    path(f"{PLAN}/values/<str:key>/file/", value_views.value_file, name="plan-value-file"),
     path(f"{STEP}/outcome/", views.outcome, name="plan-outcome"),
     path(f"{STEP}/input/", input_views.arguments, name="plan-input"),
     path(f"{STEP}/answer/", input_views.give_answer, name="plan-answer"),
     path(f"{STEP}/skip/", views.skip, name="plan-skip"),
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
-    path(f"{STEP}/<slug:name>/", views.part, name="plan-part"),
+    path(f"{STEP}/<slug:name>/", value_views.part, name="plan-part"),
+    path(f"{STEP}/<slug:name>/file/", value_views.part_file, name="plan-part-file"),
     path("calls/", call_list.calls, name="calls"),
     path("calls/<slug:public_id>/content/<number:number>/", views.call_content, name="call-content"),
     path("usage/", usage.usage, name="usage"),

@@ -15,51 +15,22 @@ from django.utils.translation import gettext as _
 from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
 from catalog.calls.argument_notes import ArgumentNote, notes_on_arguments
-from catalog.calls.privacy import PrivateCallParts, mask, mask_response, masked_fields
+from catalog.calls.privacy import PrivateCallParts, mask, masked_fields
 from catalog.errors import ParameterError
 from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
-from catalog.ui.results import ShownResult, result_document, shown_result
+from catalog.ui.results import ShownResult, shown_result
 from plans.actions.give_input import is_sent_back
 from plans.documents import references
 from plans.engine.questions import waits_for_answer
 from plans.models import MemoryItem, Plan, Step
 from plans.states import WaitingFor
-from plans.store.privacy import PrivatePlanParts, reveal_private_values
+from plans.store.privacy import reveal_private_values
 from plans.web.plan.overview import VALUE_SHOWN, PlanOverview, StepOverview
 
 PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
-
-
-def memory_value_text(plan: Plan, key: str, private: PrivatePlanParts) -> str | None:
-    """Return the JSON text of a value in a plan's memory, or None; masked if it is private."""
-    stored = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key).values_list("value", flat=True).first()
-    text = stored and without_macs(stored)
-    return masked_json(text) if text is not None and key in private.keys else text
-
-
-def call_part_text(plan: Plan, step_id: int, name: str, private: PrivatePlanParts) -> str | None:
-    """Return the JSON text of one part of a step's call, or None; masked if it is private."""
-    if name not in PARTS:
-        return None
-    text = without_macs(plan.steps.filter(step_id=step_id).values_list(PARTS[name], flat=True).first() or "")
-    hidden = private.steps.get(step_id)
-    if text and hidden:
-        return _masked(text, name, hidden)
-    if text and name == "result":
-        return json.dumps(result_document(json.loads(text)), ensure_ascii=False)
-    return text or None
-
-
-def _masked(text: str, name: str, private_parts: PrivateCallParts) -> str:
-    if name == "evidence":
-        return masked_json(text)
-    value = json.loads(text)
-    if name == "arguments":
-        return json.dumps(private_parts.mask_arguments(value), ensure_ascii=False)
-    return json.dumps(result_document(mask_response(value)), ensure_ascii=False)
 
 
 FIELDS_SHOWN = 100

@@ -22,7 +22,7 @@ from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
 from plans.llm.transcripts import transcripts_of
 from plans.models import Plan, Step
-from plans.store.privacy import content_response_for, hidden_parts
+from plans.store.privacy import content_response_for
 from plans.store.requesters import Requester
 from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
 from plans.web.graph import fold_named
@@ -36,7 +36,7 @@ from plans.web.plan.page import (
     tab_named,
     with_revealed_field,
 )
-from plans.web.plan.step_detail import call_part_text, memory_value_text, reveal_on_page
+from plans.web.plan.step_detail import reveal_on_page
 
 PlanAct = Callable[[Requester], None]
 EVENT_PARTS = {"event-card": "event_card", "event-list": "event_list", "lines-": "event_lines"}
@@ -163,20 +163,6 @@ def render_failure(request: PageRequest, public_id: str, query: dict[str, str], 
 
 @require_safe
 @sign_in_required
-def value(request: PageRequest, public_id: str, key: str) -> HttpResponse:
-    chosen = plan_or_404(request.user, public_id)
-    return _raw(memory_value_text(chosen, key, hidden_parts(request.user, chosen)))
-
-
-@require_safe
-@sign_in_required
-def part(request: PageRequest, public_id: str, step_id: int, name: str) -> HttpResponse:
-    chosen = plan_or_404(request.user, public_id)
-    return _raw(call_part_text(chosen, step_id, name, hidden_parts(request.user, chosen)))
-
-
-@require_safe
-@sign_in_required
 def call_content(request: PageRequest, public_id: str, number: int) -> HttpResponse:
     try:
         return content_response_for(request.user, None, public_id, number)
@@ -197,12 +183,6 @@ def reveal(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
     if is_fragment_request(request, f"field-{field.number}"):
         return render(request, "plans/_field.html", {"page": page, "card": page.card, "field": field})
     return render(request, "plans/plan.html", _render_parts(page))
-
-
-def _raw(text: str | None) -> HttpResponse:
-    if text is None:
-        raise Http404
-    return HttpResponse(text, content_type="application/json")
 
 
 @require_safe

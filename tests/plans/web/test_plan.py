@@ -155,7 +155,7 @@ def test_large_value_is_truncated(ada):
     assert "9 KB" in pages.open(path_of(plan))
     assert "x" * 2000 in pages.html
     assert "x" * 2100 not in pages.html
-    assert json.loads(pages.client.get(path_of(plan, "values/large/")).content) == "x" * 9000
+    assert json.loads(pages.client.get(path_of(plan, "values/large/file/")).getvalue()) == "x" * 9000
     assert pages.client.get(path_of(plan, "values/none/")).status_code == 404
 
 
@@ -171,10 +171,11 @@ def test_large_result_begins_after_its_arguments(ada):
 
 def test_whole_values_are_available_as_json(ada):
     plan, pages = work_off(make_plan(ada, step(1), step(2, None))), Pages(ada)
-    assert json.loads(pages.client.get(path_of(plan, "steps/1/arguments/")).content)["template"] == "hello"
-    assert json.loads(pages.client.get(path_of(plan, "steps/1/result/")).content)["results"] == ["hello"]
+    assert json.loads(pages.client.get(path_of(plan, "steps/1/arguments/file/")).getvalue())["template"] == "hello"
+    assert json.loads(pages.client.get(path_of(plan, "steps/1/result/file/")).getvalue())["results"] == ["hello"]
     for missing in ("steps/1/evidence/", "steps/2/result/", "steps/3/result/", "steps/1/status/"):
         assert pages.client.get(path_of(plan, missing)).status_code == 404
+        assert pages.client.get(path_of(plan, f"{missing}file/")).status_code == 404
 
 
 def test_arguments_name_their_sources(ada):

@@ -13,6 +13,7 @@ from tests.pages import Pages
 from tests.plans.factories import PRIVATE_EMAIL, PRIVATE_PATH, private_plan
 
 VIEWS = ("", "?step=1&tab=input", "?step=1&tab=output", "?step=2&tab=input", "?step=2&tab=output", "values/found/")
+MORE = ("?path=&as=json", "?q=jo", "?as=model", "?as=text", "file/", "file/?path=email", "file/?path=results.0.email")
 RAW = ("values/found/", "steps/1/result/", "steps/1/arguments/", "steps/2/arguments/", "steps/2/result/")
 
 
@@ -34,6 +35,9 @@ def test_viewers_see_no_private_value(plan, request, name):
         pages.open(path_of(plan, more))
         assert PRIVATE_EMAIL not in pages.html, more
         assert "/reveal/" not in pages.html, more
+    for address in (f"{raw}{more}" for raw in RAW for more in MORE):
+        response = pages.client.get(path_of(plan, address))
+        assert PRIVATE_EMAIL not in response.getvalue().decode(), address
 
 
 @pytest.mark.parametrize("name", ["ada", "rosa", "admin"])
@@ -46,9 +50,10 @@ def test_private_values_are_masked_until_revealed(plan, request, name):
 
 
 def test_whole_values_are_masked_in_shape(plan, vera):
-    text = json.loads(Pages(vera).open(path_of(plan, "steps/1/result/")))
+    client = Pages(vera).client
+    text = json.loads(client.get(path_of(plan, "steps/1/result/file/")).getvalue())
     assert text["results"] == [{"email": {PRIVATE_MARKER: "string"}, "seats": [{PRIVATE_MARKER: "number"}]}]
-    arguments = json.loads(Pages(vera).open(path_of(plan, "steps/2/arguments/")))
+    arguments = json.loads(client.get(path_of(plan, "steps/2/arguments/file/")).getvalue())
     assert arguments == {"value": {"to": {PRIVATE_MARKER: "string"}}}
 
 
