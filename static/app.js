@@ -23,6 +23,7 @@ import "./js/core/shortcuts.js";
 import "./js/pages/decision_bar.js";
 import "./js/pages/passkey_approval.js";
 import "./js/pages/plan.js";
+import "./js/pages/plan_builder.js";
 import "./js/pages/plan_canvas.js";
 import "./js/pages/plan_draft.js";
 import "./js/pages/plan_editor.js";

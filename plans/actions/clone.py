@@ -29,6 +29,17 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
 
     Raises NotAllowed if `by` may not see all of the plan, and PlanProblems if it could not be submitted today.
     """
+    document = document_to_clone(plan, by=by)
+    try:
+        checked = PlanDocument.model_validate({**document, "start": start})
+    except ValidationError:
+        raise PlanProblems([each for each in check_document(document, by=by) if each.severity == "error"]) from None
+    words = plan.request if can_see_private_in_plan(by.user, plan) else ""
+    return create_plan(checked, by=by, original_plan=plan, origin=_CloneOrigin(words) if words else None)
+
+
+def document_to_clone(plan: Plan, *, by: Requester) -> Document:
+    """Return the plan as a document of `by`, with secrets if they are its owner's. Raises NotAllowed as above."""
     document = cloned_document(plan, opened=is_owner(by.user, plan))
     hidden = hidden_parts(by.user, plan)
     written = {each["step_id"] for each in document["steps"]}
@@ -37,12 +48,7 @@ def clone_plan(plan: Plan, *, by: Requester, start: bool = False) -> Plan:
         raise NotAllowed(
             "This plan holds private values. Only its owner, reviewers and administrators can see them and clone it."
         )
-    try:
-        checked = PlanDocument.model_validate({**document, "start": start})
-    except ValidationError:
-        raise PlanProblems([each for each in check_document(document, by=by) if each.severity == "error"]) from None
-    words = plan.request if can_see_private_in_plan(by.user, plan) else ""
-    return create_plan(checked, by=by, original_plan=plan, origin=_CloneOrigin(words) if words else None)
+    return document
 
 
 @dataclass(frozen=True, slots=True)

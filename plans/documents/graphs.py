@@ -25,12 +25,29 @@ def cycles(graph: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def without_cycles(graph: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the graph without the arrows that close a cycle, each the one between its lowest step and the next."""
-    left = {step: [each for each in needed if each in graph and each != step] for step, needed in graph.items()}
-    while found := cycles(left):
-        for step, needed, *_ in found:
-            left[step] = [each for each in left[step] if each != needed]
-    return left
+    """Return the graph without the arrows that close a cycle when it is walked from its lowest step; in linear time."""
+    kept: dict[int, list[int]] = {}
+    walked: set[int] = set()
+    for start in sorted(graph):
+        path = [(start, iter(graph[start]))] if start not in kept else []
+        on_path = {start}
+        kept.setdefault(start, [])
+        while path:
+            step, needed = path[-1]
+            for need in needed:
+                if need not in graph or need in on_path:
+                    continue
+                kept[step].append(need)
+                if need not in walked and need not in kept:
+                    kept[need] = []
+                    path.append((need, iter(graph[need])))
+                    on_path.add(need)
+                    break
+            else:
+                path.pop()
+                on_path.discard(step)
+                walked.add(step)
+    return kept
 
 
 def ancestors(graph: Mapping[int, Sequence[int]]) -> dict[int, frozenset[int]]:

@@ -27,6 +27,14 @@ class MergeConflict:
     mine: Any
     theirs: Any
 
+    @property
+    def is_removed_by_me(self) -> bool:
+        return self.mine is ABSENT
+
+    @property
+    def is_removed_by_them(self) -> bool:
+        return self.theirs is ABSENT
+
 
 @dataclass(frozen=True, slots=True)
 class MergedDocument:

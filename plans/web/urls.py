@@ -4,7 +4,7 @@ from django.urls import path
 
 from plans.web import call_list, connect, demo, jump, plan_list, sessions, slices, try_tool, usage
 from plans.web.agents import views as agent_views
-from plans.web.compose import ask_views, editor_views
+from plans.web.compose import ask_views, builder_views, editor_views
 from plans.web.home import views as home_views
 from plans.web.plan import input_views, value_views, views
 
@@ -20,6 +20,9 @@ urlpatterns = [
     path("ask/<slug:public_id>/cancel/", ask_views.cancel_draft_page, name="draft-cancel"),
     path("plans/", plan_list.plans, name="plans"),
     path("plans/new/", editor_views.new_plan_page, name="plan-new"),
+    path("plans/drafts/<slug:public_id>/", builder_views.draft_page, name="plan-draft"),
+    path("plans/drafts/<slug:public_id>/plan.json", builder_views.draft_file, {"kind": "json"}, name="plan-draft-json"),
+    path("plans/drafts/<slug:public_id>/plan.yaml", builder_views.draft_file, {"kind": "yaml"}, name="plan-draft-yaml"),
     path(f"{PLAN}/", views.plan, name="plan"),
     path(f"{PLAN}/start/", views.start, name="plan-start"),
     path(f"{PLAN}/pause/", views.pause, name="plan-pause"),

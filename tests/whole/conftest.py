@@ -11,6 +11,7 @@ from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
 from catalog.models import CallBlob, SavedFilter, Source
 from catalog.tools.registry import _TOOLS
+from plans.actions.drafts import create_draft
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
 from tests.builders import act, call_of, make_draft, make_http_tool, make_plan, request_of, work_off
 from tests.catalog.connections.oauth_client import OAuthClient
@@ -58,6 +59,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "deliveries": str(delivery_to(admin, status="failed").pk),
         "ask": draft,
         "draft": draft,
+        "drafts": create_draft({"goal": "Try it", "steps": [act(1), act(2)]}, by=ada).public_id,
         "filters": str(SavedFilter.objects.create(person=ada, list_name="plans", name="Failed", query="").pk),
         "end": "1",
         "for": "approvals",

@@ -2,6 +2,7 @@
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
@@ -13,6 +14,7 @@ from plans.models import Plan
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
 from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
+from plans.web.compose.beginnings import MAX_SEARCH, Beginnings, begin_draft
 from plans.web.compose.change_text import ChangeEditor, changeable_text
 from plans.web.compose.draft import DraftEdit, load_draft_edit, start_edited_draft
 from plans.web.compose.starters import STARTERS
@@ -23,7 +25,9 @@ from plans.web.plan.views import render_failure
 @require_http_methods(["GET", "HEAD", "POST"])
 @sign_in_required
 def new_plan_page(request: PageRequest) -> HttpResponse:
-    """Show the editor for a new plan or the user's draft; a POST checks it, or stores and starts it."""
+    """Show beginnings, drafts and the editor of a text; a POST begins a draft, or checks a text or starts its plan."""
+    if request.POST.get("do") == "begin":
+        return _begin_draft(request)
     editing = load_draft_edit(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
     begun = editing.text if editing else starter.text if starter else ""
@@ -32,6 +36,18 @@ def new_plan_page(request: PageRequest) -> HttpResponse:
     if request.POST.get("do") == "start":
         return _start_new_plan(request, writing, editing)
     return _new_plan_page(request, writing, editing)
+
+
+def _begin_draft(request: PageRequest) -> HttpResponse:
+    writing = PlanEditor(request.POST.get("text", ""), by=Requester(request.user))
+    if not may_write(request):
+        return _new_plan_page(request, writing, None, role_required().message, 403)
+    try:
+        draft = begin_draft(request.user, request.POST)
+    except ToolgateError as error:
+        return _new_plan_page(request, writing, None, error.message, error_status(error))
+    view = draft.unread_format
+    return redirect(f"{reverse('plan-draft', args=[draft.public_id])}{f'?view={view}' if view else ''}")
 
 
 def _start_new_plan(request: PageRequest, editor: PlanEditor, edit: DraftEdit | None) -> HttpResponse:
@@ -57,6 +73,7 @@ def _new_plan_page(
         "editing": edit,
         "drawing": sketch_graph(editor) if editor.text.strip() else None,
         "starters": STARTERS.values(),
+        "beginnings": Beginnings(request.user, request.GET.get("q", "")[:MAX_SEARCH].strip()),
         "may_write": may_write(request),
         "setback": setback,
     }

@@ -14,11 +14,12 @@ from catalog.ui.labels import STATUS_BADGES, Badge
 from plans.actions.create import check_document
 from plans.documents.checking import with_lines
 from plans.documents.files import read_yaml
+from plans.documents.graphs import without_cycles
 from plans.documents.quick_fixes import IS_YAML, Fix, begins_like_json, fixes, yaml_as_json
 from plans.documents.reading import ParsedPlan, Problem, parse_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
-from plans.web.graph import BoxStep, Drawing, Graph, arrows_to, box_of, drawing_from, lay_out
+from plans.web.graph import BoxStep, Drawing, Fold, arrows_to, box_of, drawing_from, lay_out
 
 MOST_LINES = 2000
 MAX_WITH_FIXES = 50
@@ -56,7 +57,7 @@ class PlanEditor:
         """All problems with their lines, errors first."""
         document, found = self._read
         if not found:
-            found = with_lines(self._judge(document), self.text)
+            found = self._with_lines(self._judge(document))
         return sorted(found, key=lambda problem: (SEVERITIES.index(problem.severity), problem.line or 0))
 
     @cached_property
@@ -75,6 +76,9 @@ class PlanEditor:
 
     def _judge(self, document: Json) -> Sequence[Problem]:
         return check_document(document, by=self.by)
+
+    def _with_lines(self, problems: Sequence[Problem]) -> list[Problem]:
+        return with_lines(problems, self.text)
 
     @property
     def errors(self) -> int:
@@ -97,10 +101,6 @@ class PlanEditor:
     @property
     def steps(self) -> Mapping[int, StepDocument]:
         return {step.step_id: step for step in self.draft.steps.values() if step.step_id > 0}
-
-    @property
-    def graph(self) -> Graph | None:
-        return lay_out({number: step.dependencies for number, step in self.steps.items()})
 
     @property
     def tools(self) -> Sequence[tuple[str, str]]:
@@ -143,9 +143,15 @@ def _message_about_yaml(text: str) -> str:
 WITH_ERROR = Badge(gettext_lazy("has an error"), "fail", "danger")
 
 
-def sketch_graph(editor: PlanEditor) -> Drawing | None:
-    """Return the graph of the parsed steps; steps with errors are highlighted."""
-    graph, steps = editor.graph, editor.steps
+def sketch_graph(editor: PlanEditor, fold: Fold = "") -> Drawing | None:
+    """Return the graph of the parsed steps, without the arrows that close cycles; steps with errors are highlighted.
+
+    It is None if there are no steps, or too many.
+    """
+    steps = editor.steps
+    needs = without_cycles({number: step.dependencies for number, step in steps.items()})
+    tools = {number: step.agent or step.tool or "" for number, step in steps.items()}
+    graph = lay_out(needs, fold, tools)
     if graph is None:
         return None
     places, wrong = editor.numbers, set()
@@ -156,8 +162,9 @@ def sketch_graph(editor: PlanEditor) -> Drawing | None:
             wrong.add(places.get(int(index), 0))
     arrows, boxes = arrows_to(graph), []
     for node in graph.nodes:
-        step = steps[node.step_id]
-        badge = WITH_ERROR if node.step_id in wrong else STATUS_BADGES["pending"]
-        text = BoxStep(step.step_id, step.description, step.tool or "", badge, badge.label)
-        boxes.append(box_of(node, [text], arrows[node.step_id]))
-    return drawing_from(graph, boxes)
+        texts = []
+        for number in node.members:
+            badge = WITH_ERROR if number in wrong else STATUS_BADGES["pending"]
+            texts.append(BoxStep(number, steps[number].description, tools[number], badge, badge.label))
+        boxes.append(box_of(node, texts, arrows[node.step_id]))
+    return drawing_from(graph, boxes, fold)

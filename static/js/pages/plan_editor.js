@@ -31,6 +31,7 @@ function replace(from, to, put) {
 
 /** Apply a quick fix. Return false if the text has changed since it was checked: then the button sends the form. */
 function fix({ fix: start, size, was, put }) {
+  if (!textarea()) return false;
   const before = textarea().value;
   const from = Number(start);
   const to = from + was.length;
@@ -63,5 +64,5 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("keydown", (event) => {
   const isUndo = event.key === "z" && (event.ctrlKey || event.metaKey) && !event.shiftKey;
-  if (isUndo && event.target === textarea() && undo()) event.preventDefault();
+  if (isUndo && textarea() && event.target === textarea() && undo()) event.preventDefault();
 });

@@ -1,0 +1,39 @@
+"""Drafts of plans that a viewer may see and change."""
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role
+from catalog.calls.privacy import can_see_private
+from catalog.models import Tool
+from plans.documents.editing import steps_of
+from plans.models import PlanDraft
+
+
+def drafts_of(owner: User) -> QuerySet[PlanDraft]:
+    """Return a person's drafts that are neither started nor deleted, the last changed first, without their texts."""
+    mine = PlanDraft.objects.filter(owner=owner, plan=None, deleted_at=None).order_by("-updated_at", "-id")
+    return mine.defer("sealed", "sealed_proposal", "sealed_unread").select_related("updated_by")
+
+
+def draft_for(viewer: User, public_id: str) -> PlanDraft:
+    """Return a draft of the viewer's, or one whose link they have if they may write plans. Raises DoesNotExist."""
+    drafts = PlanDraft.objects.select_related("owner", "updated_by", "unread_by", "call", "cloned_from", "plan")
+    draft = drafts.get(public_id=public_id)
+    if draft.owner_id != viewer.pk and (draft.deleted_at or not has_role(viewer, OPERATOR, ADMINISTRATOR)):
+        raise PlanDraft.DoesNotExist
+    return draft
+
+
+def may_read(viewer: User, draft: PlanDraft, document: object) -> bool:
+    """Return whether the viewer may read a draft's document: what is private in a plan is private in a draft.
+
+    That is what came from a planner or another plan, and arguments of tools that return private data.
+    """
+    if draft.owner_id == viewer.pk or can_see_private(viewer):
+        return True
+    if draft.call_id is not None or draft.cloned_from_id is not None:
+        return False
+    tools = {step.get("tool") for step in steps_of(document) if isinstance(step, dict)}
+    names = [name for name in tools if isinstance(name, str)]
+    return not Tool.objects.filter(name__in=names, returns_private_data=True).exists()
