@@ -5,6 +5,7 @@ from django.db.models import QuerySet
 
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role
 from catalog.calls.privacy import can_see_private
+from catalog.core.canonical_json import Json
 from catalog.models import Tool
 from plans.documents.editing import steps_of
 from plans.models import PlanDraft
@@ -25,7 +26,7 @@ def draft_for(viewer: User, public_id: str) -> PlanDraft:
     return draft
 
 
-def may_read(viewer: User, draft: PlanDraft, document: object) -> bool:
+def may_read(viewer: User, draft: PlanDraft, document: Json) -> bool:
     """Return whether the viewer may read a draft's document: what is private in a plan is private in a draft.
 
     That is what came from a planner or another plan, and arguments of tools that return private data.

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from catalog.core.canonical_json import MAX_JSON_BYTES, Json, parse_json
@@ -21,7 +20,7 @@ from plans.store.drafts import drafts_of
 from plans.store.requesters import Requester
 from plans.store.selectors import plans_for
 from plans.web.access import plan_or_404
-from plans.web.compose.builder import read_text
+from plans.web.compose.builder import View, read_text
 from plans.web.compose.draft import load_draft_edit
 from plans.web.compose.starters import STARTERS
 
@@ -55,7 +54,7 @@ class Beginnings:
         return list(STARTERS.values())
 
 
-def begin_draft(viewer: User, fields: QueryDict) -> PlanDraft:
+def begin_draft(viewer: User, fields: Mapping[str, str]) -> PlanDraft:
     """Make the draft that the fields of a form ask for, or return the one that this planner's draft already has.
 
     Raises Http404, and the errors of `create_draft` and `document_to_clone`.
@@ -87,7 +86,7 @@ def _from_planner(viewer: User, public_id: str) -> PlanDraft:
 
 def _from_text(viewer: User, text: str) -> PlanDraft:
     """Make a draft of a text; one that cannot be read becomes the unread text of an empty draft."""
-    view = "json" if begins_like_json(text) else "yaml"
+    view: View = "json" if begins_like_json(text) else "yaml"
     try:
         return create_draft(read_text(text, view), by=viewer)
     except MalformedJSON:

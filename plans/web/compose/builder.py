@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from django.contrib.auth.models import User
 from django.http import Http404
@@ -29,11 +29,19 @@ from plans.models import Plan, PlanDraft, PlanDraftVersion
 from plans.store.draft_secrets import DraftContent
 from plans.store.drafts import draft_for, may_read
 from plans.store.requesters import Requester
+from plans.web.compose.forecast import Forecast, forecast
 from plans.web.compose.text import PlanEditor, sketch_graph
 from plans.web.graph import FOLDS, Drawing, Fold
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 View = Literal["form", "json", "yaml"]
-VIEWS = (("form", gettext_lazy("Form")), ("json", "JSON"), ("yaml", "YAML"))
+VIEWS: "tuple[tuple[View, StrOrPromise], ...]" = (
+    ("form", gettext_lazy("Form")),
+    ("json", "JSON"),
+    ("yaml", "YAML"),
+)
 FOLDED_FROM = 8
 """Steps from which the graph can be zoomed and folded."""
 MAX_NEWS = 3
@@ -80,7 +88,7 @@ def read_text(text: str, view: View) -> Json:
     """Return the document of a text in the editor. Raises MalformedJSON and TooLarge."""
     document = read_yaml(text) if view == "yaml" else parse_json(text)
     if not isinstance(document, dict):
-        raise MalformedJSON(_("A plan is an object with goal and steps."), code="type", path="", line=1)
+        raise MalformedJSON(_("A plan is an object with goal and steps."), code="type", line=1)
     return document
 
 
@@ -142,7 +150,6 @@ class BuilderPage:
     views = VIEWS
     folds = FOLDS
     step_templates = ("plans/compose/_step_form.html", "plans/compose/_step_plain.html")
-    forecast_templates = ("plans/compose/_forecast.html", "plans/compose/_none.html")
 
     @cached_property
     def content(self) -> DraftContent:
@@ -206,6 +213,10 @@ class BuilderPage:
     @cached_property
     def drawing(self) -> Drawing | None:
         return sketch_graph(self.editor, self.fold)
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        return forecast(self.content.opened, Requester(self.viewer))
 
     @cached_property
     def circles(self) -> Sequence[str]:
@@ -277,11 +288,11 @@ class BuilderPage:
     @cached_property
     def undoable(self) -> str:
         """The change that Undo takes back; empty if there is none."""
-        return self.last_change if self._has(self._last and self._last.undo_to) else ""
+        return self.last_change if self._last and self._has(self._last.undo_to) else ""
 
     @cached_property
     def redoable(self) -> bool:
-        return self._has(self._last and self._last.redo_to)
+        return self._last is not None and self._has(self._last.redo_to)
 
     def _has(self, version: int | None) -> bool:
         return version is not None and self.draft.versions.filter(version=version).exists()

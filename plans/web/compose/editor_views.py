@@ -43,7 +43,7 @@ def _begin_draft(request: PageRequest) -> HttpResponse:
     if not may_write(request):
         return _new_plan_page(request, writing, None, role_required().message, 403)
     try:
-        draft = begin_draft(request.user, request.POST)
+        draft = begin_draft(request.user, request.POST.dict())
     except ToolgateError as error:
         return _new_plan_page(request, writing, None, error.message, error_status(error))
     view = draft.unread_format
