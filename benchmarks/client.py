@@ -12,11 +12,11 @@ class Client:
         self._connection = HTTPConnection("127.0.0.1", port, timeout=60)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Return the JSON of the response. Raises RuntimeError unless its status is 201."""
+    def post(self, path: str, body: dict[str, Any], status: int = 201) -> Any:
+        """Return the JSON of the response. Raises RuntimeError if its status is another."""
         self._connection.request("POST", f"/api/v1/{path}", json.dumps(body), self._headers)
         response = self._connection.getresponse()
         answer = response.read()
-        if response.status != 201:
+        if response.status != status:
             raise RuntimeError(f"{path} answered {response.status}: {answer[:500]!r}")
         return json.loads(answer)

@@ -140,6 +140,7 @@ class Feed:
         self._notified: Notifications = {}
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="toolgate-feed")
+        self._later = ThreadPoolExecutor(1, thread_name_prefix="toolgate-feed-later")
         self._others: BroadcastChannel[int] = BroadcastChannel(self._apply_notifications)
         self.model_output = ModelOutputStream()
         self._polling = self.loop.create_task(self._poll_each_second())
@@ -149,7 +150,8 @@ class Feed:
         self._polling.cancel()
         self._others.stop()
         self.model_output.stop()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._readers, self._later):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def close(self) -> None:
         """Stop, and wait until the tasks have ended, at most CLOSE_SECONDS in case Redis does not respond."""
@@ -158,7 +160,13 @@ class Feed:
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a function that uses the database in one of the feed's threads."""
+        return await self._run(self._readers, function, *arguments)
 
+    async def run_later(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
+        """Like `run`, one at a time in a thread of its own: for work for each watcher, which may not delay news."""
+        return await self._run(self._later, function, *arguments)
+
+    async def _run(self, threads: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         def run() -> ResultT:
             close_old_connections()
             try:
@@ -166,7 +174,7 @@ class Feed:
             finally:
                 close_old_connections()  # a thread may be idle for long
 
-        return await self.loop.run_in_executor(self._readers, run)
+        return await self.loop.run_in_executor(threads, run)
 
     @contextmanager
     def watch(self, plan_ref: str, after: int) -> Iterator[Subscription]:

@@ -45,7 +45,7 @@ class RenderSource:
     """Fragments to render after each notification.
 
     At least `rest_seconds` lie between a rendering that changed something and the next one; with `always_rests` also
-    after one that changed nothing.
+    after one that changed nothing. What `may_wait` is rendered for each person and must not delay what many share.
     """
 
     key: Hashable
@@ -53,6 +53,7 @@ class RenderSource:
     listen: Callable[[Feed], AbstractContextManager[WaitEvent]]
     rest_seconds: float
     always_rests: bool = False
+    may_wait: bool = False
 
 
 class CurrentFragments:
@@ -129,11 +130,12 @@ class SharedRendering(CurrentFragments):
 
     async def _keep_up(self) -> None:
         clock = asyncio.get_running_loop().time
+        run = self._feed.run_later if self._source.may_wait else self._feed.run
         with self._source.listen(self._feed) as news:
             while True:
                 began, rest = clock(), self._source.rest_seconds
                 try:
-                    drawn = await self._feed.run(self._source.draw)
+                    drawn = await run(self._source.draw)
                 except Exception as error:  # noqa: BLE001 - logged without its message, which may hold arguments
                     log.warning("a page fragment could not be rendered; the next notification tries again")
                     log_unexpected(error)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from random import uniform
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -161,9 +162,10 @@ class Socket(ABC):
         """Check access repeatedly. Raises SocketRefused once the user has signed out or lost a right."""
         gone = SocketRefused(NO_RIGHT, "You no longer have access.")
         while True:
-            await asyncio.sleep(RECHECK_SECONDS)
+            # Sockets that were opened together are not all checked at once.
+            await asyncio.sleep(RECHECK_SECONDS * uniform(0.7, 1))  # noqa: S311 - no secret
             try:
-                now = await self.feed.run(self.enter)
+                now = await self.feed.run_later(self.enter)
             except SocketRefused as refusal:
                 raise (gone if refusal.code == NOT_FOUND else refusal) from None
             if user.sees_all and not now.sees_all:

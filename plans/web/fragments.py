@@ -62,7 +62,8 @@ def plan_source(plan_ref: str, fold: Fold = "") -> RenderSource:
 def shell_source(user: SocketUser) -> RenderSource:
     """Return the source of content on every page: number of requests for the visitor, and running plans."""
     key = ("shell", _rights_key(user))
-    return RenderSource(key, partial(_render_shell, user.user), Feed.listen_to_all, SHELL_RESTS)
+    draw = partial(_render_shell, user.user)
+    return RenderSource(key, draw, Feed.listen_to_all, SHELL_RESTS, may_wait=True)
 
 
 def _rights_key(user: SocketUser) -> Hashable:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks.figures import p95
+from benchmarks.figures import percentile
 from tests.house.source import ROOT
 
 FIELDS = ["name", "value", "unit", "median", "p95", "n", "database"]
@@ -40,7 +40,7 @@ def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_p95_is_not_exceeded_by_95_of_100_values() -> None:
+def test_percentile_is_not_exceeded_by_95_of_100_values() -> None:
     """Also of a single value."""
-    assert p95([float(number) for number in range(101)]) == 95.0
-    assert p95([3.0]) == 3.0
+    assert percentile([float(number) for number in range(101)], 95) == 95.0
+    assert percentile([3.0], 99) == 3.0
