@@ -25,7 +25,7 @@ from catalog.signals import Fact
 
 SYSTEM_ACTOR = "Toolgate"
 AUDITED_CALL_FACTS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
-UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed", "approval.reminded")
+UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed")
 AUDITED_CATALOG_FACTS = (
     *("tool.", "source.", "token.", "client.", "policy.", "grant."),
     *("notifications.", "agent.", "account.", "link.", "connection."),
@@ -179,6 +179,8 @@ def _is_audited(fact: Fact) -> bool:
         return fact.kind.startswith(AUDITED_CATALOG_FACTS)
     if fact.kind in UNAUDITED_FACTS:
         return False
+    if fact.kind == "approval.reminded":  # those that are due by the time are no one's action
+        return fact.by is not None
     if fact.kind.startswith(AUDITED_CALL_FACTS):
         return True
     if not fact.kind.startswith("call."):

@@ -63,6 +63,7 @@ class ApprovalRequest(models.Model):
     )
     reminders = models.PositiveSmallIntegerField(default=0)
     remind_at = models.DateTimeField(null=True, help_text="Time of the next reminder; None for never.")
+    reminded_at = models.DateTimeField(null=True, help_text="Time of the last reminder.")
     extensions = models.PositiveSmallIntegerField(default=0, help_text="Number of extensions.")
     input_authors = models.JSONField(
         default=list, help_text="Keys of the people who changed or answered steps whose values the call uses."

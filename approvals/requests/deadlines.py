@@ -11,12 +11,21 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from approvals.models import ApprovalRequest, PolicyRevision
-from approvals.policies.eligibility import check_may_decide
+from approvals.policies.eligibility import check_may_decide, is_requester
 from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.held_calls import EXPIRED, Refusal, refuse_call
 from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_pending, lock_request, next_reminder
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
+from catalog.access.roles import (
+    ADMINISTRATOR,
+    OPERATOR,
+    REVIEWER,
+    NotAllowed,
+    agent_token_of,
+    has_role,
+    user_display_name,
+)
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from catalog.core.transactions import retry_on_deadlock, run_each, try_move
@@ -30,6 +39,8 @@ EXTENSION = timedelta(minutes=30)
 EXTENDABLE_TIME = timedelta(hours=1)
 """A request can be extended only when at most this much time is left; WCAG 2.2.1 asks for ten extensions."""
 MAX_EXTENSIONS = 10
+TIME_BETWEEN_REMINDERS = timedelta(minutes=10)
+"""Time after a reminder in which no person can ask for another."""
 
 
 def expire_due(now: datetime, limit: int = 100) -> int:
@@ -213,7 +224,7 @@ def _remind(request: ApprovalRequest, now: datetime) -> bool:
         unreminded = ApprovalRequest.objects.filter(
             pk=request.pk, status=RequestStatus.PENDING, remind_at=request.remind_at, expires_at__gt=now
         )
-        if not unreminded.update(reminders=F("reminders") + 1, remind_at=following):
+        if not unreminded.update(reminders=F("reminders") + 1, remind_at=following, reminded_at=now):
             return False
         record_fact(
             "approval.reminded",
@@ -223,3 +234,38 @@ def _remind(request: ApprovalRequest, now: datetime) -> bool:
             expires_at=format_utc(request.expires_at),
         )
         return True
+
+
+@retry_on_deadlock
+def remind(request: ApprovalRequest, *, by: User) -> None:
+    """Remind the reviewers of a request now, at most once in ten minutes, by whomever.
+
+    Raises NotAllowed if `by` may not ask for that, and Conflict if the request waits no more or they were reminded.
+    """
+    if (why_not := reminder_objection(request, by)) is not None:
+        raise NotAllowed(why_not)
+    check_not_expired(request)
+    with transaction.atomic():
+        current, now = lock_pending(request), clock.now()
+        if current.is_pre_approval:
+            raise Conflict("Its step is not ready yet, so nobody is asked to answer this.")
+        waiting = ApprovalRequest.objects.filter(pk=current.pk, status=RequestStatus.PENDING, expires_at__gt=now)
+        due = waiting.filter(Q(reminded_at=None) | Q(reminded_at__lte=now - TIME_BETWEEN_REMINDERS))
+        if not due.update(reminders=F("reminders") + 1, reminded_at=now):
+            raise Conflict("The reviewers were reminded less than ten minutes ago.")
+        record_fact(
+            "approval.reminded",
+            call=current.call,
+            by=by,
+            approval=current.public_id,
+            number=current.reminders + 1,
+            expires_at=format_utc(current.expires_at),
+            asked_by=user_display_name(by),
+        )
+
+
+def reminder_objection(request: ApprovalRequest, by: User) -> str | None:
+    """Return the reason why a person may not have the reviewers reminded; None if they may."""
+    if agent_token_of(by) is None and (is_requester(request, by) or has_role(by, OPERATOR, REVIEWER, ADMINISTRATOR)):
+        return None
+    return "Only its requester, operators, reviewers and administrators may have the reviewers reminded."

@@ -140,6 +140,7 @@ ACTION_LABELS = {
     "approval.delegated": Badge(gettext_noop("Delegated a request"), "human", "warn"),
     "approval.commented": Badge(gettext_noop("Commented"), "edit", "idle"),
     "approval.extended": Badge(gettext_noop("Extended a deadline"), "clock", "idle"),
+    "approval.reminded": Badge(gettext_noop("Reminded the reviewers"), "clock", "idle"),
     "approval.escalated": Badge(gettext_noop("Escalated: not answered in time"), "hand", "warn"),
     "approval.consumed": Badge(gettext_noop("Used the approval"), "check", "ok"),
     "approval.revoked": Badge(gettext_noop("Revoked the approval"), "undo", "warn"),

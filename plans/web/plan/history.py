@@ -236,6 +236,15 @@ DECISION_ENTRIES = {
 REJECTED = ("fail", "danger", gettext_noop("rejected"))
 
 
+@_entry_for("approval.reminded")
+def _reminded(subject: str, data: Data) -> HistoryEntry:
+    text = _("%(subject)s: the reviewers were reminded") % {"subject": subject}
+    if data.get("asked_by"):
+        values = {"subject": subject, "person": data["asked_by"]}
+        text = _("%(subject)s: %(person)s had the reviewers reminded") % values
+    return HistoryEntry("clock", "idle", text, code=str(data.get("approval", "")))
+
+
 @_entry_for("approval.decided")
 def _decided(subject: str, data: Data) -> HistoryEntry:
     icon, hue, word = DECISION_ENTRIES.get(str(data.get("verdict")), REJECTED)
@@ -354,9 +363,6 @@ ENTRY_BUILDERS |= {
     ),
     "approval.commented": _fixed_entry(
         "edit", "idle", gettext_noop("%(subject)s: someone commented on the request"), name="approval"
-    ),
-    "approval.reminded": _fixed_entry(
-        "clock", "idle", gettext_noop("%(subject)s: the reviewers were reminded"), name="approval"
     ),
     "approval.revoked": _fixed_entry(
         "undo", "danger", gettext_noop("%(subject)s: a reviewer revoked the approval"), name="approval"

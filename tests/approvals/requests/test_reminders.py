@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from approvals.models import ApprovalRequest, AuditEntry
-from approvals.requests.deadlines import expire_due, send_due_reminders
+from approvals.requests.deadlines import TIME_BETWEEN_REMINDERS, expire_due, remind, send_due_reminders
 from approvals.requests.lifecycle import next_reminder
 from approvals.reviews.decisions import decide
+from catalog.access.roles import NotAllowed
 from catalog.core import clock
+from catalog.errors import Conflict
 from catalog.signals import Fact, fact
 from tests import counts
 from tests.approvals.factories import approval, ask, set_rule
@@ -90,3 +92,28 @@ def test_reminder_times():
     ends = opened + 10 * HOUR
     moments = [next_reminder(opened, ends, opened + hours * HOUR) for hours in (0, 5, 9)]
     assert moments == [opened + 5 * HOUR, opened + 9 * HOUR, None]
+
+
+def test_person_can_have_reviewers_reminded_once_in_ten_minutes(ada, rosa, reminders):
+    request = ask(ada)
+    remind(request, by=ada)
+    with pytest.raises(Conflict, match="ten minutes"):
+        remind(request, by=rosa)
+    assert [(each["number"], each["asked_by"]) for each in reminders] == [(1, "Ada")]
+    assert AuditEntry.objects.get(action="approval.reminded").actor_name == "ada"
+    ApprovalRequest.objects.update(reminded_at=clock.now() - TIME_BETWEEN_REMINDERS)
+    remind(request, by=rosa)
+    assert [each["number"] for each in reminders] == [1, 2]
+
+
+def test_reminder_is_refused(ada, rosa, vera, reminders):
+    request, answered = ask(ada), ask(ada)
+    with pytest.raises(NotAllowed):
+        remind(request, by=vera)
+    decide(answered, by=rosa, decision=approval(answered))
+    with pytest.raises(Conflict):
+        remind(answered, by=ada)
+    ApprovalRequest.objects.filter(pk=request.pk).update(expires_at=clock.now())
+    with pytest.raises(Conflict):
+        remind(request, by=ada)
+    assert reminders == []
