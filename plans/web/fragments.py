@@ -147,6 +147,7 @@ class PlanRenderer:
             | {f"m{row.pk}": _value(overview.plan.public_id, row, reader) for row in overview.memory}
             | {key: step_event(self._address, row, reader, is_new=True) for key, row in events.items()}
             | _refresh_triggers(overview, removed)
+            | ({"forecast": _render("_gone.html", id="forecast")} if overview.plan.started_at else {})
         )
         numbers = {key: row.line.seq for key, row in events.items()}
         says = gettext("Plan: %(status)s") % {"status": overview.words[0].label}
@@ -220,7 +221,7 @@ def _refresh_triggers(overview: PlanOverview, removed: Set[int]) -> dict[str, st
     }
     looks["look-said"] = _refresh_trigger("said", "said", address, conversation_state(overview))
     looks["look-controls"] = _refresh_trigger(
-        "controls", "controls", address, f"{overview.plan.status} {overview.plan.paused_at}"
+        "controls", "controls", address, f"{overview.plan.status} {overview.plan.paused_at} {overview.waits.state}"
     )
     looks["look-first"] = _refresh_trigger("first", "step", address, f"{first} {states.get(first)}")
     return looks
@@ -229,7 +230,8 @@ def _refresh_triggers(overview: PlanOverview, removed: Set[int]) -> dict[str, st
 def _state_of(step: StepOverview, changes: int) -> str:
     """Return the visible state of a step; an agent's step includes the calls of the agent."""
     family = [f"{each.step_id} {_step_state(each, changes)}" for each in step.under]
-    return "; ".join([_step_state(step.step, changes), *family])
+    waits = step.wait.state if step.wait else ""
+    return "; ".join([_step_state(step.step, changes), waits, *family])
 
 
 def _step_state(step: Step, changes: int) -> str:

@@ -39,6 +39,7 @@ urlpatterns = [
     path(f"{STEP}/input/", input_views.arguments, name="plan-input"),
     path(f"{STEP}/answer/", input_views.give_answer, name="plan-answer"),
     path(f"{STEP}/skip/", views.skip, name="plan-skip"),
+    path(f"{STEP}/remind/", views.remind, name="plan-remind"),
     path(f"{STEP}/reveal/", views.reveal, name="plan-reveal"),
     path(f"{STEP}/<slug:name>/", value_views.part, name="plan-part"),
     path(f"{STEP}/<slug:name>/file/", value_views.part_file, name="plan-part-file"),

@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +43,7 @@ from plans.web.plan.timeline import (
     step_intervals,
     working_seconds,
 )
+from plans.web.plan.waits import PlanWaits, StepWait, WaitKind, load_waits
 
 FOR_PEOPLE = (WaitingFor.OUTCOME, WaitingFor.INPUT, WaitingFor.APPROVAL)
 UNSETTLED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
@@ -123,11 +123,10 @@ BAR_CLASSES: Mapping[str, str] = {
     "put_off": "put-off",
 }
 """CSS class of a timeline bar by kind. A bar of work gets its step's hue instead: only finished work is green."""
-STOPPED = (StepStatus.FAILED, StepStatus.CANCELLED)
 STEP_FIELDS = (
     *("plan", "parent", "step_id", "description", "tool", "agent", "after_answer", "expected_key"),
     *("status", "skipped", "error"),
-    *("started_at", "completed_at", "waiting_for", "waiting_since", "ready_at", "attempt"),
+    *("started_at", "completed_at", "waiting_for", "waiting_since", "ready_at", "attempt", "lease_until"),
     *(f"call__{name}" for name in ("plan_ref", "error_kind", "attempt", "started_at", "left_running_at")),
     *("call__came_back_at", "call__approval__public_id", "call__approval__opened_at"),
 )
@@ -162,6 +161,7 @@ class StepOverview:
     parent: int | None = None
     before: int | None = None
     under: Sequence[Step] = ()
+    wait: StepWait | None = None
 
     @property
     def number(self) -> int:
@@ -210,6 +210,7 @@ class PlanOverview:
     changes: int
     private: PrivatePlanParts
     because: str
+    waits: PlanWaits
 
     @property
     def by_number(self) -> Mapping[int, StepOverview]:
@@ -272,7 +273,7 @@ def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
 
 
 def load_overview(plan: Plan) -> PlanOverview:
-    """Load the overview of a plan: five queries, and one more if it failed."""
+    """Load the overview of a plan: five queries, one more if it failed, and those of `load_waits`."""
     now = clock.now()
     drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
     steps = list(drawn.annotate(meets_private=MEETS_PRIVATE))
@@ -313,11 +314,12 @@ def load_overview(plan: Plan) -> PlanOverview:
         for pk, key, head, size, step_id in rows
     ]
     waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
+    waits = load_waits(plan, steps, needs, events_by_step, now)
     return PlanOverview(
         plan=plan,
         seq=plan.last_seq,
         word=status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None)),
-        steps=list(_step_overviews(plan, steps, needs, timeline)),
+        steps=list(_step_overviews(steps, needs, timeline, waits)),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),
         drawn_at=now,
@@ -325,6 +327,7 @@ def load_overview(plan: Plan) -> PlanOverview:
         changes=sum(event.type == "plan.changed" for event in events),
         private=private,
         because=failure_reason(plan),
+        waits=waits,
     )
 
 
@@ -343,20 +346,15 @@ def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) ->
 
 
 def _step_overviews(
-    plan: Plan, steps: Sequence[Step], needs: Mapping[int, Sequence[int]], timeline: Timeline
+    steps: Sequence[Step], needs: Mapping[int, Sequence[int]], timeline: Timeline, waits: PlanWaits
 ) -> Iterable[StepOverview]:
+    plan = waits.plan
     bars: dict[int, list[PlacedInterval]] = defaultdict(list)
     for bar in timeline.bars:
         bars[bar.step_id].append(bar)
-    stopped = {step.step_id for step in steps if step.status in STOPPED}
-    blockers: dict[int, int] = {}  # the failed or cancelled step that blocks each blocked one
-    for number in TopologicalSorter(needs).static_order():
-        for needed in needs[number]:
-            if needed in stopped or needed in blockers:
-                blockers.setdefault(number, blockers.get(needed, needed))
     family = StepTree(steps)
     for step in family.in_order():
-        under = family.under(step)
+        under, wait = family.under(step), waits.by_number.get(step.step_id)
         word = awaited_word(step, under) or _word_of(plan, step)
         since = step.waiting_since if step.waiting_for else step.started_at
         took_ms = None
@@ -365,7 +363,7 @@ def _step_overviews(
         yield StepOverview(
             step=step,
             word=word,
-            label=awaited_label(step, under) or _label(step, word, blockers.get(step.step_id)),
+            label=awaited_label(step, under) or _label(step, word, wait),
             needs=tuple(needs[step.step_id]),
             timeline_bars=[_timeline_bar(bar, word) for bar in bars[step.step_id]],
             took_ms=took_ms,
@@ -373,6 +371,7 @@ def _step_overviews(
             parent=family.parent(step),
             before=family.before(step),
             under=under,
+            wait=wait,
         )
 
 
@@ -381,10 +380,10 @@ def _timeline_bar(interval: PlacedInterval, badge: Badge) -> TimelineBar:
     return TimelineBar(interval.offset, max(interval.width, MIN_BAR_WIDTH), look, interval.is_open)
 
 
-def _label(step: Step, badge: Badge, blocker: int | None) -> str:
-    if step.status == StepStatus.PENDING and blocker is not None:
-        return _("Blocked by step %(number)s") % {"number": blocker}
-    call, label = step.call, badge.label
+def _label(step: Step, badge: Badge, wait: StepWait | None) -> str:
+    if wait is not None and wait.kind == WaitKind.BLOCKED:
+        return _("Blocked by step %(number)s") % {"number": wait.behind[0]}
+    call, label = step.call, (wait.label if wait else "") or badge.label
     if call is not None and call.attempt > 1:
         label = _("%(status)s, attempt %(attempt)s") % {"status": label, "attempt": call.attempt}
     if call is not None and call.left_running_at and not call.came_back_at:

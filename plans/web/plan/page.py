@@ -33,8 +33,10 @@ from plans.store.selectors import may_control
 from plans.web.graph import FOLDS, Drawing, Fold, fold_named
 from plans.web.plan.agent_work import AgentActivity, load_activity
 from plans.web.plan.event_list import NO_FILTER, EventFilter, EventList, load_events
+from plans.web.plan.next_action import Controls, NextAction, next_action
 from plans.web.plan.overview import PlanOverview, StepOverview, graph_drawing, load_overview
 from plans.web.plan.step_detail import MaskedField, StepCard, default_step, load_step_card
+from plans.web.plan.waits import TOLD_ON_CARD, StepWait
 
 MODEL_READS_WARNING = gettext_noop("Tell it only what it needs, never a password.")
 
@@ -130,8 +132,11 @@ class PlanPage:
     text: str = ""
     has_prompts: bool = False
     work: AgentActivity | None = None
+    next_action: NextAction | None = None
+    step_action: NextAction | None = None
     tabs = TABS
     folds = FOLDS
+    told = TOLD_ON_CARD
 
     @property
     def plan(self) -> Plan:
@@ -146,6 +151,11 @@ class PlanPage:
     @property
     def events(self) -> EventList:
         return load_events(self.plan, self.event_filter)
+
+    @property
+    def root_wait(self) -> StepWait | None:
+        """The wait at the beginning of the chain behind which the open step waits."""
+        return self.overview.waits.root_of(self.card.number) if self.card else None
 
     @property
     def drawing(self) -> Drawing | None:
@@ -213,17 +223,19 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) 
     overview = load_overview(plan)
     asked = load_step_card(overview, step_in_query(query) or 0)
     card, may_reveal = asked or load_step_card(overview, default_step(overview)), can_see_private_in_plan(viewer, plan)
+    may_write = has_role(viewer, OPERATOR, ADMINISTRATOR)
+    controls = Controls(plan, viewer, may_control=may_control(viewer, None, plan), may_write=may_write)
     return PlanPage(
         overview=overview,
         card=card,
         chosen=asked is not None,
-        may_control=may_control(viewer, None, plan),
+        may_control=controls.may_control,
         owner=user_display_name(plan.author),
         may_reveal=may_reveal,
         tab=tab_named(query.get("tab", "")) or DETAILS,
         fold=fold_named(query.get("fold", "")),
         event_filter=EventFilter.of_query(query),
-        may_write=has_role(viewer, OPERATOR, ADMINISTRATOR),
+        may_write=may_write,
         clone_links=clone_links(plan, viewer),
         has_prompts=may_read_prompts(viewer, plan) and has_prompts(plan),
         setback=typed.get("setback", ""),
@@ -231,6 +243,8 @@ def plan_page(viewer: User, plan: Plan, query: Mapping[str, str], **typed: str) 
         conversation=conversation_of(overview, may_read=may_reveal),
         text=typed.get("text", ""),
         work=load_activity(overview, card.number, may_read=may_reveal) if card and card.step.agent else None,
+        next_action=next_action(overview.waits.first, controls),
+        step_action=next_action(card.overview.wait, controls) if card else None,
     )
 
 

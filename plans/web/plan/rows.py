@@ -83,8 +83,10 @@ def _duration(step: StepOverview) -> str:
     return NO_VALUE if step.step.skipped else ""
 
 
-def running_time(moment: datetime) -> str:
+def running_time(moment: datetime | None) -> str:
     """Return the time since `moment` as a `<time>` element that relative_time.js keeps counting."""
+    if moment is None:
+        return ""
     seconds = max(0, int((clock.now() - moment).total_seconds()))
     return format_html(
         '<time datetime="{}" title="{}" data-since>{}</time>',

@@ -11,6 +11,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import replace_url
 
+from approvals.requests import deadlines
+from approvals.requests.queries import requests_for
 from catalog.errors import ParameterError, ToolgateError
 from catalog.models import Call
 from catalog.ui.requests import PageRequest, is_fragment_request, next_address, sign_in_required
@@ -225,6 +227,23 @@ def skip(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
 
     done = _("Step %(number)s was skipped.") % {"number": step_id}
     return announce_action(request, run_action(request, public_id, act, step_id, further=True), done)
+
+
+@require_POST
+@sign_in_required
+def remind(request: PageRequest, public_id: str, step_id: int) -> HttpResponse:
+    """Have the people reminded who may approve the call of a step."""
+    chosen = plan_or_404(request.user, public_id)
+    requests = requests_for(request.user).filter(call__step__plan=chosen, call__step__step_id=step_id)
+    waiting = requests.select_related("call__requested_by", "policy_revision__policy").first()
+    if waiting is None:
+        raise Http404
+    try:
+        deadlines.remind(waiting, by=request.user)
+    except ToolgateError as error:
+        return render_failure(request, public_id, {"step": str(step_id)}, error)
+    announce(request, _("The reviewers were reminded."))
+    return redirect(f"{reverse('plan', args=[public_id])}?step={step_id}")
 
 
 @require_POST

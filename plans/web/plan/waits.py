@@ -11,9 +11,9 @@ from enum import StrEnum
 from functools import cached_property
 
 from django.contrib.auth.models import User
-from django.db.models import Prefetch
+from django.db.models import Prefetch, prefetch_related_objects
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policies.eligibility import counting_groups, may_decide, people_named
@@ -62,9 +62,13 @@ class WaitKind(StrEnum):
     FAILED = "failed"
 
 
+KINDS: Mapping[str, WaitKind] = {WaitingFor.APPROVAL: WaitKind.APPROVAL, WaitingFor.CALLS: WaitKind.CALLS}
+"""Kinds of waits of steps that cannot be claimed; what is awaited as input depends on the step."""
 RETRY_REASONS = {
     "rate_limited": gettext_lazy("Its tool has reached its rate limit."),
-    TooManyWaiting.code: gettext_lazy("Too many requests of its requester wait already. It goes on once some are answered."),
+    TooManyWaiting.code: gettext_lazy(
+        "Too many requests of its requester wait already. It goes on once some are answered."
+    ),
     "audit_unavailable": gettext_lazy("The audit checkpoint of its start cannot be written."),
     "worker_lost": gettext_lazy("Its worker was lost."),
     "worker_stopped": gettext_lazy("Its worker stopped."),
@@ -118,6 +122,11 @@ PRIORITY = (
 )
 """Waits that the head of the plan names, most urgent first."""
 FOR_PEOPLE = PRIORITY[:4]
+TOLD_ON_CARD = frozenset(
+    {WaitKind.APPROVAL, WaitKind.START, WaitKind.RETRY, WaitKind.WORKER, WaitKind.PAUSED, WaitKind.NOT_STARTED}
+    | {WaitKind.BEHIND, WaitKind.BLOCKED}
+)
+"""Waits that the card of a step tells; it has parts of its own for the others."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,10 @@ class PlanWaits:
     def alike(self) -> int:
         """Number of waits of the same kind as the first."""
         return sum(wait.kind == self.first.kind for wait in self.by_number.values()) if self.first else 0
+
+    @property
+    def others(self) -> int:
+        return self.alike - 1
 
     @cached_property
     def behind(self) -> int:
@@ -205,7 +218,11 @@ def load_waits(
     found: dict[int, StepWait] = {}
     for step in steps:
         wait = approvals.get(step.step_id) or _wait_of(plan, step, events.get(step.step_id, ()), now)
-        if wait is None and step.status == StepStatus.PENDING and plan.status not in PLAN_TERMINAL | {PlanStatus.PENDING}:
+        if (
+            wait is None
+            and step.status == StepStatus.PENDING
+            and plan.status not in PLAN_TERMINAL | {PlanStatus.PENDING}
+        ):
             left = tuple(each for each in needs.get(step.step_id, ()) if status[each] != StepStatus.COMPLETED)
             wait = StepWait(WaitKind.BEHIND, step.step_id, behind=left) if left else None
         if step.status == StepStatus.PENDING and step.step_id in blockers:
@@ -251,33 +268,42 @@ def _waits_for_approval(step: Step) -> bool:
 
 
 def _wait_of(plan: Plan, step: Step, events: Sequence[Event], now: datetime) -> StepWait | None:
-    """Return what one step waits for, from its own row and events; None if it works, has ended or waits behind others."""
-    number, since = step.step_id, step.waiting_since
-    if step.status == StepStatus.FAILED and step.waiting_for != WaitingFor.OUTCOME:
-        return StepWait(WaitKind.FAILED, number, step.completed_at) if step.parent_id is None else None
+    """Return what one step waits for, by its own row and events; None if it works, has ended or waits behind others."""
     if step.waiting_for == WaitingFor.OUTCOME:
-        return StepWait(WaitKind.OUTCOME, number, since)
-    if plan.status == PlanStatus.PENDING:
-        return StepWait(WaitKind.NOT_STARTED, number)
+        return StepWait(WaitKind.OUTCOME, step.step_id, step.waiting_since)
+    if step.status == StepStatus.FAILED and step.parent_id is None:
+        return StepWait(WaitKind.FAILED, step.step_id, step.completed_at)
     if step.status not in (StepStatus.PENDING, StepStatus.IN_PROGRESS) or plan.status in PLAN_TERMINAL:
         return None
-    if waits_for_answer(step) and step.ready_at is None:
-        return StepWait(WaitKind.ANSWER, number, since)
-    if is_sent_back(step) and step.ready_at is None:
-        return StepWait(WaitKind.ARGUMENTS, number, since)
-    if step.waiting_for == WaitingFor.CALLS and step.ready_at is None:
-        return StepWait(WaitKind.CALLS, number, since)
-    if _waits_for_approval(step):  # of more than MOST_READ
-        return StepWait(WaitKind.APPROVAL, number, since)
-    if step.ready_at is not None and plan.paused_at is not None:
-        return StepWait(WaitKind.PAUSED, number, plan.paused_at)
-    if step.waiting_for == WaitingFor.RETRY and step.ready_at is not None and step.ready_at > now:
-        return StepWait(WaitKind.RETRY, number, since, reason=_retry_reason(events), until=step.ready_at)
-    if step.ready_at is not None and step.ready_at < now - UNCLAIMED:
-        return StepWait(WaitKind.WORKER, number, step.ready_at)
-    if step.lease_until is not None and step.lease_until < now - LOST:
-        return StepWait(WaitKind.WORKER, number, step.lease_until, reason=_("Its worker was lost."))
-    return None
+    if plan.status == PlanStatus.PENDING:
+        return StepWait(WaitKind.NOT_STARTED, step.step_id)
+    return (
+        _wait_to_be_claimed(plan, step, events, now) if step.ready_at is not None else _wait_of_unclaimable(step, now)
+    )
+
+
+def _wait_of_unclaimable(step: Step, now: datetime) -> StepWait | None:
+    kind = KINDS.get(step.waiting_for)
+    if waits_for_answer(step):
+        kind = WaitKind.ANSWER
+    elif is_sent_back(step):
+        kind = WaitKind.ARGUMENTS
+    if kind is not None:
+        return StepWait(kind, step.step_id, step.waiting_since)
+    is_lost = step.lease_until is not None and step.lease_until < now - LOST
+    return (
+        StepWait(WaitKind.WORKER, step.step_id, step.lease_until, reason=_("Its worker was lost.")) if is_lost else None
+    )
+
+
+def _wait_to_be_claimed(plan: Plan, step: Step, events: Sequence[Event], now: datetime) -> StepWait | None:
+    """Return the wait of a step that a worker may claim from its `ready_at` on; None if one is about to."""
+    ready_at = step.ready_at or now
+    if plan.paused_at is not None:
+        return StepWait(WaitKind.PAUSED, step.step_id, plan.paused_at)
+    if ready_at > now:
+        return StepWait(WaitKind.RETRY, step.step_id, step.waiting_since, reason=_retry_reason(events), until=ready_at)
+    return StepWait(WaitKind.WORKER, step.step_id, ready_at) if ready_at < now - UNCLAIMED else None
 
 
 def _retry_reason(events: Sequence[Event]) -> str:
@@ -290,7 +316,7 @@ def _retry_reason(events: Sequence[Event]) -> str:
 
 
 def _load_approvals(steps: Sequence[Step], now: datetime) -> dict[int, StepWait]:
-    """Return the waits of steps that wait for approval; ten queries, none without such steps."""
+    """Return the waits of steps that wait for approval; at most nine queries, none without such steps."""
     if not steps:
         return {}
     reviews = Review.objects.select_related("person", "on_behalf_of", "round").defer("comment", "response", "passkey")
@@ -301,12 +327,13 @@ def _load_approvals(steps: Sequence[Step], now: datetime) -> dict[int, StepWait]
         .defer(*(f"call__{name}" for name in ("arguments", "response", "message", "content", "late_evidence")))
         .prefetch_related(
             "call__requesters",
-            Prefetch("rounds", Round.objects.defer(*texts)),
             Prefetch("reviews", reviews.defer(*(f"round__{name}" for name in texts)).order_by("id")),
             Prefetch("delegations", Delegation.objects.select_related("by", "to")),
         )
     )
     requests = {row.call_id: row for row in rows}
+    edited = [row for row in requests.values() if row.round_number > 1]
+    prefetch_related_objects(edited, Prefetch("rounds", Round.objects.defer(*texts)))
     reviewers = _Reviewers(requests.values())
     found = {}
     for step in steps:
@@ -370,7 +397,8 @@ class _Reviewers:
             return None
         voted = {review.person_id for review in approvals_of(request)}
         delegations = tuple((each.by_id, each.to_id) for each in request.delegations.all())
-        editors = tuple((each.number, each.editor_id) for each in request.rounds.all() if each.editor_id)
+        rounds = request.rounds.all() if request.round_number > 1 else ()
+        editors = tuple((each.number, each.editor_id) for each in rounds if each.editor_id)
         askers = frozenset(each.user_id for each in request.call.requesters.all()) | {request.call.requested_by_id}
         groups = {stage.group for stage in lacking}
         key = (rule, frozenset(voted), delegations, editors, askers, frozenset(groups))
