@@ -117,7 +117,8 @@ def test_written_yaml_is_read_as_the_same_value():
     def check(text, other):
         value = {text: text, "list": [text, {"deep": [[text]]}], "numbers": [1, -2.5, 1e300, 1e-7, True, None, [], {}]}
         written = write_yaml(value)
-        assert parse_yaml(written) == value and list(parse_yaml(written)) == list(value)
+        read = parse_yaml(written)
+        assert isinstance(read, dict) and read == value and list(read) == list(value)
         assert yaml.safe_load(written) == value  # readers of YAML 1.1
 
     assert faults(check, [(text, None) for text in TEXTS]) == {}

@@ -106,7 +106,7 @@ def test_sizes_and_numbers_are_limited(ada, monkeypatch):
 def test_secrets_are_set_aside_and_started_with(ada, stage):
     secret = "ghp_" + "a1B2" * 9
     draft = put(create_draft(document("a"), by=ada), document(secret))
-    shown = read_draft(draft)
+    shown: Any = read_draft(draft)
     assert secret not in str(shown) and "$secret" in str(shown)
     rows = [*PlanDraft.objects.values_list(), *PlanDraftVersion.objects.values_list()]
     assert not [value for row in rows for value in row if secret in str(value)]
@@ -119,7 +119,8 @@ def test_secrets_are_set_aside_and_started_with(ada, stage):
 def test_a_moved_placeholder_gets_no_secret(ada, stage):
     secret = "ghp_" + "a1B2" * 9
     draft = create_draft(document(secret, "b"), by=ada)
-    first, second = read_draft(draft)["steps"]
+    shown: Any = read_draft(draft)
+    first, second = shown["steps"]
     moved = {"goal": "x", "steps": [first, {**second, "parameters": first["parameters"]}]}
     draft = put(draft, moved)
     with pytest.raises(PlanProblems) as refusal:

@@ -2,9 +2,11 @@
 
 import copy
 from graphlib import TopologicalSorter
+from typing import Any
 
 import pytest
 
+from catalog.core.canonical_json import Json
 from plans.documents.editing import (
     add_step,
     connect_steps,
@@ -52,7 +54,8 @@ def test_steps_are_connected_once_and_disconnected():
 
 
 def test_edits_of_documents_without_steps():
-    for document in (None, [], {}, {"steps": None}, {"steps": "x"}):
+    documents: list[Json] = [None, [], {}, {"steps": None}, {"steps": "x"}]
+    for document in documents:
         added, number = add_step(document, None, "New")
         assert (number, numbers(added)) == (1, [1])
         with pytest.raises(LookupError):
@@ -60,7 +63,7 @@ def test_edits_of_documents_without_steps():
 
 
 def test_fields_are_proposed_until_someone_changes_them():
-    changed = copy.deepcopy(PLAN)
+    changed: Any = copy.deepcopy(PLAN)
     changed["steps"][2].update(description="Fourth", tool="a")
     assert proposed_fields(PLAN, changed) == {
         1: {"description", "expected_key"},

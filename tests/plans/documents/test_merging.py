@@ -20,6 +20,12 @@ def changed(change: Any) -> Any:
     return document
 
 
+def merged(*documents: Any, **choices: Any) -> Any:
+    found = merge_documents(*documents, **choices)
+    assert not found.conflicts
+    return found.document
+
+
 def set_in(index: int, **fields: Any) -> Any:
     return changed(lambda document: document["steps"][index].update(fields))
 
@@ -27,10 +33,9 @@ def set_in(index: int, **fields: Any) -> Any:
 def test_changes_of_other_steps_and_fields_are_merged():
     theirs = changed(lambda document: document["steps"][0].update(description="First", parameters={"x": 2, "y": 1}))
     mine = changed(lambda document: (document.update(goal="Contrast"), document["steps"][0]["parameters"].update(y=3)))
-    found = merge_documents(BASE, theirs, mine)
-    assert not found.conflicts
-    assert found.document["goal"] == "Contrast"
-    assert found.document["steps"][0] == {
+    found = merged(BASE, theirs, mine)
+    assert found["goal"] == "Contrast"
+    assert found["steps"][0] == {
         "step_id": 1,
         "description": "First",
         "tool": "a",
@@ -60,21 +65,20 @@ def test_steps_that_both_added_under_one_number_are_both_kept():
     theirs = changed(lambda document: document["steps"].append({"step_id": 3, "description": "Theirs"}))
     added = [{"step_id": 3, "description": "Mine"}, {"step_id": 4, "description": "Last", "dependencies": [3]}]
     mine = changed(lambda document: document["steps"].extend(added))
-    found = merge_documents(BASE, theirs, mine)
-    assert not found.conflicts
-    assert {step["description"]: step["step_id"] for step in found.document["steps"][2:]} == {
+    found = merged(BASE, theirs, mine)
+    assert {step["description"]: step["step_id"] for step in found["steps"][2:]} == {
         "Theirs": 3,
         "Mine": 5,
         "Last": 4,
     }
-    assert next(each for each in found.document["steps"] if each["step_id"] == 4)["dependencies"] == [5]
+    assert next(each for each in found["steps"] if each["step_id"] == 4)["dependencies"] == [5]
 
 
 def test_moved_steps_keep_the_order_of_who_moved_them():
     mine = changed(lambda document: document["steps"].reverse())
     theirs = set_in(0, description="First")
     for one, other in ((theirs, mine), (mine, theirs)):
-        steps = merge_documents(BASE, one, other).document["steps"]
+        steps = merged(BASE, one, other)["steps"]
         assert [(step["step_id"], step["description"]) for step in steps] == [(2, "Two"), (1, "First")]
 
 
