@@ -37,6 +37,7 @@ from catalog.inventory.source_sync import sync_source
 from catalog.models import Source
 from catalog.tools.registry import _TOOLS, register_tool
 from plans.actions.control import pause_plan
+from plans.actions.drafts import DraftSource, create_draft
 from plans.demo import bar
 from plans.demo.installation import demo_created_at, set_up_demo
 from plans.store.requesters import Requester
@@ -381,7 +382,7 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
         View(f"/plans/{sent_back.public_id}/?step=1"),
         View(f"/plans/{sent_back.public_id}/steps/1/input/", also=(1280,)),
         *(View(path, also=(1280,)) for path in ("/ask/", f"/ask/{draft.public_id}/")),
-        *(View(path) for path in (f"/plans/{draft.plan_ref}/prompts/", f"/plans/new/?draft={draft.public_id}")),
+        View(f"/plans/{draft.plan_ref}/prompts/"),
         View(client.address(resource=None)),
     ]
     page = page_as(ada)
@@ -390,6 +391,14 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
     needs = {number: [number - 6] if number > 6 else [] for number in range(1, 61)}
     big = make_plan(ada, *(act(n, dependencies=needs[n], description=labels[n % 4]) for n in needs))
     assert walk(page, *(View(f"/plans/{big.public_id}/{fold}") for fold in ("", "?fold=branch"))) == []
+    needs[1] = [60]  # a circle
+    steps = [act(n, dependencies=needs[n], description=labels[n % 4]) for n in needs]
+    built = create_draft({"goal": labels[0], "steps": steps}, by=ada, source=DraftSource(is_proposal=True))
+    empty = create_draft({}, by=ada)
+    address = f"/plans/drafts/{built.public_id}/"
+    queries = ("", "?view=json", "?view=yaml")
+    views = (*(f"{address}{query}" for query in queries), f"/plans/drafts/{empty.public_id}/", "/plans/new/")
+    assert walk(page, *map(View, views)) == []
 
 
 @pytest.mark.usefixtures("catalog", "workspace")

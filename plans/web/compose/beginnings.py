@@ -6,9 +6,10 @@ from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.http import Http404
 from django.utils.translation import gettext as _
 
-from catalog.core.canonical_json import MAX_JSON_BYTES, Json, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES, Json
 from catalog.errors import Conflict, MalformedJSON, TooLarge
 from plans.actions.clone import document_to_clone
 from plans.actions.drafts import DraftSource, create_draft, keep_unread
@@ -21,7 +22,7 @@ from plans.store.requesters import Requester
 from plans.store.selectors import plans_for
 from plans.web.access import plan_or_404
 from plans.web.compose.builder import View, read_text
-from plans.web.compose.draft import load_draft_edit
+from plans.web.compose.draft import draft_page
 from plans.web.compose.starters import STARTERS
 
 MAX_FOUND = 8
@@ -76,12 +77,14 @@ def begin_draft(viewer: User, fields: Mapping[str, str]) -> PlanDraft:
 
 
 def _from_planner(viewer: User, public_id: str) -> PlanDraft:
-    edit = load_draft_edit(viewer, public_id)
-    if edit is None or edit.plan is not None:
-        raise Conflict(_("This draft was already started. Clone its plan, or ask again."))
-    known = drafts_of(viewer).filter(call=edit.call).first()
-    source = DraftSource(call=edit.call, is_proposal=True)
-    return known or create_draft(parse_json(edit.text), by=viewer, source=source)
+    page = draft_page(viewer, public_id)
+    if not page.is_own:
+        raise Http404
+    if page.plan is not None or page.drafted is None or page.drafted.document is None:
+        raise Conflict(_("This draft has no plan that could be edited: it was started already, or it failed."))
+    known = drafts_of(viewer).filter(call=page.call).first()
+    source = DraftSource(call=page.call, is_proposal=True)
+    return known or create_draft(dict(page.drafted.document), by=viewer, source=source)
 
 
 def _from_text(viewer: User, text: str) -> PlanDraft:

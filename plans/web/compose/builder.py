@@ -26,6 +26,7 @@ from plans.documents.positions import find_yaml_lines
 from plans.documents.quick_fixes import Fix
 from plans.documents.reading import Problem
 from plans.models import Plan, PlanDraft, PlanDraftVersion
+from plans.planner.drafts import request_of
 from plans.store.draft_secrets import DraftContent
 from plans.store.drafts import draft_for, may_read
 from plans.store.requesters import Requester
@@ -159,6 +160,11 @@ class BuilderPage:
     def document(self) -> Json:
         """The document without secrets."""
         return self.content.document
+
+    @property
+    def request(self) -> str:
+        """The request in words from which a planner drafted it; empty if there is none."""
+        return request_of(self.draft.call) if self.draft.call else ""
 
     @property
     def goal(self) -> str:

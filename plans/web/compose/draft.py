@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import Http404
@@ -21,7 +20,7 @@ from plans import states
 from plans.models import ModelUse, Plan
 from plans.planner import drafts
 from plans.planner.drafts import FinishedDraft
-from plans.spec import PlanDocument, StepDocument
+from plans.spec import StepDocument
 from plans.store import selectors
 from plans.store.privacy import hidden_call_parts
 from plans.store.requesters import Requester
@@ -245,36 +244,10 @@ def draft_or_404(viewer: User, public_id: str) -> Call:
     return call
 
 
-def start_drafted_plan(call: Call, *, by: Requester, document: Mapping[str, Any] | None = None) -> Plan:
-    """Start the drafted plan, or the requester's edited version. Raises NotAllowed, Conflict and PlanProblems."""
+def start_drafted_plan(call: Call, *, by: Requester) -> Plan:
+    """Start the drafted plan. Raises NotAllowed, Conflict and PlanProblems."""
     if not is_own_call(by.user, call):
         raise NotAllowed(_("Only the requester of this draft can start it. Nothing was stored."))
     if not may_ask(by.user):
         raise asking_role_required()
-    return drafts.start_draft(call, by=by, document=document)
-
-
-@dataclass(frozen=True)
-class DraftEdit:
-    call: Call
-    text: str
-    plan: Plan | None
-
-    @property
-    def request(self) -> str:
-        return drafts.request_of(self.call)
-
-
-def load_draft_edit(viewer: User, public_id: str) -> DraftEdit | None:
-    """Return the viewer's own draft for editing, or None if no id is given. Raises Http404."""
-    if not public_id:
-        return None
-    page = draft_page(viewer, public_id)
-    if not is_own_call(viewer, page.call):
-        raise Http404
-    return DraftEdit(page.call, page.writing.text, page.plan)
-
-
-def start_edited_draft(edit: DraftEdit, document: PlanDocument, *, by: Requester) -> Plan:
-    """Start the requester's edited version of a draft. Raises NotAllowed, Conflict and PlanProblems."""
-    return start_drafted_plan(edit.call, by=by, document=document.model_dump(exclude_unset=True))
+    return drafts.start_draft(call, by=by)

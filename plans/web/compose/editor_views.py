@@ -16,7 +16,6 @@ from plans.store.selectors import may_control
 from plans.web.access import control_plan, error_status, may_write, plan_or_404, role_required
 from plans.web.compose.beginnings import MAX_SEARCH, Beginnings, begin_draft
 from plans.web.compose.change_text import ChangeEditor, changeable_text
-from plans.web.compose.draft import DraftEdit, load_draft_edit, start_edited_draft
 from plans.web.compose.starters import STARTERS
 from plans.web.compose.text import PlanEditor, sketch_graph
 from plans.web.plan.views import render_failure
@@ -28,49 +27,43 @@ def new_plan_page(request: PageRequest) -> HttpResponse:
     """Show beginnings, drafts and the editor of a text; a POST begins a draft, or checks a text or starts its plan."""
     if request.POST.get("do") == "begin":
         return _begin_draft(request)
-    editing = load_draft_edit(request.user, request.POST.get("draft", request.GET.get("draft", "")))
     starter = STARTERS.get(request.GET.get("starter", ""))
-    begun = editing.text if editing else starter.text if starter else ""
-    writing = PlanEditor(request.POST.get("text", begun).replace("\r\n", "\n"), by=Requester(request.user))
-    writing = writing.with_fix(request.POST.get("fix", ""))
+    text = request.POST.get("text", starter.text if starter else "").replace("\r\n", "\n")
+    writing = PlanEditor(text, by=Requester(request.user)).with_fix(request.POST.get("fix", ""))
     if request.POST.get("do") == "start":
-        return _start_new_plan(request, writing, editing)
-    return _new_plan_page(request, writing, editing)
+        return _start_new_plan(request, writing)
+    return _new_plan_page(request, writing)
 
 
 def _begin_draft(request: PageRequest) -> HttpResponse:
     writing = PlanEditor(request.POST.get("text", ""), by=Requester(request.user))
     if not may_write(request):
-        return _new_plan_page(request, writing, None, role_required().message, 403)
+        return _new_plan_page(request, writing, role_required().message, 403)
     try:
         draft = begin_draft(request.user, request.POST.dict())
     except ToolgateError as error:
-        return _new_plan_page(request, writing, None, error.message, error_status(error))
+        return _new_plan_page(request, writing, error.message, error_status(error))
     view = draft.unread_format
     return redirect(f"{reverse('plan-draft', args=[draft.public_id])}{f'?view={view}' if view else ''}")
 
 
-def _start_new_plan(request: PageRequest, editor: PlanEditor, edit: DraftEdit | None) -> HttpResponse:
+def _start_new_plan(request: PageRequest, editor: PlanEditor) -> HttpResponse:
     if not may_write(request):
-        return _new_plan_page(request, editor, edit, role_required().message, 403)
+        return _new_plan_page(request, editor, role_required().message, 403)
     if editor.errors:
-        return _new_plan_page(request, editor, edit, status=422)
-    by, document = Requester(request.user), editor.document()
+        return _new_plan_page(request, editor, status=422)
     try:
-        stored = start_edited_draft(edit, document, by=by) if edit else create_plan(document, by=by)
+        stored = create_plan(editor.document(), by=Requester(request.user))
     except ToolgateError as error:
-        return _new_plan_page(request, editor, edit, error.message, error_status(error))
+        return _new_plan_page(request, editor, error.message, error_status(error))
     return redirect("plan", stored.public_id)
 
 
-def _new_plan_page(
-    request: PageRequest, editor: PlanEditor, edit: DraftEdit | None, setback: str = "", status: int = 200
-) -> HttpResponse:
+def _new_plan_page(request: PageRequest, editor: PlanEditor, setback: str = "", status: int = 200) -> HttpResponse:
     template = "plans/_checked.html" if is_fragment_request(request, "findings") else "plans/new.html"
     shown = {
         "section": "plans",
         "writing": editor,
-        "editing": edit,
         "drawing": sketch_graph(editor) if editor.text.strip() else None,
         "starters": STARTERS.values(),
         "beginnings": Beginnings(request.user, request.GET.get("q", "")[:MAX_SEARCH].strip()),

@@ -40,7 +40,8 @@ document.addEventListener("htmx:afterRequest", ({ target, detail }) => {
     for (const [field, text] of texts) field.defaultValue = text;
     changed();
   } else if (detail.successful) {
-    if (document.querySelector("#conflict, #unread .note, #draft-news [role=alert]")) say("refused");
+    if (document.querySelector("#conflict, #draft-news [role=alert]")) say("refused");
+    else if (document.querySelector("#unread .note")) for (const [field, text] of texts) field.defaultValue = text;
     else if (texts.every(([field, text]) => field.value === text)) location.reload(); // merged with changes of others
   } else if (detail.xhr.status === 0) {
     say("lost");

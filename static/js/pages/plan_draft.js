@@ -80,7 +80,7 @@ document.addEventListener("click", (event) => {
 
 addEventListener("submit", (event) => {
   if (event.defaultPrevented || event.target.id !== "compose") return;
-  save(["start", "change"].includes(event.submitter?.value));
+  save(["start", "change", "begin"].includes(event.submitter?.value));
 });
 
 addEventListener("beforeunload", (event) => {

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from catalog.models import Call
 from catalog.ui.labels import status_badge
 from plans import states
-from plans.models import ModelUse, Plan
+from plans.models import ModelUse, Plan, PlanDraft
 from plans.web.compose import ask_form
 from tests.builders import make_plan, step, work_off
 from tests.pages import Pages
@@ -145,15 +145,21 @@ def test_draft_with_errors_can_be_edited(ada, scripted):
     call = draft(pages)
     assert 'id="draft-start" disabled' in pages.html and 'id="draft-problems"' in pages.html
     assert pages.context["page"].spent.times == 3
-    page_text = pages.open(f"/plans/new/?draft={call.public_id}")
-    assert 'id="from-draft"' in pages.html and "Greet Jo" in page_text and "rendr_text" in page_text
+    page_text = pages.send("/plans/new/", {"draft": call.public_id, "do": "begin"})
+    assert 'id="from-words"' in pages.html and "Greet Jo" in page_text and "rendr_text" in page_text
+    assert ">proposed<" in pages.html
+    kept = PlanDraft.objects.get()
+    pages.send("/plans/new/", {"draft": call.public_id, "do": "begin"})
+    assert PlanDraft.objects.get() == kept
     text = json.dumps({"goal": "Greet", "steps": [step(1)]})
-    pages.send("/plans/new/", {"draft": call.public_id, "text": text, "do": "start"})
+    pages.send(f"/plans/drafts/{kept.public_id}/", {"text": text, "do": "text", "view": "json", "version": "1"})
+    assert ">proposed<" not in pages.html
+    pages.send(f"/plans/drafts/{kept.public_id}/", {"do": "start", "version": "2"})
     plan = Plan.objects.get(kind="plan")
     assert (plan.goal, plan.request) == ("Greet", "Greet Jo")
-    pages.open(f"/plans/new/?draft={call.public_id}")
-    assert f'href="/plans/{plan.public_id}/"' in pages.html.split('id="from-draft"')[1]
-    pages.send("/plans/new/", {"draft": call.public_id, "text": text, "do": "start"}, 409)
+    pages.open(f"/ask/{call.public_id}/")
+    assert f'href="/plans/{plan.public_id}/"' in pages.html
+    pages.send("/plans/new/", {"draft": call.public_id, "do": "begin"}, 409)
     assert Plan.objects.filter(kind="plan").count() == 1
 
 
@@ -187,7 +193,7 @@ def test_others_cannot_start_or_edit_draft(ada, ben, rosa, vera, scripted):
         pages = Pages(person)
         pages.open("/ask/")
         pages.send(f"/ask/{call.public_id}/start/", status=status)
-        pages.open(f"/plans/new/?draft={call.public_id}", 404)
+        pages.send("/plans/new/", {"draft": call.public_id, "do": "begin"}, 404 if person == ben else 403)
     assert not Plan.objects.filter(kind="plan").exists()
 
 
