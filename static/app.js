@@ -36,4 +36,5 @@ import "./js/pages/queue_selection.js";
 import "./js/pages/reading_time.js";
 import "./js/pages/source_summary.js";
 import "./js/pages/stale_notice.js";
+import "./js/pages/step_form.js";
 import "./js/pages/unsent_notes.js";

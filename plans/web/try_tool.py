@@ -84,7 +84,7 @@ class Trial(ArgumentsEditor):
 
 
 def new_trial(tool: Tool, viewer: User, arguments: Mapping[str, Any] | None = None) -> Trial:
-    trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=_new_key())
+    trial = Trial(tool=tool, viewer=viewer, schema=_schema_of(tool), key=new_key())
     if arguments is not None:
         trial.fill(arguments)
     trial.render_or_show_json()
@@ -110,7 +110,7 @@ def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
         trial.read(sent)
         trial.key = sent.get("key", "")
         if wanted == "call":
-            _call_once(trial)
+            call_once(trial)
         elif wanted in ("check", "preview"):
             arguments = trial.arguments()
             if wanted == "preview":
@@ -124,11 +124,11 @@ def handle_button(tool: Tool, viewer: User, sent: QueryDict) -> Trial:
         trial.draw()
     except ToolgateError as error:
         trial.answered_with = trial.show_error(error)
-    trial.key = _new_key()
+    trial.key = new_key()
     return trial
 
 
-def _call_once(trial: Trial) -> None:
+def call_once(trial: Trial) -> None:
     """Call the tool once, even if the form is submitted twice."""
     arguments = trial.arguments()
     _require_permission(trial)
@@ -151,7 +151,8 @@ def _require_permission(trial: Trial) -> None:
         raise NotAllowed(_("Calling tools needs the role operator or administrator. Nothing was run."))
 
 
-def _new_key() -> str:
+def new_key() -> str:
+    """Return a key of one form: resubmitted with the same key and arguments, it counts as one call."""
     return secrets.token_urlsafe(18)
 
 

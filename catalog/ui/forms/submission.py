@@ -50,6 +50,11 @@ class FormFields:
     def text(self, word: str, name: str) -> str | None:
         return self._fields.get(f"{word}:{name}")
 
+    @property
+    def hidden(self) -> list[tuple[str, str]]:
+        """All fields with their full names, to be sent again unseen."""
+        return list(self._fields.items())
+
     def put(self, word: str, name: str, text: str) -> None:
         self._fields[f"{word}:{name}"] = text
 

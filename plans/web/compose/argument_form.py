@@ -52,6 +52,7 @@ class FieldAid:
     fixes: list[Fix] = field(default_factory=list)
     picker: ReferencePicker | None = None
     can_refer: bool = True
+    is_left_over: bool = False
 
 
 def is_whole_reference(text: str) -> bool:
@@ -67,6 +68,8 @@ def is_whole_reference(text: str) -> bool:
 class StepArguments(ArgumentsEditor):
     is_reference: Callable[[str], bool] | None = is_whole_reference
     picker: ReferencePicker | None = None
+    loose_fixes: list[Fix] = field(default_factory=list)
+    """Fixes of problems that belong to no field."""
 
     def node_at(self, place: str) -> FormNode | None:
         """Return the innermost field at a place of the form as it was submitted. Raises ParameterError."""
@@ -117,6 +120,7 @@ class StepArguments(ArgumentsEditor):
     def add_aids(self, results: Sequence[StepResult], fixes: Mapping[str, Sequence[Fix]]) -> None:
         """Give every field its references and fixes (by path), and one of them the open picker."""
         if self.form is None:
+            self.loose_fixes = [fix for offered in fixes.values() for fix in offered]
             return
         by_key = {result.key: result for result in results}
         places = {node.path for node in self.form.every()}
@@ -124,6 +128,8 @@ class StepArguments(ArgumentsEditor):
         for path, offered in fixes.items():  # the innermost field on the path has the problem
             place = next((each for each in enclosing_paths(path) if each in places), "")
             own_fixes.setdefault(place, []).extend(offered)
+        self.loose_fixes = own_fixes.get("", [])
+        left_over = {node.name for node in self.left_over}
         seen: set[str] = set()
         for node in self.form.every():
             if node.name in seen or not node.name:  # the variant of a union is at the place of the union
@@ -136,6 +142,7 @@ class StepArguments(ArgumentsEditor):
                 fixes=own_fixes.get(node.path, []),
                 picker=self.picker if is_open else None,
                 can_refer=not node.fixed,
+                is_left_over=node.name in left_over,
             )
 
     def _text_of(self, node: FormNode) -> str:

@@ -289,9 +289,11 @@ class DoneCheckForm:
     def has_problems(self) -> bool:
         return self.mode == PARTS_MODE and any(row.problem for row in self.said_rows)
 
-    def done_check(self) -> str:
-        """Return the text of the check; rows must have no problems."""
-        return self.text if self.mode == TEXT_MODE else check_text(self.said_rows)
+    def done_check(self, before: str = "") -> str:
+        """Return the text of the check; `before` unchanged if the rows say the same. Rows must have no problems."""
+        if self.mode == TEXT_MODE:
+            return self.text
+        return before if check_rows(before) == self.said_rows else check_text(self.said_rows)
 
     @property
     def sentence(self) -> str:

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from catalog.calls.privacy import is_mask
 from catalog.core.canonical_json import Json, parse_json
 from catalog.core.json_paths import follow
-from catalog.errors import MalformedJSON, ParameterError, TooLarge, ToolgateError, field_error
+from catalog.errors import MalformedJSON, ParameterError, QueryTypeUnsupported, TooLarge, ToolgateError, field_error
 from catalog.schemas.resolver import SchemaMapping
 from catalog.ui.forms.editor import FORM_MODE
 from catalog.ui.forms.form import build_form, form_to_value
@@ -30,6 +30,7 @@ from plans.documents.quick_fixes import Fix, fixes
 from plans.documents.reading import Problem
 from plans.models import Plan
 from plans.spec import KEY
+from plans.web.access import error_status
 from plans.web.compose.argument_form import (
     NO_SCHEMA,
     ReferencePicker,
@@ -47,6 +48,7 @@ from plans.web.compose.step_results import (
     is_step_id,
     last_response,
     load_examples,
+    path_text,
     results_for,
     steps_of,
 )
@@ -60,6 +62,7 @@ MAX_WITH_FIXES = 50
 MAX_SAMPLE = 20_000
 """Characters of an example that are put into a field; of a longer one, the field says that it is used."""
 MAX_KEY = 40
+NO_OUTPUT_KEY = "no_output_key"
 FIELDS = ("description", "tool", "agent", "dependencies", "expected_key", "output_path", "done_check")
 
 
@@ -102,6 +105,16 @@ class Sample:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StepConflict:
+    """A value that others have changed too, with both sides as text."""
+
+    path: str
+    label: str
+    mine: str
+    theirs: str
+
+
 @dataclass(kw_only=True)
 class StepForm:
     """The form of a step; `panel` names the part that is open: tool, refer, path or try.
@@ -134,6 +147,10 @@ class StepForm:
     problems: dict[str, list[StepProblem]] = field(default_factory=dict)
     fixes_by_path: Mapping[str, Sequence[Fix]] = field(default_factory=dict)
     more_choices: int = 0
+    conflicts: Sequence[StepConflict] = ()
+    setback: str = ""
+    is_saved: bool = False
+    is_unsaved: bool = False
     focus: str = ""
     """Id of the control that gets the focus."""
 
@@ -144,6 +161,13 @@ class StepForm:
             if isinstance(step, Mapping) and step.get("step_id") == self.step_id:
                 return place
         raise LookupError(self.step_id)
+
+    @property
+    def exists(self) -> bool:
+        try:
+            return self.index >= 0
+        except LookupError:
+            return False
 
     @property
     def step(self) -> Mapping[str, Any]:
@@ -278,7 +302,7 @@ class StepForm:
             "dependencies": self.needs,
             "expected_key": self.expected_key if self.kind != NOTE else "",
             "output_path": self._output_path_steps() if self.kind != NOTE else [],
-            "done_check": self.check.done_check(),
+            "done_check": self.check.done_check(_text(self.step.get("done_check"))),
         }
         step = dict(self.step)
         for name, value in said.items():
@@ -320,7 +344,7 @@ class StepForm:
             except (MalformedJSON, TooLarge) as error:
                 raise field_error("", "output_path", error.message) from None
             if isinstance(steps, list) and all(isinstance(each, str) for each in steps):
-                return steps  # type: ignore[return-value] # checked
+                return steps
             raise field_error("", "output_path", _("Write the path as names with dots between them."))
         return text.split(".") if text else []
 
@@ -330,7 +354,8 @@ class StepForm:
         """Show the problems of this step at their fields, each with its quick fixes for `document`."""
         text = json.dumps(self.document if document is None else document, ensure_ascii=False)
         own = [each for each in problems if f"{each.path}.".startswith(f"{self.path}.")]
-        in_arguments, fixes_by_path = [], {}
+        in_arguments: list[Problem] = []
+        fixes_by_path: dict[str, list[Fix]] = {}
         for place, problem in enumerate(own):
             inside = problem.path.removeprefix(f"{self.path}").removeprefix(".")
             name, _dot, rest = inside.partition(".")
@@ -340,16 +365,18 @@ class StepForm:
                 fixes_by_path[rest] = [*fixes_by_path.get(rest, ()), *offered]
                 continue
             message = f"{problem.message} {problem.suggestion}" if problem.suggestion else problem.message
-            where = name if name in FIELDS else ""
+            where = "expected_key" if problem.code == NO_OUTPUT_KEY else name if name in FIELDS else ""
             self.problems.setdefault(where, []).append(StepProblem(message, problem.severity, offered))
         show_argument_problems(self.arguments, in_arguments, f"{self.path}.parameters")
         self.fixes_by_path = fixes_by_path
 
     def show_error(self, error: ToolgateError) -> int:
-        """Show an error at its field; return the HTTP status of the page."""
-        details = getattr(error, "details", {})
-        codes = {each.get("code") for each in details.get("errors", ())}
-        name = next((code for code in ("output_path", "done_check") if code in codes), None)
+        """Show an error at its field, or above the form if it has none; return the HTTP status of the page."""
+        if not isinstance(error, ParameterError | QueryTypeUnsupported):
+            self.setback = error.message
+            return error_status(error)
+        codes = {each.get("code") for each in error.details.get("errors", ())}
+        name = next((code for code in ("output_path", "done_check", "sample") if code in codes), None)
         if name is None:
             return self.arguments.show_error(error)
         self.problems.setdefault(name, []).append(StepProblem(error.message))
@@ -446,9 +473,8 @@ class StepForm:
                 sample.text = text if len(text) <= MAX_SAMPLE else ""
             self.samples.append(sample)
 
-    def tried_arguments(self) -> dict[str, Any]:
-        """Return the arguments with samples in place of references. Raises ParameterError if one has no value."""
-        arguments = self.arguments.arguments()
+    def tried_arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the step's parameters with samples in place of references. Raises ParameterError without a value."""
         self._fill_samples()
         memory, names = {}, {}
         for place, sample in enumerate(self.samples):
@@ -458,7 +484,7 @@ class StepForm:
             names[sample.reference] = f"${{r{place}}}"
         if any(sample.problem for sample in self.samples):
             raise field_error("", "sample", _("Enter a value for each result that the step uses."))
-        resolved: dict[str, Any] = references.resolve(references.replace_references(arguments, names), memory)
+        resolved: dict[str, Any] = references.resolve(references.replace_references(parameters, names), memory)
         return resolved
 
     @property
@@ -550,17 +576,6 @@ def suggest_key(description: str, taken: Iterable[str]) -> str:
     while free in used:
         free, number = f"{name}_{number}", number + 1
     return free
-
-
-def path_text(path: object) -> str:
-    """Return a path as names with dots between them; as JSON if that would not say the same."""
-    if not path:
-        return ""
-    if isinstance(path, list) and all(isinstance(each, str) and each and "." not in each for each in path):
-        text = ".".join(path)
-        if not text.startswith("[") and text == text.strip():
-            return text
-    return json.dumps(path, ensure_ascii=False)
 
 
 def sample_text(value: Any) -> str:

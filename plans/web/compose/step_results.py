@@ -73,8 +73,23 @@ class Part:
         return len(self.path)
 
     @property
+    def path_text(self) -> str:
+        return path_text(list(self.path))
+
+    @property
     def label(self) -> str:
         return " › ".join(self.path)  # noqa: RUF001 - the sign between steps of a path
+
+
+def path_text(path: object) -> str:
+    """Return a path as names with dots between them; as JSON if that would not say the same."""
+    if not path:
+        return ""
+    if isinstance(path, list) and all(isinstance(each, str) and each and "." not in each for each in path):
+        text = ".".join(path)
+        if not text.startswith("[") and text == text.strip():
+            return text
+    return json.dumps(path, ensure_ascii=False)
 
 
 @dataclass(kw_only=True)

@@ -37,7 +37,7 @@ def find_tools(text: str, used: Sequence[str] = ()) -> tuple[list[ToolHit], int]
     Without a text, the tools that the plan uses come first.
     """
     text = text.replace("\0", " ").strip()[:MAX_QUERY_LENGTH]
-    found = offered_tools().filter(in_use=True).exclude(categories__name=PLANNER_CATEGORY)
+    found = offered_tools().filter(Q(in_use=True)).exclude(categories__name=PLANNER_CATEGORY)
     if text:
         in_category = Tool.categories.through.objects.filter(category__name__icontains=text).values("tool_id")
         found = found.filter(matching_words(text) | Q(pk__in=in_category))
