@@ -4,7 +4,7 @@ from django.urls import path
 
 from plans.web import call_list, connect, demo, jump, plan_list, sessions, slices, try_tool, usage
 from plans.web.agents import views as agent_views
-from plans.web.compose import ask_views, builder_views, editor_views
+from plans.web.compose import ask_views, builder_views, editor_views, step_views
 from plans.web.home import views as home_views
 from plans.web.plan import input_views, value_views, views
 
@@ -21,6 +21,7 @@ urlpatterns = [
     path("plans/", plan_list.plans, name="plans"),
     path("plans/new/", editor_views.new_plan_page, name="plan-new"),
     path("plans/drafts/<slug:public_id>/", builder_views.draft_page, name="plan-draft"),
+    path("plans/drafts/<slug:public_id>/steps/<number:number>/", step_views.step_form_page, name="plan-draft-step"),
     path("plans/drafts/<slug:public_id>/plan.json", builder_views.draft_file, {"kind": "json"}, name="plan-draft-json"),
     path("plans/drafts/<slug:public_id>/plan.yaml", builder_views.draft_file, {"kind": "yaml"}, name="plan-draft-yaml"),
     path(f"{PLAN}/", views.plan, name="plan"),

@@ -36,7 +36,7 @@ def press(page: Page, name: str, exact: bool = True) -> None:
 
 
 def open_step(page: Page, draft: PlanDraft, number: int) -> None:
-    page.goto(f"/plans/drafts/{draft.public_id}/steps/{number}/")
+    page.goto(f"/plans/drafts/{draft.public_id}/?step={number}")
 
 
 def choose_tool(page: Page, words: str, name: str) -> None:

@@ -150,7 +150,6 @@ class BuilderPage:
     news: Sequence[News] = ()
     views = VIEWS
     folds = FOLDS
-    step_templates = ("plans/compose/_step_form.html", "plans/compose/_step_plain.html")
 
     @cached_property
     def content(self) -> DraftContent:
@@ -269,10 +268,6 @@ class BuilderPage:
         """The selected step, or the first one; None if there is none."""
         chosen = next((each for each in self.steps if each.number == self.number and each.number is not None), None)
         return chosen or next((each for each in self.steps if each.is_editable), None)
-
-    @property
-    def step_fields(self) -> Json:
-        return steps_of(self.document)[self.step.index] if self.step else None
 
     @property
     def is_gone(self) -> bool:

@@ -390,6 +390,11 @@ class StepForm:
         return parse_json(fix.fixed) if fix else None
 
     @property
+    def invalid(self) -> set[str]:
+        """The names of the fields that have an error."""
+        return {name for name, found in self.problems.items() if any(each.severity == "error" for each in found)}
+
+    @property
     def errors(self) -> int:
         """Number of errors at the fields."""
         here = (each for found in self.problems.values() for each in found)

@@ -90,7 +90,7 @@ class StepPage:
 def test_untouched_step_is_saved_unchanged(ada):
     parameters = {
         "title": "Rhine ${x}",
-        "stops": [{"place": {"kind": "town", "name": "Bonn"}, "nights": "${y.0}", "notes": ["a\nb", ""]}],
+        "stops": [{"place": {"kind": "town", "name": "Bonn"}, "nights": "${y.0}", "notes": ["a b", ""]}],
         "budget": None,
         "labels": {"one": 1},
         "anything": {"deep": [None]},
