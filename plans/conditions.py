@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from catalog.core.expressions import FUNCTIONS, ExpressionError, UnknownName, parse
@@ -36,6 +37,7 @@ def is_constant(expression: str) -> bool:
     return names <= TYPES.keys() | FUNCTIONS.keys()
 
 
+@lru_cache(maxsize=4096)
 def keys_read(expression: str) -> frozenset[str]:
     """Return the keys of memory that a check may read by name or as `memory["key"]`; none if it does not parse."""
     try:

@@ -8,11 +8,13 @@ from typing import Any
 from django.urls import reverse
 
 from catalog.calls.blobs import has_bytes, pictures_of
+from catalog.core.canonical_json import json_size
 from catalog.core.content_blocks import described_block, holds_json, media_type_of, says, text_of
 from catalog.models import Call
 from catalog.results import NO_MESSAGE
 from catalog.secrets.placeholders import without_macs
 from catalog.states import CallStatus
+from catalog.ui.json_values import kind_in_words
 
 TEXT_SHOWN, RAW_SHOWN, CELL_SHOWN = 20_000, 20_000, 200
 """Characters shown of a text, of the raw result, and of one cell of a table."""
@@ -53,7 +55,10 @@ class ShownBlock:
 
 @dataclass(frozen=True, slots=True)
 class ShownResult:
-    """A result. Its value is in at most one of the fields from `scalar` to `items`; `blocks` has other content."""
+    """A result. Its value is in at most one of the fields from `scalar` to `items`; `blocks` has other content.
+
+    `kind` is the kind of the value in words, `size` its bytes as JSON.
+    """
 
     message: str
     raw: ShownText
@@ -68,6 +73,8 @@ class ShownResult:
     has_value: bool = True
     blocks: Sequence[ShownBlock] = ()
     blocks_more: int = 0
+    kind: str = ""
+    size: int = 0
     warnings: Sequence[str] = ()
 
     @property
@@ -137,6 +144,8 @@ def shown_result(call: Call) -> ShownResult:
         raw=_cut(json.dumps(document, indent=2, ensure_ascii=False), RAW_SHOWN),
         blocks=list(shown_blocks(call, kept[:BLOCKS_SHOWN])),
         blocks_more=max(0, len(kept) - BLOCKS_SHOWN),
+        kind=kind_in_words(value) if has_value else "",
+        size=json_size(value),
         warnings=[each["message"] for each in call.warnings_json],
         **shown,
     )

@@ -3,7 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,8 +15,9 @@ from django.utils.translation import ngettext
 
 from catalog.core import clock
 from catalog.secrets.placeholders import without_macs
+from catalog.ui.json_values import kind_in_words
 from catalog.ui.labels import Badge, status_badge
-from catalog.ui.results import value_text
+from catalog.ui.results import value_of, value_text
 from plans.engine.limits import budget_text
 from plans.models import AGENT_TURN, Event, MemoryItem, Plan, Step, StepDependency
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
@@ -43,6 +44,7 @@ from plans.web.plan.timeline import (
     step_intervals,
     working_seconds,
 )
+from plans.web.plan.value_uses import readers_by_key
 from plans.web.plan.waits import PlanWaits, StepWait, WaitKind, load_waits
 
 FOR_PEOPLE = (WaitingFor.OUTCOME, WaitingFor.INPUT, WaitingFor.APPROVAL)
@@ -178,7 +180,10 @@ class StepOverview:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A value in memory: the beginning of its JSON text and the full size, both omitted if the value is private."""
+    """A value in memory: the beginning of its JSON text and the full size, both omitted if the value is private.
+
+    `kind` is its kind in words; `used_by` are the steps that read it, `later` those that will.
+    """
 
     pk: int
     key: str
@@ -186,6 +191,9 @@ class MemoryRow:
     size: int
     step_id: int | None
     is_private: bool = False
+    kind: str = ""
+    used_by: tuple[int, ...] = ()
+    later: tuple[int, ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -273,7 +281,7 @@ def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
 
 
 def load_overview(plan: Plan) -> PlanOverview:
-    """Load the overview of a plan: five queries, one more if it failed, and those of `load_waits`."""
+    """Load the overview of a plan: six queries, one more if it failed, and those of `load_waits`."""
     now = clock.now()
     drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
     steps = list(drawn.annotate(meets_private=MEETS_PRIVATE))
@@ -313,6 +321,13 @@ def load_overview(plan: Plan) -> PlanOverview:
         else _memory_row(pk, key, head, size, step_id)
         for pk, key, head, size, step_id in rows
     ]
+    readers, pending = readers_by_key(plan), {step.step_id for step in steps if step.status == StepStatus.PENDING}
+    memory = [
+        replace(row, used_by=tuple(sorted(found - pending)), later=tuple(sorted(found & pending)))
+        if (found := readers.get(row.key))
+        else row
+        for row in memory
+    ]
     waiting: set[Any] = {step.waiting_for for step in steps if step.ready_at is None}
     waits = load_waits(plan, steps, needs, events_by_step, now)
     return PlanOverview(
@@ -338,11 +353,13 @@ def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) ->
     """
     shown = without_macs(head)
     if not shown.startswith(RESULT_BEGINS):
-        return MemoryRow(pk, key, shown[:VALUE_SHOWN], size - len(head) + len(shown), step_id)
+        kind = kind_in_words(json.loads(shown)) if size <= VALUE_READ else _("large value")
+        return MemoryRow(pk, key, shown[:VALUE_SHOWN], size - len(head) + len(shown), step_id, kind=kind)
     if size > VALUE_READ:
-        return MemoryRow(pk, key, "", size, step_id)
-    text = value_text(json.loads(shown))
-    return MemoryRow(pk, key, text[:VALUE_SHOWN], len(text), step_id)
+        return MemoryRow(pk, key, "", size, step_id, kind=_("large value"))
+    response = json.loads(shown)
+    text = value_text(response)
+    return MemoryRow(pk, key, text[:VALUE_SHOWN], len(text), step_id, kind=kind_in_words(value_of(response)))
 
 
 def _step_overviews(

@@ -10,25 +10,23 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models.functions import Left, Length
 from django.http import Http404
-from django.utils.translation import gettext as _
 
 from approvals.models import ApprovalRequest, GrantUse
 from approvals.states import RequestStatus
 from catalog.calls.argument_notes import ArgumentNote, notes_on_arguments
-from catalog.calls.privacy import PrivateCallParts, mask, masked_fields
-from catalog.errors import ParameterError
+from catalog.calls.privacy import PrivateCallParts, is_mask, mask, masked_fields
 from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
 from catalog.ui.results import ShownResult, shown_result
 from plans.actions.give_input import is_sent_back
-from plans.documents import references
 from plans.engine.questions import waits_for_answer
 from plans.models import MemoryItem, Plan, Step
 from plans.states import WaitingFor
 from plans.store.privacy import reveal_private_values
-from plans.web.plan.overview import VALUE_SHOWN, PlanOverview, StepOverview
+from plans.web.plan.overview import VALUE_READ, VALUE_SHOWN, MemoryRow, PlanOverview, StepOverview
+from plans.web.plan.value_uses import ArgumentSource, sources_of
 
 PARTS = {"arguments": "call__arguments", "result": "call__response", "evidence": "call__late_evidence"}
 
@@ -119,9 +117,12 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class StepArgument:
+    """An argument in the plan, with the values it is made of; `became` is what the call got, where it differs."""
+
     name: str
     text: Excerpt
-    sources: Sequence[str]
+    sources: Sequence[ArgumentSource]
+    became: Excerpt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class StepCard:
     is_private: bool = False
     argument_notes: Sequence[ArgumentNote] = ()
     skip_note: Mapping[str, Any] = field(default_factory=dict)
+    stored: MemoryRow | None = None
 
     @property
     def number(self) -> int:
@@ -179,7 +181,7 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
     drawn = overview.by_number.get(number)
     if drawn is None:
         return None
-    excerpts = {f"{part}_head": Left(part, VALUE_SHOWN) for part in CALL_PART_FIELDS}
+    excerpts = {f"{part}_head": Left(part, VALUE_READ) for part in CALL_PART_FIELDS}
     sizes = {f"{part}_size": Length(part) for part in CALL_PART_FIELDS}
     rows = overview.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(*CALL_PART_FIELDS)
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
@@ -199,7 +201,14 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
         overview=drawn,
         level=step_level(step),
         after=[by_number[needed].step for needed in drawn.needs],
-        arguments=list(_arguments(overview, in_schema_order(masked_parameters(step.parameters_json, hidden), schema))),
+        arguments=list(
+            _arguments(
+                overview,
+                in_schema_order(masked_parameters(step.parameters_json, hidden), schema),
+                _called_arguments(step, hidden),
+            )
+        ),
+        stored=next((row for row in overview.memory if step.expected_key and row.key == step.expected_key), None),
         is_private=hidden is not None,
         skip_note=skip_note,
         **_contents(step, hidden),
@@ -246,25 +255,34 @@ def _excerpt(step: Step, part: str) -> Excerpt | None:
     if not size:
         return None
     shown = without_macs(head)
-    return Excerpt(shown, size - len(head) + len(shown))
+    return Excerpt(shown[:VALUE_SHOWN], size - len(head) + len(shown))
 
 
-def _arguments(overview: PlanOverview, parameters: Mapping[str, Any]) -> Iterator[StepArgument]:
+def _called_arguments(step: Any, private_parts: PrivateCallParts | None) -> Mapping[str, Any]:
+    """Return the arguments of a step's call, masked if they are private; none if they are too long to be read."""
+    if step.call is None or not 0 < step.call__arguments_size <= VALUE_READ:
+        return {}
+    arguments: dict[str, Any] = json.loads(without_macs(step.call__arguments_head))
+    return arguments if private_parts is None else private_parts.mask_arguments(arguments)
+
+
+def _arguments(
+    overview: PlanOverview, parameters: Mapping[str, Any], called_with: Mapping[str, Any]
+) -> Iterator[StepArgument]:
     writers = {row.key: row.step_id for row in overview.memory}
     for step in overview.steps:
         if step.step.expected_key:
             writers[step.step.expected_key] = step.number
     for name, value in parameters.items():
-        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        yield StepArgument(name, Excerpt(text[:VALUE_SHOWN], len(text)), _reference_sources(value, writers))
+        became = called_with.get(name, value)
+        yield StepArgument(
+            name,
+            _argument_text(value),
+            list(sources_of(overview.plan, value, writers, {row.key for row in overview.memory})),
+            None if became == value or is_mask(value) else _argument_text(became),
+        )
 
 
-def _reference_sources(value: Any, writers: Mapping[str, int | None]) -> list[str]:
-    try:
-        keys = dict.fromkeys(reference.key for reference in references.find(value))
-    except ParameterError:
-        return []
-    return [
-        _("%(key)s, from step %(number)s") % {"key": key, "number": writers[key]} if writers.get(key) else key
-        for key in keys
-    ]
+def _argument_text(value: Any) -> Excerpt:
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return Excerpt(text[:VALUE_SHOWN], len(text))

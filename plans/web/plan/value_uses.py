@@ -1,7 +1,7 @@
 """Flow of values through a plan: the steps that read a value of its memory, and the sources of an argument."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,16 +80,22 @@ def _references(parameters: str) -> list[references.Reference]:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSource:
-    """A value that an argument is made of: the reference, the address of the value, and the step that writes it."""
+    """A value that an argument is made of: the reference, the address of the value, and the step that writes it.
+
+    `url` is empty before the value is written; `is_known` is false if neither the plan's input nor a step has the key.
+    """
 
     reference: str
     where: str
     url: str
     step_id: int | None
+    is_known: bool
 
 
-def sources_of(plan: Plan, argument: Any, writers: Mapping[str, int | None]) -> Iterator[ArgumentSource]:
-    """Yield the sources of an argument, each once; `writers` has the step that writes each key."""
+def sources_of(
+    plan: Plan, argument: Any, writers: Mapping[str, int | None], written: Collection[str]
+) -> Iterator[ArgumentSource]:
+    """Yield the sources of an argument, each once: `writers` has the step of each key, `written` the keys in memory."""
     try:
         found = references.find(argument)
     except ParameterError:
@@ -97,4 +103,10 @@ def sources_of(plan: Plan, argument: Any, writers: Mapping[str, int | None]) -> 
     for each in {str(each): each for each in found}.values():
         address = reverse("plan-value", args=[plan.public_id, each.key])
         query = "?" + urlencode({"path": path_of_names(each.path)}) if each.path else ""
-        yield ArgumentSource(str(each), each.where, address + query, writers.get(each.key))
+        yield ArgumentSource(
+            str(each),
+            each.where,
+            address + query if each.key in written else "",
+            writers.get(each.key),
+            each.key in writers,
+        )

@@ -181,7 +181,10 @@ def test_whole_values_are_available_as_json(ada):
 def test_arguments_name_their_sources(ada):
     first = step(1, expected_key="note")
     plan = work_off(make_plan(ada, first, step(2, parameters={"template": "${note}", "values": {}}, dependencies=[1])))
-    assert "note, from step 1" in Pages(ada).open(path_of(plan, "?step=2&tab=input"))
+    pages = Pages(ada)
+    pages.open(path_of(plan, "?step=2&tab=input"))
+    assert f"{path_of(plan)}values/note/" in pages.html
+    assert "?step=1&amp;tab=output" in pages.html.partition("data-became")[0].partition('id="sp-input"')[2]
 
 
 def test_owner_starts_and_cancels_plan(ada):

@@ -170,6 +170,21 @@ def test_a_value_names_its_writer_and_its_users(stage: Stage, ada: User) -> None
     assert "?step=99&amp;tab" not in pages.html
 
 
+def test_a_step_names_where_its_arguments_came_from(stage: Stage, ada: User) -> None:
+    plan = planned(stage, ada, ROWS, act(4, {"a": "${v.results.1.id} ${given}"}, dependencies=[1]), memory={"given": 7})
+    pages = Pages(ada)
+    pages.open(f"/plans/{plan.public_id}/?step=4&tab=input")
+    card = pages.context["page"].card
+    assert [(each.reference, each.step_id, each.is_known) for each in card.arguments[0].sources] == [
+        ("${v.results.1.id}", 1, True),
+        ("${given}", None, True),
+    ]
+    assert value_path(plan, "v/?path=results.1.id") in pages.html
+    assert json.loads(card.arguments[0].became.head) == {"a": "1 7"}
+    row = next(row for row in pages.context["page"].overview.memory if row.key == "v")
+    assert (row.used_by, row.later, bool(row.kind)) == ((4,), (), True)
+
+
 def test_a_model_gets_what_its_format_says(stage: Stage, ada: User) -> None:
     hidden = ToolResult("Only this", {"secret": "for people"}, exclude_value_from_context=True)
     plan, pages = planned(stage, ada, hidden), Pages(ada)
