@@ -66,12 +66,12 @@ def tools_with_grants(person: User) -> set[int]:
     return {grant.tool_id for grant in grants.select_related("tool__current_version") if grant.tool.grant_limits}
 
 
-def find_covering(candidate: GrantCandidate, rule: Rule, among: Sequence[Grant] | None = None) -> Grant | None:
+def find_covering(candidate: GrantCandidate, rule: Rule, grants: Sequence[Grant] | None = None) -> Grant | None:
     """Return a grant that covers the call now, or None. Never writes; no query if the tool cannot be granted.
 
-    `among` are the results of `grants_in_scope`, if these were read for several calls at once.
+    `grants` are the results of `grants_in_scope`, if these were read for several calls at once.
     """
-    matching = _matching_grants(candidate, rule, clock.now(), among)
+    matching = _matching_grants(candidate, rule, clock.now(), grants)
     bound = (grant for grant in matching if _is_bound_to(grant, candidate.target))
     return next((grant for grant in bound if _permits(grant, candidate, rule)), None)
 
@@ -139,14 +139,14 @@ def end_denied_grants(candidate: GrantCandidate) -> int:
 
 
 def _matching_grants(
-    candidate: GrantCandidate, rule: Rule, now: datetime, among: Sequence[Grant] | None = None
+    candidate: GrantCandidate, rule: Rule, now: datetime, grants: Sequence[Grant] | None = None
 ) -> list[Grant]:
     """Return active grants whose scope and conditions match, without checking the tool's version and the creator."""
     if candidate.target.grant_limits is None or candidate.replaces_call or rule.quorum != 1 or rule.fresh_passkey:
         return []
-    if among is None:
+    if grants is None:
         return _covering(_in_scope(candidate, now), candidate.arguments)
-    return _covering((grant for grant in among if grant.tool_id == candidate.target.tool_pk), candidate.arguments)
+    return _covering((grant for grant in grants if grant.tool_id == candidate.target.tool_pk), candidate.arguments)
 
 
 def _covering(grants: Iterable[Grant], arguments: CallArguments) -> list[Grant]:

@@ -127,7 +127,8 @@ class AgentCost:
 class Forecast:
     """Forecast for the steps of a plan; empty for a document without readable steps.
 
-    `first` are the steps that begin at once, `side_by_side` how many steps may run together at most. `seconds` is the
+    `first` are the steps that begin at once, `side_by_side` how many steps may run together at most, `most_waiting` how
+    many requests may wait at once if these are fewer than the gated steps. `seconds` is the
     time of the longest chain of steps without waits for people, `cost` the US dollars of its models; None without any
     history. `untimed` and `unpriced` are the tools and agents without a history.
     """
@@ -135,6 +136,7 @@ class Forecast:
     total: int = 0
     first: Sequence[int] = ()
     side_by_side: int = 0
+    most_waiting: int | None = None
     groups: Sequence[OutlookGroup] = ()
     calls: int = 0
     budget: int | None = None
@@ -273,6 +275,7 @@ class _Forecaster:
             total=len(self.steps),
             first=[number for number in (waves or [[]])[0] if outlooks[number].prospect != Prospect.REFUSED],
             side_by_side=min(limit, max(map(len, waves), default=0)),
+            most_waiting=self.most_waiting(outlooks),
             groups=self.groups(outlooks),
             calls=sum(map(self.most_calls, self.steps.values())),
             budget=budget,
@@ -334,17 +337,17 @@ class _Forecaster:
         people = self.requesters(step)
         return replace(calls.facts_for_rules(prepared, self.plan), find_requesters=lambda: people)
 
-    def possible_verdicts(self, step: StepDocument, target: CallableTool) -> list[GateDecision]:
+    def possible_verdicts(self, step: StepDocument, callable_tool: CallableTool) -> list[GateDecision]:
         """Return the verdicts that calls of the step's tool may get, whatever their arguments; once for each tool."""
-        key = (target.tool.name, self.requesters(step))
+        key = (callable_tool.tool.name, self.requesters(step))
         if key not in self.verdicts:
-            facts = self.facts(step, PreparedCall(target, CallArguments({}), "{}"))
+            facts = self.facts(step, PreparedCall(callable_tool, CallArguments({}), "{}"))
             refusal = refusal_of(facts)
             both = chain(*(self.rules.possible_verdicts(each, self.now) for each in (facts, facts.as_asked)))
             self.verdicts[key] = [refusal] if refusal else list(dict.fromkeys(both))
         return self.verdicts[key]
 
-    def prepare(self, step: StepDocument, target: CallableTool) -> tuple[str, PreparedCall | None]:
+    def prepare(self, step: StepDocument, callable_tool: CallableTool) -> tuple[str, PreparedCall | None]:
         """Return the step's call, or None and the reason why its arguments are not known yet."""
         unknown = _("Its arguments are judged when it runs.")
         if step.step_id in self.unread or thread_time() > self.until:
@@ -357,7 +360,7 @@ class _Forecaster:
                 if reference.key not in self.memory:
                     return _("It depends on a value that is not known yet."), None
             arguments = references.resolve(step.parameters, self.memory)
-            return "", calls.prepare_call(target.tool.name, arguments, plan_ref=self.plan.ref)
+            return "", calls.prepare_call(callable_tool.tool.name, arguments, plan_ref=self.plan.ref)
         except ToolError:  # a problem of the document, a secret that is kept apart, or code that is not loaded here
             return unknown, None
 
@@ -425,6 +428,13 @@ class _Forecaster:
             for outlook, steps in found.items()
         ]
 
+    def most_waiting(self, outlooks: Mapping[int, StepOutlook]) -> int | None:
+        """Return how many requests of the plan may wait at once; None if all that its steps need may."""
+        gated = sum(outlook.prospect == Prospect.WAITS for outlook in outlooks.values())
+        per_token = settings.TOOLGATE_MAX_PENDING_PER_TOKEN if self.plan.token_id else 0
+        limits = (settings.TOOLGATE_MAX_PENDING_PER_PLAN, settings.TOOLGATE_MAX_PENDING_PER_REQUESTER, per_token)
+        return min((limit for limit in limits if 0 < limit < gated), default=None)
+
     def most_calls(self, step: StepDocument) -> int:
         target = snapshot.callable_tool(step.tool) if step.tool else None
         return most_attempts(target.tool) if target is not None else 0
@@ -491,10 +501,12 @@ class _Forecaster:
         return {"cost": sum(known, Decimal(0)) if known else None, "unpriced": unpriced}
 
 
-def _why_unusable(name: str, target: CallableTool | None) -> str:
-    if target is None:
+def _why_unusable(name: str, callable_tool: CallableTool | None) -> str:
+    if callable_tool is None:
         return _("There is no tool called %(tool)s.") % {"tool": name}
-    return _("%(tool)s is switched off.") % {"tool": name} if not target.enabled else ToolHeld(name).user_message()
+    return (
+        _("%(tool)s is switched off.") % {"tool": name} if not callable_tool.enabled else ToolHeld(name).user_message()
+    )
 
 
 def _median(values: Iterable[Any]) -> Any:

@@ -391,7 +391,7 @@ class _Reviewers:
         """Return these people with their groups loaded."""
         return [self.people.get(person.pk, person) for person in people]
 
-    def who_may(self, request: ApprovalRequest, rule: Rule, lacking: Sequence[Stage]) -> list[User] | None:
+    def who_may(self, request: ApprovalRequest, rule: Rule, stages: Sequence[Stage]) -> list[User] | None:
         """Return the people who may give a lacking approval; None if the rule takes a query for each of them."""
         if rule.min_role_age_seconds:
             return None
@@ -400,7 +400,7 @@ class _Reviewers:
         rounds = request.rounds.all() if request.round_number > 1 else ()
         editors = tuple((each.number, each.editor_id) for each in rounds if each.editor_id)
         askers = frozenset(each.user_id for each in request.call.requesters.all()) | {request.call.requested_by_id}
-        groups = {stage.group for stage in lacking}
+        groups = {stage.group for stage in stages}
         key = (rule, frozenset(voted), delegations, editors, askers, frozenset(groups))
         if key not in self._found:
             delegates = {to for _, to in delegations}
