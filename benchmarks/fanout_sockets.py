@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client as Visitor
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from benchmarks.client import Client
 from benchmarks.ground import Served, person, prepare, serving, step, token_for
@@ -101,7 +102,7 @@ async def _sockets(
             opening = [
                 connect(
                     url,
-                    origin=f"http://127.0.0.1:{served.port}",
+                    origin=Origin(f"http://127.0.0.1:{served.port}"),
                     additional_headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={session}"},
                     compression=None,
                     max_size=None,

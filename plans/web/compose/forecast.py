@@ -482,7 +482,7 @@ class _Forecaster:
         ends: dict[int, float] = {}
         for number in chain.from_iterable(waves):
             step = self.steps[number]
-            took = agents[step.agent].seconds if step.agent in agents else times.get(step.tool or "")
+            took = agents[step.agent].seconds if step.agent and step.agent in agents else times.get(step.tool or "")
             ends[number] = (took or 0.0) + max((ends[needed] for needed in self.needs[number]), default=0.0)
         return max(ends.values(), default=0.0)
 

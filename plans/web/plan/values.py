@@ -347,13 +347,13 @@ def _views_of(value: Any, result: ShownResult | None, *, has_model: bool) -> lis
     """Return the views that fit a value, the best one first."""
     kind = kind_of(value)
     views = [kind] if kind in ("diff", "table") else []
-    has_blocks = result is not None and bool(result.blocks)
-    if has_blocks and (value in (None, "", []) or not result.shows_value):
+    blocks = result.blocks if result is not None else ()
+    if result is not None and blocks and (value in (None, "", []) or not result.shows_value):
         views.insert(0, "content")
     if isinstance(value, str):
         views.append("text")
     views.append("json")
-    if has_blocks and "content" not in views:
+    if blocks and "content" not in views:
         views.append("content")
     return [*views, *(["model"] if has_model else [])]
 

@@ -337,7 +337,7 @@ def _load_approvals(steps: Sequence[Step], now: datetime) -> dict[int, StepWait]
     reviewers = _Reviewers(requests.values())
     found = {}
     for step in steps:
-        request = requests.get(step.call_id)
+        request = requests.get(step.call_id) if step.call_id else None
         if request is not None:
             found[step.step_id] = _approval_wait(step, request, reviewers, now)
     return found

@@ -104,7 +104,7 @@ def test_calls_time_and_cost_come_from_history(ada, admin):
     plan = work_off(make_plan(ada, act(1), act(2)))
     Call.objects.filter(tool_name="safe").update(started_at=now - timedelta(seconds=4), finished_at=now)
     agent = Agent.objects.create(name="helper", budget='{"calls": 5, "rounds": 3}', created_at=now, updated_at=now)
-    first = Step.objects.filter(plan=plan).first()
+    first = Step.objects.get(plan=plan, step_id=1)
     AgentRun.objects.create(step=first, agent=agent, cost=Decimal("0.5"), seconds=6, started_at=now, ended_at=now)
     steps = [act(1), act(2, dependencies=[1]), act(3, tool="patient")]
     found = forecast_by(ada, *steps, {"step_id": 4, "description": "Help", "agent": "helper", "dependencies": [1]})

@@ -120,10 +120,10 @@ def test_a_conflict_shows_both_sides_and_keeps_the_chosen_one(pages, ada, ben):
     draft = create_draft(document("a", "b"), by=ada)
     theirs, mine = document("theirs", "b"), document("mine", "B")
     change_draft(draft, base_version=1, document=theirs, by=ben, summary="Changed step 1")
-    fields = {"view": "json", "text": json.dumps(mine), "version": 1}
+    fields: dict[str, Any] = {"view": "json", "text": json.dumps(mine), "version": 1}
     page = send(pages, draft, 409, do="text", **fields)
     assert "&quot;mine&quot;" in page and "&quot;theirs&quot;" in page and 'value="steps.1.parameters.value"' in page
-    choice = {"path-0": "steps.1.parameters.value", "keep-0": "mine"}
+    choice: dict[str, Any] = {"path-0": "steps.1.parameters.value", "keep-0": "mine"}
     send(pages, draft, do="resolve", **fields, **choice)
     assert stored(draft) == mine
 
