@@ -7,8 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from catalog.core.canonical_json import Json
 from catalog.models import Call, Tool
-from plans.actions.drafts import create_draft, read_content
+from plans.actions.drafts import change_draft, create_draft, read_content
 from plans.models import PlanDraft
 from tests.browser.conftest import PageAs
 from tests.chaos.serving import Serving
@@ -131,3 +132,30 @@ def test_plan_of_three_steps_by_keyboard(ada: User, window_of: PageAs) -> None:
     page.keyboard.press("Tab")
     press(page, "Use a result for budget")
     expect(page.locator("#step-results")).to_contain_text("Last value:")
+
+
+def test_form_follows_changes_of_others_until_it_is_filled_in(ada: User, ben: User, window_of: PageAs) -> None:
+    """What was typed stays, and a conflict shows both values."""
+    step = {"step_id": 1, "description": "Book", "tool": "book_trip", "parameters": {"title": "Rome"}}
+    draft = create_draft({"goal": "A trip", "steps": [step]}, by=ada)
+
+    def change_title(title: str) -> None:
+        version = PlanDraft.objects.get().version
+        document: Json = {"goal": "A trip", "steps": [step | {"parameters": {"title": title}}]}
+        change_draft(draft, base_version=version, document=document, by=ben, summary=f"Changed to {title}")
+
+    page = window_of(ada)
+    open_step(page, draft, 1)
+    field = page.locator("[name='value:title']")
+    change_title("Oslo")
+    expect(field).to_have_value("Oslo")
+    field.fill("Bonn")
+    change_title("Paris")
+    expect(page.locator("#news")).to_contain_text("Paris")
+    expect(field).to_have_value("Bonn")
+    press(page, "Save step")
+    conflict = page.locator("#sf-conflict")
+    expect(conflict).to_contain_text("Paris")
+    conflict.get_by_role("radio", name="Theirs: Paris").check()
+    save(page)
+    expect(field).to_have_value("Paris")

@@ -232,6 +232,8 @@ PAGES: dict[str, str] = {
     "GET /plans/<slug:public_id>/values/<str:key>/file/": "14+++++",
     "GET /plans/drafts/<slug:public_id>/": "144++4+",
     "POST /plans/drafts/<slug:public_id>/": "344++4+",
+    "GET /plans/drafts/<slug:public_id>/steps/<number:number>/": "144++4+",
+    "POST /plans/drafts/<slug:public_id>/steps/<number:number>/": "344++4+",
     "GET /plans/drafts/<slug:public_id>/plan.json": "144++4+",
     "GET /plans/drafts/<slug:public_id>/plan.yaml": "144++4+",
     "GET /plans/new/": "1++++++",

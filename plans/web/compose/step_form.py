@@ -6,7 +6,7 @@ A form keeps whatever was typed. Only `step_document` refuses, with the problem 
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from catalog.ui.forms.form import build_form, form_to_value
 from plans.agents.definitions import named_agents
 from plans.documents import references
 from plans.documents.checking import AgentAvailability
-from plans.documents.graphs import descendants
+from plans.documents.editing import step_index, steps_of
 from plans.documents.quick_fixes import Fix, fixes
 from plans.documents.reading import Problem
 from plans.models import Plan
@@ -40,24 +40,19 @@ from plans.web.compose.argument_form import (
     show_argument_problems,
 )
 from plans.web.compose.done_check_form import DoneCheckForm, check_rows, check_text
+from plans.web.compose.step_choices import StepChoice, step_choices
 from plans.web.compose.step_results import (
     MAX_LISTED,
     Example,
     StepResult,
-    arrows_of,
-    is_step_id,
     last_response,
     load_examples,
     path_text,
     results_for,
-    steps_of,
 )
 from plans.web.compose.tool_choice import ChosenTool, find_tools, query_type_of
 
 TOOL, AGENT, NOTE = KINDS = ("tool", "agent", "note")
-MAX_SHOWN_STEPS = 12
-"""Most steps listed without a search, beside those that are chosen."""
-MAX_CHAIN = 6
 MAX_WITH_FIXES = 50
 MAX_SAMPLE = 20_000
 """Characters of an example that are put into a field; of a longer one, the field says that it is used."""
@@ -71,25 +66,6 @@ class StepProblem:
     message: str
     severity: str = "error"
     fixes: Sequence[Fix] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StepChoice:
-    """A step that the step may wait for. `chain` lists the steps through which it already waits for the step itself."""
-
-    value: str
-    title: str
-    chosen: bool = False
-    is_missing: bool = False
-    chain: Sequence[int] = ()
-
-    @property
-    def would_circle(self) -> bool:
-        return bool(self.chain) and not self.chosen
-
-    @property
-    def chain_text(self) -> str:
-        return " → ".join(map(str, self.chain))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +98,7 @@ class StepForm:
     `document` is the draft's at `base_version`, `origin` the plan from which the draft was made.
     """
 
-    document: Mapping[str, Any]
+    document: dict[str, Any]
     step_id: int
     viewer: User
     base_version: int = 0
@@ -146,6 +122,7 @@ class StepForm:
     own_result: StepResult | None = None
     problems: dict[str, list[StepProblem]] = field(default_factory=dict)
     fixes_by_path: Mapping[str, Sequence[Fix]] = field(default_factory=dict)
+    choices: Sequence[StepChoice] = ()
     more_choices: int = 0
     conflicts: Sequence[StepConflict] = ()
     setback: str = ""
@@ -157,10 +134,7 @@ class StepForm:
     @cached_property
     def index(self) -> int:
         """Index of the step in the document. Raises LookupError if it was deleted."""
-        for place, step in enumerate(self.document.get("steps") or ()):
-            if isinstance(step, Mapping) and step.get("step_id") == self.step_id:
-                return place
-        raise LookupError(self.step_id)
+        return step_index(self.document, self.step_id)
 
     @property
     def exists(self) -> bool:
@@ -409,7 +383,7 @@ class StepForm:
         except ParameterError as error:
             self.arguments.problems.append(error.message)
         if self.panel == "tool" or (self.kind == TOOL and not self.tool.name):
-            used = [_text(step.get("tool")) for step in steps_of(self.document)]
+            used = [_text(step.get("tool")) for step in steps_of(self.document) if isinstance(step, Mapping)]
             self.tool.hits, self.tool.more = find_tools(self.tool_search, [name for name in used if name])
         elif self.panel.startswith("refer:"):
             self._open_picker(self.panel.removeprefix("refer:"))
@@ -418,6 +392,8 @@ class StepForm:
         elif self.panel == "try":
             self._fill_samples()
         self.arguments.add_aids(self.results, self.fixes_by_path)
+        needs = dict.fromkeys(map(_value_text, self.needs))
+        self.choices, self.more_choices = step_choices(self.document, self.step_id, needs, self.needs_search)
 
     def _open_picker(self, place: str) -> None:
         form = self.arguments.form
@@ -493,42 +469,13 @@ class StepForm:
         return resolved
 
     @property
-    def choices(self) -> list[StepChoice]:
-        """The steps that this step may wait for: those that are chosen, then others up to MAX_SHOWN_STEPS."""
-        titles = {
-            step["step_id"]: _text(step.get("description"))
-            for step in steps_of(self.document)
-            if is_step_id(step.get("step_id")) and step.get("step_id") != self.step_id
-        }
-        words = self.needs_search.casefold().split()
-        chosen = {_value_text(each) for each in self.needs}
-        others = [
-            number
-            for number, title in titles.items()
-            if str(number) not in chosen and all(word in f"{number} {title}".casefold() for word in words)
-        ]
-        self.more_choices = max(0, len(others) - MAX_SHOWN_STEPS)
-        arrows = [arrow for arrow in arrows_of(steps_of(self.document)) if arrow[1] != self.step_id]
-        chains = _chains_from(self.step_id, arrows) if descendants(self.step_id, arrows) else {}
-        found = [
-            StepChoice(
-                text, titles.get(each, ""), chosen=True, is_missing=each not in titles, chain=chains.get(each, ())
-            )
-            for text, each in sorted(((_value_text(each), each) for each in self.needs), key=_by_number)
-            if not isinstance(each, list | dict)
-        ]
-        return found + [
-            StepChoice(str(number), titles[number], chain=chains.get(number, ())) for number in others[:MAX_SHOWN_STEPS]
-        ]
-
-    @property
     def step_count(self) -> int:
         return len(steps_of(self.document))
 
     @property
     def suggested_key(self) -> str:
         """A key made from the description that no other step has; empty if there is nothing to suggest."""
-        taken = {_text(step.get("expected_key")) for step in steps_of(self.document)}
+        taken = {_text(step.get("expected_key")) for step in steps_of(self.document) if isinstance(step, Mapping)}
         return suggest_key(self.description, taken) if not self.expected_key else ""
 
     @property
@@ -606,33 +553,4 @@ def _text(value: object) -> str:
 
 
 def _value_text(value: Any) -> str:
-    return str(value) if is_step_id(value) else json.dumps(value, ensure_ascii=False)
-
-
-def _by_number(choice: tuple[str, Any]) -> tuple[bool, Any]:
-    return (False, choice[1]) if is_step_id(choice[1]) else (True, 0)
-
-
-def _chains_from(step_id: int, arrows: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
-    """Return step → the chain of steps from it to `step_id`, for which it waits; a long chain is cut."""
-    dependents: dict[int, list[int]] = {}
-    for needed, step in arrows:
-        dependents.setdefault(needed, []).append(step)
-    parents, level = {step_id: step_id}, [step_id]
-    while level:
-        deeper = [(step, needed) for needed in level for step in dependents.get(needed, ()) if step not in parents]
-        level = []
-        for step, needed in deeper:
-            if step not in parents:
-                parents[step] = needed
-                level.append(step)
-    return {step: tuple(_chain(step, step_id, parents)) for step in parents if step != step_id}
-
-
-def _chain(step: int, end: int, parents: Mapping[int, int]) -> Iterator[int]:
-    for _place in range(MAX_CHAIN):
-        yield step
-        if step == end:
-            return
-        step = parents[step]
-    yield end
+    return str(value) if type(value) is int else json.dumps(value, ensure_ascii=False)

@@ -33,10 +33,13 @@ from catalog.secrets.placeholders import without_macs
 from catalog.states import CallStatus
 from catalog.ui.results import ENVELOPE
 from plans.documents import references
+from plans.documents.editing import steps_of
 from plans.documents.graphs import descendants
+from plans.documents.merging import step_number
 from plans.models import MemoryItem, Plan
 from plans.store.privacy import hidden_call_parts, hidden_parts
 from plans.store.selectors import calls_for, plans_for
+from plans.web.compose.step_choices import dependency_arrows
 
 MAX_EXAMPLE = 256 * 1024
 """Characters of the largest value that is read as an example."""
@@ -257,38 +260,22 @@ def excerpt_of(value: Any) -> str:
     return text if len(text) <= MAX_EXCERPT else f"{text[:MAX_EXCERPT]}…"
 
 
-def arrows_of(steps: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return (dependency, step that depends on it) for every readable dependency."""
-    return [
-        (needed, step["step_id"])
-        for step in steps
-        if is_step_id(step.get("step_id")) and isinstance(step.get("dependencies"), list)
-        for needed in step["dependencies"]
-        if is_step_id(needed)
-    ]
-
-
-def is_step_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def results_for(document: Mapping[str, Any], step_id: int, needs: Iterable[Any]) -> list[StepResult]:
+def results_for(document: dict[str, Any], step_id: int, needs: Iterable[Any]) -> list[StepResult]:
     """Return the results that a step with these dependencies can refer to, those that it already waits for first.
 
     Steps that depend on the step itself, directly or not, are left out.
     """
-    steps = steps_of(document)
-    arrows = [arrow for arrow in arrows_of(steps) if arrow[1] != step_id]
-    arrows += [(needed, step_id) for needed in needs if is_step_id(needed)]
+    arrows = dependency_arrows(document, without=step_id)
+    arrows += [(needed, step_id) for needed in needs if type(needed) is int]
     after = descendants(step_id, arrows)
     before = descendants(step_id, [(step, needed) for needed, step in arrows])
     found: dict[str, StepResult] = {}
     memory = document.get("memory")
-    for key in memory if isinstance(memory, Mapping) else ():
-        found[key] = StepResult(key=key, example=Example(memory[key]))  # type: ignore[index] # a mapping
-    for step in steps:
-        number = step.get("step_id")
-        if not is_step_id(number) or number == step_id or number in after:
+    for key, value in memory.items() if isinstance(memory, Mapping) else ():
+        found[key] = StepResult(key=key, example=Example(value))
+    for step in steps_of(document):
+        number = step_number(step)
+        if number is None or number == step_id or number in after:
             continue
         tool, path, parameters = step.get("tool"), step.get("output_path"), step.get("parameters")
         tool = tool if isinstance(tool, str) else ""
@@ -306,12 +293,6 @@ def results_for(document: Mapping[str, Any], step_id: int, needs: Iterable[Any])
                 is_before=number in before,
             )
     return sorted(found.values(), key=lambda result: (not result.is_before, -(result.step_id or 0)))
-
-
-def steps_of(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the steps of a document that are objects."""
-    steps = document.get("steps")
-    return [step for step in steps if isinstance(step, Mapping)] if isinstance(steps, list) else []
 
 
 def load_examples(results: Sequence[StepResult], viewer: User, origin: Plan | None = None) -> None:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from catalog.inventory.search import MAX_QUERY_LENGTH, matching_words, name_match_rank
-from catalog.inventory.selectors import get_tool_row, offered_tools, similar_tool_names
+from catalog.inventory.selectors import offered_tools, similar_tool_names
 from catalog.models import Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
 from catalog.schemas.resolver import SchemaMapping
@@ -91,10 +91,8 @@ class ChosenTool:
 
     @cached_property
     def row(self) -> Tool | None:
-        try:
-            return get_tool_row(self.name) if self.name else None
-        except Tool.DoesNotExist:
-            return None
+        known = Tool.objects.select_related("source", "current_version").filter(current_version__isnull=False)
+        return known.filter(name=self.name).first() if self.name else None
 
     @property
     def version(self) -> ToolVersion | None:

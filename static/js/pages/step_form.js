@@ -29,7 +29,17 @@ document.addEventListener("input", ({ target }) => {
 
 document.addEventListener("htmx:afterSwap", ({ detail }) => {
   if (detail.target?.id === "step-form") isTyped = false;
+  if (detail.target?.id === "draft-news") followDraft();
 });
+
+/** Show the step as it is in a newer version of the draft, unless someone is filling in its form. */
+function followDraft() {
+  const form = document.querySelector("#step-form form");
+  const version = document.getElementById("draft-seen")?.value;
+  if (!form || !version || version === form.elements.base.value || form.elements.panel.value) return;
+  if (unsavedForm() || document.querySelector("#sf-conflict")) return;
+  window.htmx.ajax("GET", form.action, { target: "#step-form", swap: "outerHTML" });
+}
 
 // On the window, after htmx: a form that it does not send leads to another page.
 addEventListener("submit", (event) => {

@@ -47,6 +47,7 @@ def step(number: int, **fields: Any) -> dict[str, Any]:
 def form_of(document, number, viewer) -> Any:
     form = StepForm(document=document, step_id=number, viewer=viewer)
     form.fill()
+    form.draw()
     return form
 
 
@@ -212,10 +213,10 @@ def test_waiting_for_a_later_step_would_make_a_circle(ada):
     document = document_of(step(1), step(2, dependencies=[1]), step(3, dependencies=[2]), step(4))
     choices = {choice.value: choice for choice in form_of(document, 1, ada).choices}
     assert (choices["3"].would_circle, choices["3"].chain) == (True, (3, 2, 1)) and not choices["4"].would_circle
-    document["steps"][0]["dependencies"] = [3, 9, "x"]
+    document["steps"][0]["dependencies"] = [3, 9, "x", [1]]
     form = form_of(document, 1, ada)
     chosen = [(choice.value, choice.is_missing, choice.would_circle) for choice in form.choices if choice.chosen]
-    assert chosen == [("3", False, False), ("9", True, False), ('"x"', True, False)]
+    assert chosen == [("3", False, False), ("9", True, False), ('"x"', True, False), ("[1]", True, False)]
     assert read_again(form, needs=["9", '"x"', "4", "no"]).needs == [9, "x", 4]
 
 
@@ -225,6 +226,7 @@ def test_500_steps_are_searched(ada):
     assert len(form.choices) == 13 and form.more_choices == 486
     assert form.choices[0].value == "249" and form.choices[0].chosen
     form.needs_search = "step 500"
+    form.draw()
     assert [choice.value for choice in form.choices] == ["249", "500"]
     assert form.choices[1].chain == (500, 499, 498, 497, 496, 495, 250)
 
