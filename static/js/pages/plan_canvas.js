@@ -121,7 +121,7 @@ function show() {
 }
 
 function markOpenStep() {
-  const step = document.querySelector("#step[data-step]")?.dataset.step;
+  const step = document.querySelector("#step[data-step], #step-slot[data-step]")?.dataset.step;
   const all = [...boxes.keys()];
   const open = all.find((box) => steps(box).includes(step));
   const stop = all.find((box) => box === document.activeElement) ?? open ?? all[0];
