@@ -115,6 +115,23 @@ def _replace_reference(problem: Problem, text: str) -> Iterator[Edit]:
     for name in problem.candidates:
         if written:
             yield gettext("Use %(name)s") % {"name": name}, written.start(), written.end(), "${" + name
+    if isinstance(place.value, str) and re.fullmatch(reference.pattern + r"[^{}]*\}", place.value):
+        yield from _without_member(text, problem.path)
+
+
+def _without_member(text: str, path: str) -> Iterator[Edit]:
+    """Remove a member of an object, with the comma before it or, for the first member, after it."""
+    around, _, name = path.rpartition(".")
+    holder = _find(text, around)
+    if holder is None or not isinstance(holder.value, dict):
+        return
+    members = list(_members(text, holder.start))
+    at = next((place for place, (each, _) in enumerate(members) if each == name), None)
+    if at is None:
+        return
+    start = members[at - 1][1].end if at else members[0][1].begin
+    end = members[at][1].end if at or len(members) == 1 else members[1][1].begin
+    yield gettext("Leave out %(name)s") % {"name": name}, start, end, ""
 
 
 def _add_dependency(problem: Problem, text: str) -> Iterator[Edit]:

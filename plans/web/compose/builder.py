@@ -73,6 +73,9 @@ class YamlEditor(DraftEditor):
         except TooLarge as error:
             return None, [Problem("", "too_large", "error", error.message)]
 
+    def _judge(self, document: Json) -> Sequence[Problem]:
+        return self.json_editor.problems if self.json_editor else super()._judge(document)
+
     def _with_lines(self, problems: Sequence[Problem]) -> list[Problem]:
         lines = find_yaml_lines(self.text, {problem.path for problem in problems})
         return [replace(problem, line=lines[problem.path]) for problem in problems]
@@ -106,7 +109,7 @@ class BuilderStep:
     tool: str
     level: str
     is_agent: bool
-    needs: Sequence[int]
+    needs: tuple[int, ...]
     worst: str
     proposed: int
 
@@ -252,12 +255,17 @@ class BuilderPage:
                     tool or agent,
                     str(tools[tool].tool.safety_level) if tool in tools else "",
                     bool(agent and not tool),
-                    [each for each in needs if type(each) is int] if isinstance(needs, list) else [],
+                    tuple(each for each in needs if type(each) is int) if isinstance(needs, list) else (),
                     worst.get(index, ""),
                     len(self.proposed.get(number, ())) if number is not None else 0,
                 )
             )
         return rows
+
+    @property
+    def step_proposals(self) -> Sequence[str]:
+        """The fields of the selected step that are as a model proposed them."""
+        return sorted(self.proposed.get(self.step.number, ())) if self.step and self.step.number is not None else ()
 
     @property
     def has_proposals(self) -> bool:

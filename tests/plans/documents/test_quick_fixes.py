@@ -54,6 +54,9 @@ MENDS: list[tuple[list[dict[str, Any]], str, str, str]] = [
         '"${helo}"',
         '"${hello}"',
     ),
+    ([step(1, parameters={"template": "a", "values": {"x": "${gone.y}"}})], "Leave out x", '"x": "${gone.y}"', ""),
+    ([step(1, parameters={"template": "a", "values": {"x": "${g}", "y": 1}})], "Leave out x", '"x": "${g}", ', ""),
+    ([step(1, parameters={"template": "a", "values": {"y": 1, "x": "${g}"}})], "Leave out x", ', "x": "${g}"', ""),
     (
         [step(1, "sec_financial_data", parameters={"query_type": "financial_facts", "parameters": FACTS})],
         "Change to 2022-12-31",
