@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -72,11 +73,17 @@ def page_of(request: PageRequest, draft: PlanDraft, **more: Any) -> BuilderPage:
 @sign_in_required
 def draft_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Show a draft, or change it; `do` names the change, which is saved at once."""
-    draft = draft_or_404(request.user, public_id)
+    try:
+        draft = draft_or_404(request.user, public_id)
+    except Conflict as error:  # encrypted with a key that is gone
+        messages.error(request, error.message)
+        return page_redirect(request, reverse("plan-new"))
     if draft.plan is not None:
         return page_redirect(request, reverse("plan", args=[draft.plan.public_id]))
-    if request.method == "POST":
-        return _change(request, draft)
+    return _change(request, draft) if request.method == "POST" else _show(request, draft)
+
+
+def _show(request: PageRequest, draft: PlanDraft) -> HttpResponse:
     if is_fragment_request(request, "step-slot"):
         return render(request, "plans/compose/_step_slot.html", {"page": page_of(request, draft)})
     seen = parse_number(request.GET.get("seen", ""), most_digits=10)

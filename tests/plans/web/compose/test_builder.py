@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from catalog.core.yaml_documents import parse_yaml
 from plans.actions.drafts import DraftSource, change_draft, create_draft, read_draft
@@ -199,3 +200,10 @@ def test_what_a_model_proposed_is_marked_until_it_is_changed(pages, ada):
     change_draft(draft, base_version=1, document=changed, by=ada, summary="Changed step 1")
     pages.open(path(draft))
     assert pages.html.count(">proposed<") == 1
+
+
+def test_a_draft_whose_key_is_gone_says_so(pages, ada, settings):
+    draft = create_draft(document("a"), by=ada)
+    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode()]
+    pages.open(path(draft), 302)
+    assert "no longer has" in pages.open(NEW)
