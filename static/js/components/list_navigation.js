@@ -110,9 +110,9 @@ const revealed = new Map();
 
 /** Scroll a list that scrolls by itself, beside the pane, once to each request that is opened; never the page. */
 function reveal(list, item) {
-  if (getComputedStyle(list).overflowY !== "auto" || revealed.get(list.id) === item.id) return;
+  if (revealed.get(list.id) === item.id) return;
   revealed.set(list.id, item.id);
-  item.scrollIntoView({ block: "nearest" });
+  if (getComputedStyle(list).overflowY === "auto") item.scrollIntoView({ block: "nearest" });
 }
 
 // Lists and items keep their mark when a socket replaces them. While several requests are shown together, none is

@@ -9,6 +9,10 @@ const waiting = [];
 const held = new Map();
 const said = new Map();
 
+// To ask any other element how far it is scrolled would lay out the page anew for every fragment.
+const scrolled = new WeakSet();
+document.addEventListener("scroll", ({ target }) => scrolled.add(target), { capture: true, passive: true });
+
 /** Replace, insert (data-into, data-at) or remove (data-gone) each root element of the fragments; one with data-moves
     goes to its place anew. Parts of a drawing come in an svg[data-parts], because outside of one they would be read as
     HTML. */
@@ -80,9 +84,9 @@ export function release(id) {
 function replace(old, root) {
   if (root.hasAttribute("data-gone")) return old.remove();
   if (old.outerHTML === root.outerHTML) return;
-  const { scrollTop } = old;
+  const scrollTop = scrolled.has(old) ? old.scrollTop : 0;
   old.replaceWith(root);
-  root.scrollTop = scrollTop;
+  if (scrollTop) root.scrollTop = scrollTop;
   window.htmx?.process(root);
 }
 
@@ -137,14 +141,19 @@ function refill(old, root) {
   old.replaceChildren(...root.childNodes);
 }
 
+// Not asked for each fragment: the page would be laid out anew for every answer.
+let hasSelection = false;
+document.addEventListener("selectionchange", () => {
+  hasSelection = !getSelection().isCollapsed;
+});
+
 function isUsed(element) {
-  const selection = getSelection();
   return (
     element.closest("[data-still]:hover") !== null ||
     element.contains(document.activeElement) ||
     element.matches("details[open], dialog[open]") ||
     element.querySelector("details[open], dialog[open], [data-toggle][aria-expanded=true]") !== null ||
-    (selection && !selection.isCollapsed && selection.containsNode(element, true)) ||
+    (hasSelection && getSelection().containsNode(element, true)) ||
     [...element.querySelectorAll(FIELDS)].some(isTouched)
   );
 }

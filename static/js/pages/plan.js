@@ -32,6 +32,22 @@ function scrollToLinked(row) {
   if (top < 0 || bottom > innerHeight) row.scrollIntoView({ block: "center", behavior: "instant" });
 }
 
+// The answer for a step that was open before comes too late once the reader has asked for another.
+let opened;
+const isOfRow = ({ detail }) => detail.elt.matches("#steps > .row");
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (isOfRow(event)) opened = event.detail.elt.dataset.step;
+});
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (isOfRow(event) && event.detail.failed && opened === event.detail.elt.dataset.step) opened = undefined;
+});
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  const { target, fragment } = event.detail;
+  const open = opened ?? new URLSearchParams(location.search).get("step");
+  const step = fragment.querySelector("#step")?.dataset.step;
+  if (target.id === "step" && open && step && step !== open) event.preventDefault();
+});
+
 // An agent's work that the reader has folded stays folded when the card of the step is replaced.
 const folded = new Set();
 

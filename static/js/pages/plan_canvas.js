@@ -127,7 +127,8 @@ function markOpenStep() {
   const stop = all.find((box) => box === document.activeElement) ?? open ?? all[0];
   for (const box of all) {
     box.classList.toggle("selected", box === open);
-    box.setAttribute("tabindex", box === stop ? 0 : -1);
+    const tabindex = box === stop ? "0" : "-1";
+    if (box.getAttribute("tabindex") !== tabindex) box.setAttribute("tabindex", tabindex);
   }
   if (step === openStep) return;
   if (open) reveal(open);
@@ -162,7 +163,10 @@ function drawMap() {
     paths[look] += `M${x} ${y}h${across}v${down}h${-across}z`;
   }
   map().setAttribute("viewBox", `0 0 ${width} ${height}`);
-  for (const look of LOOKS) map().querySelector(`.${look}`).setAttribute("d", paths[look]);
+  for (const look of LOOKS) {
+    const path = map().querySelector(`.${look}`);
+    if (path.getAttribute("d") !== paths[look]) path.setAttribute("d", paths[look]);
+  }
 }
 
 const follows = () => document.getElementById("follow-step");
@@ -177,10 +181,9 @@ function follow() {
   const isRunning = (step) => document.getElementById(`n${step}`)?.matches(".run, .human");
   if (isRunning(followed)) return;
   const box = svg.querySelector("a.node.run") ?? svg.querySelector("a.node.human");
-  followed = box?.dataset.step;
-  if (box && boxes.has(box)) {
-    moveTo(boxes.get(box), matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth");
-  }
+  if (!boxes.has(box)) return;
+  followed = box.dataset.step;
+  moveTo(boxes.get(box), matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth");
 }
 
 setInterval(follow, 500);

@@ -25,6 +25,10 @@ function fetchLines(group) {
   if (lines) window.htmx?.trigger(lines, "lines");
 }
 
+function scrollUp() {
+  document.getElementById("events")?.scrollTo({ top: 0 });
+}
+
 /** Bring the list to what Follow says. */
 function update() {
   if (!drawn()) return;
@@ -39,10 +43,12 @@ function update() {
   const behind = newest() - shown;
   const news = document.getElementById("event-news");
   news.hidden = follows() || behind <= 0;
-  news.textContent = `${behind} new ${behind === 1 ? "event" : "events"}. Show`;
+  if (!news.hidden) news.textContent = `${behind} new ${behind === 1 ? "event" : "events"}. Show`;
   if (!follows()) return;
   if (events) {
-    if (!events.querySelector("details[open]") && !events.contains(document.activeElement)) events.scrollTop = 0;
+    if (!events.querySelector("details[open]") && !events.contains(document.activeElement)) {
+      requestAnimationFrame(scrollUp);
+    }
   } else if (behind > 0 && !timer) {
     timer = setTimeout(() => {
       timer = undefined;

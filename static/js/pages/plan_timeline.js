@@ -57,10 +57,21 @@ function goOn() {
   const axis = document.querySelector("#axis[data-seconds]");
   if (!axis || !isLive()) return;
   const length = lengthOf(axis.dataset);
-  for (const row of document.getElementById("steps").children) {
-    if (row.checkVisibility({ contentVisibilityAuto: true })) rescale(row, length);
-  }
+  const rows = [...document.getElementById("steps").children];
+  // Asked before anything changes: to ask in between would lay out the page for each row.
+  const drawnRows = rows.filter((row) => row.checkVisibility({ contentVisibilityAuto: true }));
+  for (const row of drawnRows) rescale(row, length);
   if (axis.dataset.at) shrinkLabels(axis, Number(axis.dataset.seconds) / length);
+}
+
+let due = false;
+function goOnWithNextFrame() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    goOn();
+  });
 }
 
 setInterval(goOn, 1000);
@@ -72,4 +83,4 @@ document.addEventListener(
   },
   true,
 );
-onChange(goOn);
+onChange(goOnWithNextFrame);
