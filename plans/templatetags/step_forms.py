@@ -27,16 +27,16 @@ def step_form(
 
 
 @register.filter
-def operators(_row: Condition) -> "ItemsView[str, Operator]":
+def operators(_condition: Condition) -> "ItemsView[str, Operator]":
     return OPERATORS.items()
 
 
 @register.filter
-def value_kinds(row: Condition) -> "list[tuple[str, StrOrPromise]]":
+def value_kinds(condition: Condition) -> "list[tuple[str, StrOrPromise]]":
     """Return the types that the value of a row can have, by name."""
-    return [(name, label) for name, label in KINDS.items() if row.takes != LIST or name in ("text", "number")]
+    return [(name, label) for name, label in KINDS.items() if condition.takes != LIST or name in ("text", "number")]
 
 
 @register.filter
-def has_value_field(row: Condition) -> bool:
-    return row.takes in (LIST, NUMBER) or (row.takes == ONE and row.kind not in CONSTANTS)
+def has_value_field(condition: Condition) -> bool:
+    return condition.takes in (LIST, NUMBER) or (condition.takes == ONE and condition.kind not in CONSTANTS)

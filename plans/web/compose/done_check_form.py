@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from catalog.core.expressions import ExpressionError, parse
 from catalog.ui.forms.form import NUMBER_PATTERN, UNWRITABLE_PATTERN
-from plans import conditions
+from plans.conditions import is_constant
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -145,9 +145,9 @@ class Condition:
         return "number" if self.takes == NUMBER else self.kind
 
 
-def check_text(rows: Sequence[Condition]) -> str:
+def check_text(conditions: Sequence[Condition]) -> str:
     """Return the text of rows that have no problems."""
-    pieces = [f"{f' {row.joiner} ' if place else ''}{row.text}" for place, row in enumerate(rows)]
+    pieces = [f"{f' {each.joiner} ' if place else ''}{each.text}" for place, each in enumerate(conditions)]
     return "".join(pieces)
 
 
@@ -302,7 +302,7 @@ class DoneCheckForm:
             return ""
         if self.mode == TEXT_MODE and self.text.strip():
             try:
-                constant = conditions.is_constant(self.text)
+                constant = is_constant(self.text)
             except ExpressionError as error:
                 return str(error)
             if constant:

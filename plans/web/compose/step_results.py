@@ -123,9 +123,9 @@ class StepResult:
     def schema(self) -> SchemaMapping:
         return schema_at(self.response_schema, self.output_path, self.response_schema)
 
-    def list_parts(self, target: FieldType | None = None, root: SchemaMapping | None = None) -> None:
+    def list_parts(self, field_type: FieldType | None = None, root: SchemaMapping | None = None) -> None:
         """Fill `parts` with the result itself and the parts inside it, each compared with a field's type."""
-        reader = _PartReader(self, target, root or {})
+        reader = _PartReader(self, field_type, root or {})
         self.parts = list(islice(reader.parts(), MAX_PARTS + 1))
         self.more_parts = len(self.parts) > MAX_PARTS
         del self.parts[MAX_PARTS:]
@@ -173,8 +173,8 @@ def schema_at(schema: SchemaMapping, path: Iterable[str], root: SchemaMapping) -
 class _PartReader:
     """Lists the parts of one result, from its example if there is one, else from its schema."""
 
-    def __init__(self, result: StepResult, target: FieldType | None, target_root: SchemaMapping) -> None:
-        self.result, self.target, self.target_root = result, target, target_root
+    def __init__(self, result: StepResult, field_type: FieldType | None, field_root: SchemaMapping) -> None:
+        self.result, self.field_type, self.field_root = result, field_type, field_root
         self.root = result.response_schema
 
     def parts(self) -> Iterator[Part]:
@@ -222,23 +222,23 @@ class _PartReader:
         return text if len(found) == 1 and found[0].path == path else ""
 
     def _fit_of_value(self, value: Any) -> str:
-        if self.target is None or self.target.kind == "json":
+        if self.field_type is None or self.field_type.kind == "json":
             return UNKNOWN
-        if value is None and self.target.nullable:
+        if value is None and self.field_type.nullable:
             return FITS
-        return MISFITS if nearest_variant([self.target.schema], value, self.target_root) is None else FITS
+        return MISFITS if nearest_variant([self.field_type.schema], value, self.field_root) is None else FITS
 
     def _fit_of_type(self, kinds: set[str]) -> str:
-        if self.target is None or self.target.kind == "json" or not kinds or "" in kinds:
+        if self.field_type is None or self.field_type.kind == "json" or not kinds or "" in kinds:
             return UNKNOWN
-        schema = self.target.schema
-        taken = {single_type_of(each) for each in union_variants(schema, self.target_root) or (schema,)}
-        if self.target.options:
-            taken = {json_type_of(option) for option in self.target.options}
+        schema = self.field_type.schema
+        taken = {single_type_of(each) for each in union_variants(schema, self.field_root) or (schema,)}
+        if self.field_type.options:
+            taken = {json_type_of(option) for option in self.field_type.options}
         if "" in taken:
             return UNKNOWN
         same = {"number", "integer"} if taken & {"number", "integer"} else set()
-        return FITS if kinds & (taken | same | ({"null"} if self.target.nullable else set())) else MISFITS
+        return FITS if kinds & (taken | same | ({"null"} if self.field_type.nullable else set())) else MISFITS
 
 
 def _members(value: Any, *, is_response: bool) -> Iterator[tuple[str, Any]]:
@@ -295,11 +295,11 @@ def results_for(document: dict[str, Any], step_id: int, needs: Iterable[Any]) ->
     return sorted(found.values(), key=lambda result: (not result.is_before, -(result.step_id or 0)))
 
 
-def load_examples(results: Sequence[StepResult], viewer: User, origin: Plan | None = None) -> None:
-    """Set the examples of results; two queries for each tool and query type, and three for `origin`."""
+def load_examples(results: Sequence[StepResult], viewer: User, origin_plan: Plan | None = None) -> None:
+    """Set the examples of results; two queries for each tool and query type, and three for `origin_plan`."""
     wanted = [result for result in results if result.example is None]
-    if origin is not None and plans_for(viewer).filter(pk=origin.pk).exists():
-        _take_from_memory(wanted, viewer, origin)
+    if origin_plan is not None and plans_for(viewer).filter(pk=origin_plan.pk).exists():
+        _take_from_memory(wanted, viewer, origin_plan)
     responses: dict[tuple[str, str], Example | None] = {}
     for result in wanted:
         if result.example is not None or not result.tool:
@@ -315,20 +315,20 @@ def load_examples(results: Sequence[StepResult], viewer: User, origin: Plan | No
             result.example = Example(value, is_private=response.is_private, plan_ref=response.plan_ref)
 
 
-def _take_from_memory(results: Sequence[StepResult], viewer: User, origin: Plan) -> None:
+def _take_from_memory(results: Sequence[StepResult], viewer: User, origin_plan: Plan) -> None:
     by_key = {result.key: result for result in results}
-    stored = origin.memory.filter(type=MemoryItem.Type.VALUE, key__in=by_key).annotate(size=Length("value"))
+    stored = origin_plan.memory.filter(type=MemoryItem.Type.VALUE, key__in=by_key).annotate(size=Length("value"))
     sizes = dict(stored.values_list("key", "size"))
     texts = dict(stored.filter(size__lte=MAX_EXAMPLE).values_list("key", "value"))
-    private = hidden_parts(viewer, origin).keys if sizes else frozenset()
+    private = hidden_parts(viewer, origin_plan).keys if sizes else frozenset()
     for key, size in sizes.items():
         if key not in texts:
-            by_key[key].example = Example(size=size, plan_ref=origin.public_id)
+            by_key[key].example = Example(size=size, plan_ref=origin_plan.public_id)
             continue
         value = json.loads(without_macs(texts[key]))
         is_private = key in private
         by_key[key].example = Example(
-            mask(value) if is_private else value, is_private=is_private, plan_ref=origin.public_id
+            mask(value) if is_private else value, is_private=is_private, plan_ref=origin_plan.public_id
         )
 
 
