@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,12 +20,13 @@ from catalog.access.tokens import create_token
 from catalog.text.formats import ReaderFormats, current_reader
 from plans.actions.call import CallOrder, create_call
 from plans.actions.create import start_plan
+from plans.actions.skip import skip_step
 from plans.executor.pool import ExecutorPool
 from plans.live.feed import Feed, current_feed
 from plans.live.fragment_cache import CurrentFragments, Fragments, RenderSource, SharedRendering, ViewerState
 from plans.live.sockets import SocketUser
 from plans.store.requesters import Requester
-from plans.web.fragments import figures_source, home_source, inbox_source, plans_source, shell_source
+from plans.web.fragments import PlanRenderer, figures_source, home_source, inbox_source, plans_source, shell_source
 from plans.web.sockets import source_for
 from tests.approvals.factories import ask
 from tests.builders import make_plan, step, write_step
@@ -96,6 +98,22 @@ def test_renderings_are_shared_only_under_the_same_rights():
     before, after = socket_user(1, "operator"), socket_user(1)
     for source in (plans_source, home_source, figures_source, shell_source, partial(inbox_source, view="waiting")):
         assert source(before).key != source(after).key
+
+
+def test_an_event_sends_only_what_it_concerns(catalog: None, ada: User) -> None:
+    """A large plan's page gets the parts of the step and the sums of the plan, in a few kilobytes."""
+    plan = make_plan(ada, *(step(number) for number in range(1, 101)), start=False)
+    current, render = CurrentFragments(), PlanRenderer(plan.public_id)
+    current.drawn = render()
+    view = ViewerState(current, plan.last_seq)
+    view.news()
+    skip_step(plan, 50, "Done by hand.", by=Requester(ada))
+    current.drawn = render()
+    text = view.news()
+    sent = set(re.findall(r'id=\\"([^"]+?)\\"', text))
+    assert {"s50", "n50", "g50", "look-50", "segments", "finished", "last-event"} <= sent
+    assert not {each for each in sent if re.fullmatch(r"(s|n|g|look-)\d+", each) and not each.endswith("50")}
+    assert len(text) < 8000
 
 
 async def heard(caller: WebsocketCommunicator, wanted: str, seconds: float = 60) -> list[dict[str, Any]]:
