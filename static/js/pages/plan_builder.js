@@ -3,6 +3,7 @@
    the canvas or the list, keys connect, move and delete it. */
 
 import { answer } from "../core/announce.js";
+import * as drafts from "../core/drafts.js";
 import { isTouched } from "../core/fragments.js";
 import { changed, onChange } from "../core/page_changes.js";
 import { onKey } from "../core/shortcuts.js";
@@ -22,6 +23,15 @@ function say(name) {
   state().classList.toggle("warn", name !== "saving");
 }
 
+/** The server has these texts now, so that this browser need not keep them. */
+function stored(form, texts) {
+  for (const [field, text] of texts) {
+    field.defaultValue = text;
+    if (field.value === text) drafts.remove(field.dataset.draft ?? form.dataset.draft);
+  }
+  changed();
+}
+
 document.addEventListener("htmx:beforeSend", ({ target, detail }) => {
   const form = autosaved(target);
   if (!form) return;
@@ -37,11 +47,10 @@ document.addEventListener("htmx:afterRequest", ({ target, detail }) => {
   const version = detail.xhr.getResponseHeader(VERSION);
   if (detail.successful && version) {
     for (const field of form.querySelectorAll("[name=version]")) field.value = version;
-    for (const [field, text] of texts) field.defaultValue = text;
-    changed();
+    stored(form, texts);
   } else if (detail.successful) {
     if (document.querySelector("#conflict, #draft-news [role=alert]")) say("refused");
-    else if (document.querySelector("#unread .note")) for (const [field, text] of texts) field.defaultValue = text;
+    else if (document.querySelector("#unread .note")) stored(form, texts);
     else if (texts.every(([field, text]) => field.value === text)) location.reload(); // merged with changes of others
   } else if (detail.xhr.status === 0) {
     say("lost");
