@@ -12,20 +12,22 @@ from datetime import timedelta
 from cryptography.fernet import InvalidToken
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from catalog.calls.vault import keyring
 from catalog.core import clock
-from catalog.core.canonical_json import MAX_JSON_BYTES, Json, check_json, json_size, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES, Json, check_json, parse_json
 from catalog.core.transactions import retry_on_deadlock
-from catalog.errors import Conflict, TooLarge
+from catalog.errors import Conflict, MalformedJSON, TooLarge
 from catalog.models import Call
 from catalog.secrets.placeholders import redact_text
 from plans.actions.create import PlanOrigin, PlanProblems, check_document, create_plan
+from plans.documents.editing import steps_of
 from plans.documents.merging import MergeConflict, Side, merge_documents
 from plans.models import Plan, PlanDraft, PlanDraftVersion
-from plans.spec import PlanDocument
+from plans.spec import MAX_STEPS, PlanDocument
 from plans.store.draft_secrets import DraftContent, content_of
 from plans.store.requesters import Requester
 
@@ -38,6 +40,8 @@ KEPT_DELETED = timedelta(days=1)
 ONE_CHANGE = timedelta(seconds=10)
 """Changes of one person with the same summary within this time are undone together."""
 MOST_SUMMARY = 200
+MOST_STEPS = 2 * MAX_STEPS
+"""Maximum number of steps of a draft; a plan that is started has at most half as many."""
 MOST_LISTED_GOAL = 2000
 ATTEMPTS = 5
 
@@ -72,10 +76,16 @@ NOTHING = DraftContent(None, {})
 
 def document_text(document: Json) -> str:
     """Return a draft's document as text, with its keys in their order. Raises MalformedJSON and TooLarge."""
-    size = json_size(check_json(document))
-    if size > MAX_JSON_BYTES:
+    check_json(document)
+    count = len(steps_of(document))
+    if count > MOST_STEPS:
+        message = _("A draft can have at most %(limit)s steps, and this one has %(count)s. Remove some of them.")
+        raise MalformedJSON(message % {"limit": MOST_STEPS, "count": count}, code="too_many_steps").inside("steps")
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    size = len(text.encode())
+    if size > MAX_JSON_BYTES:  # with its line breaks and spaces, because it is read again with them
         raise TooLarge(_("The plan"), size=size, limit=MAX_JSON_BYTES)
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return text
 
 
 @retry_on_deadlock
@@ -251,15 +261,28 @@ def _store_version(
 
 
 def keep_unread(draft: PlanDraft, text: str, text_format: PlanDraft.Format, *, by: User) -> None:
-    """Keep a text that cannot be read as a plan beside the document; an empty text removes it. Raises TooLarge."""
+    """Keep a text that cannot be read as a plan beside the document; an empty text removes it, whoever wrote it.
+
+    Only who wrote it may see it, because it was not searched for secrets. Raises TooLarge, and Conflict if somebody
+    else's text is kept or the draft was started or deleted.
+    """
     size = len(text.encode(errors="surrogatepass"))
     if size > MAX_JSON_BYTES:
         raise TooLarge(_("The text"), size=size, limit=MAX_JSON_BYTES)
-    sealed = keyring().encrypt(text) if text else ""
-    PlanDraft.objects.filter(pk=draft.pk, plan=None).update(
-        sealed_unread=sealed, unread_format=text_format if text else "", unread_by=by if text else None
-    )
-    draft.sealed_unread, draft.unread_format, draft.unread_by = sealed, text_format if text else "", by
+    fields = {
+        "sealed_unread": keyring().encrypt(text) if text else "",
+        "unread_format": text_format if text else "",
+        "unread_by": by if text else None,
+    }
+    rows = PlanDraft.objects.filter(pk=draft.pk, plan=None, deleted_at=None)
+    if text:
+        rows = rows.filter(Q(sealed_unread="") | Q(unread_by=by))
+    if not rows.update(**fields):
+        raise Conflict(
+            _("This text cannot be read as a plan, and it is not kept on the server: somebody else's text is.")
+        )
+    for name, value in fields.items():
+        setattr(draft, name, value)
 
 
 def delete_draft(draft: PlanDraft) -> None:
@@ -302,6 +325,8 @@ def start_draft(draft: PlanDraft, *, version: int, by: Requester, origin: PlanOr
     current = PlanDraft.objects.select_related("cloned_from").get(pk=draft.pk)
     if (started := _plan_of(draft)) is not None:
         return started
+    if current.version != version:
+        raise Conflict(_("The draft was changed meanwhile. Nothing was started. Look at it again."))
     document = read_content(current).opened
     try:
         checked = PlanDocument.model_validate(document)

@@ -76,8 +76,9 @@ def _by_number(steps: Sequence[Any]) -> dict[Any, Any]:
 
 
 def step_number(step: object) -> int | None:
+    """Return the number of a step; None if it has none that a step may have."""
     number = step.get("step_id") if isinstance(step, dict) else None
-    return number if type(number) is int else None
+    return number if type(number) is int and 0 < number <= MAX_STEP_ID else None
 
 
 def free_number(*documents: Json) -> int:

@@ -195,8 +195,14 @@ class BuilderPage:
     def is_unread(self) -> bool:
         """True if the editor shows a text that could not be read as a plan."""
         return self.view != "form" and (
-            self.text is not None or (self.draft.sealed_unread != "" and self.draft.unread_format == self.view)
+            self.text is not None
+            or (self.draft.sealed_unread != "" and self.draft.unread_format == self.view and not self.unread_of)
         )
+
+    @property
+    def unread_of(self) -> User | None:
+        """The other person whose text could not be read as a plan; only they see it."""
+        return self.draft.unread_by if self.draft.unread_by_id != self.viewer.pk else None
 
     @cached_property
     def writing(self) -> DraftEditor:
@@ -346,6 +352,12 @@ def draft_or_404(viewer: User, public_id: str) -> PlanDraft:
     if draft.plan is None and not may_read(viewer, draft, read_content(draft).document):
         raise Http404
     return draft
+
+
+def version_for(viewer: User, draft: PlanDraft, number: int) -> PlanDraftVersion | None:
+    """Return a version of a draft; None if it is gone, or if the viewer may not read what it said."""
+    version = draft.versions.filter(version=number).first()
+    return version if version and may_read(viewer, draft, read_content(version).document) else None
 
 
 def news_since(draft: PlanDraft, seen: int, viewer: User, *, own: bool) -> Sequence[News]:

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
+from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import Json, parse_json
 from catalog.core.yaml_documents import write_yaml
 from catalog.errors import Conflict, MalformedJSON, TooLarge, ToolgateError
@@ -21,6 +22,7 @@ from plans.actions.create import PlanOrigin
 from plans.actions.drafts import (
     DraftBase,
     DraftConflict,
+    DraftSource,
     change_draft,
     create_draft,
     delete_draft,
@@ -45,7 +47,7 @@ from plans.models import PlanDraft
 from plans.planner.drafts import DraftOrigin
 from plans.store.requesters import Requester
 from plans.web.access import error_status, may_write, role_required
-from plans.web.compose.builder import VIEWS, BuilderPage, View, draft_or_404, news_since, read_text
+from plans.web.compose.builder import VIEWS, BuilderPage, View, draft_or_404, news_since, read_text, version_for
 from plans.web.compose.text import PlanEditor
 from plans.web.graph import fold_named
 
@@ -175,7 +177,7 @@ def _save(request: PageRequest, draft: PlanDraft, document: Json, summary: str) 
 
 def _change_goal(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
     base = _base_version(request, draft)
-    row = draft.versions.filter(version=base).first()
+    row = version_for(request.user, draft, base)
     goal = request.POST.get("goal", "").replace("\r\n", "\n")
     document = with_goal(read_content(row or draft).document, goal)
     changed = change_draft(draft, base_version=base, document=document, by=request.user, summary=_("Changed the goal"))
@@ -188,20 +190,31 @@ def _change_text(request: PageRequest, draft: PlanDraft, rest: str) -> HttpRespo
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
         document = read_text(text, view)
-    except MalformedJSON:
-        keep_unread(draft, text, PlanDraft.Format(view), by=request.user)
-        if is_fragment_request(request, "draft-news"):
-            return _render_parts(request, page_of(request, draft, text=text))
-        return _render_page(request, page_of(request, draft, text=text), 422)
-    except TooLarge as error:
-        return _render_page(request, page_of(request, draft, text=text, setback=error.message), 413)
+        document_text(document)
+    except (MalformedJSON, TooLarge) as error:
+        return _keep_text(request, draft, text, view, error)
     summary = _("Changed the text")
     base = _base_version(request, draft)
     changed = change_draft(draft, base_version=base, document=document, by=request.user, summary=summary)
-    if draft.sealed_unread:
+    if draft.sealed_unread and draft.unread_by_id == request.user.pk:
         keep_unread(changed, "", PlanDraft.Format(view), by=request.user)
     is_merged = document_text(read_content(changed).document) != document_text(document)
     return _answer(request, changed, version=None if is_merged else changed.version)
+
+
+def _keep_text(
+    request: PageRequest, draft: PlanDraft, text: str, view: View, reason: MalformedJSON | TooLarge
+) -> HttpResponse:
+    """Keep a text that could not be taken over, and show it with its problems, or with the reason that has none."""
+    setback = reason.message if isinstance(reason, TooLarge) else ""
+    try:
+        keep_unread(draft, text, PlanDraft.Format(view), by=request.user)
+    except (Conflict, TooLarge) as error:
+        setback = error.message
+    page = page_of(request, draft, text=text, setback=setback)
+    if is_fragment_request(request, "draft-news"):
+        return _render_parts(request, page)
+    return _render_page(request, page, 413 if isinstance(reason, TooLarge) else 422)
 
 
 def _discard_unread(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
@@ -307,6 +320,9 @@ def _resolve(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
 
 def _start(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
     if draft.sealed_unread:
+        if draft.unread_by is not None and draft.unread_by_id != request.user.pk:
+            message = _("A text of %(person)s could not be read as a plan. In the JSON or YAML view, discard it first.")
+            raise Conflict(message % {"person": user_display_name(draft.unread_by)})
         raise Conflict(_("The text in the editor could not be read. Fix or discard it, then start the plan."))
     origin: PlanOrigin | None = None
     if draft.call is not None and draft.call.requested_by_id == request.user.pk:
@@ -318,7 +334,11 @@ def _start(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
 def _copy_draft(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
     document = read_content(draft).document
     goal = document.get("goal") if isinstance(document, dict) else ""
-    copied = create_draft(with_goal(document, _("Copy of %(goal)s") % {"goal": goal}), by=request.user)
+    copied = create_draft(
+        with_goal(document, _("Copy of %(goal)s") % {"goal": goal}),
+        by=request.user,
+        source=DraftSource(call=draft.call, plan=draft.cloned_from, starter=draft.starter),
+    )
     return page_redirect(request, address_of(copied))
 
 

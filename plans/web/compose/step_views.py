@@ -27,7 +27,7 @@ from plans.store.draft_secrets import DraftContent
 from plans.store.requesters import Requester
 from plans.store.selectors import call_for
 from plans.web.access import role_required
-from plans.web.compose.builder import draft_or_404
+from plans.web.compose.builder import draft_or_404, version_for
 from plans.web.compose.step_form import StepConflict, StepForm
 from plans.web.try_tool import Trial, call_once, new_key
 
@@ -119,7 +119,7 @@ def _handle_button(request: PageRequest, draft: PlanDraft, number: int) -> HttpR
     base = parse_number(request.POST.get("base", ""), most_digits=9)
     version = draft.version if base is None else base
     # A version that is gone cannot be merged: what the form says then counts as made from the current one.
-    row = draft.versions.filter(version=version).first() if version != draft.version else None
+    row = version_for(request.user, draft, version) if version != draft.version else None
     content = read_content(row or draft)
     form = _new_form(draft, request.user, number, content, row.version if row else draft.version)
     if form is None:

@@ -154,8 +154,50 @@ def test_who_may_see_a_draft(stage, keepers, ada, ben, vera):
     Pages(person("nina")).open(path(draft), 404)
     copied = create_draft(document("a"), by=ada, source=DraftSource(plan=make_plan(ada, act(1, "a"))))
     Pages(ben).open(path(copied), 404)
+    send(Pages(ada), copied, do="copy")
+    Pages(ben).open(path(PlanDraft.objects.latest("pk")), 404)
     others = Pages(ben)
     assert "Only the owner" in send(others, draft, 409, do="delete")
+
+
+def test_others_do_not_see_what_was_private_in_an_earlier_version(pages, ada, ben):
+    private = {"goal": "Try it", "steps": [act(1, "Ada's number", "private")]}
+    draft = create_draft(private, by=ada)
+    Pages(ben).open(path(draft), 404)
+    change_draft(draft, base_version=1, document=document("public"), by=ada, summary="Changed the tool")
+    others = Pages(ben)
+    fields: dict[str, Any] = {"goal": "Conflict", "view": "json"}
+    assert "number" not in send(others, draft, do="goal", version=1, **fields)
+    others.send(f"{path(draft)}steps/1/", {"do": "update", "kind": "note", "base": "1"})
+    assert "number" not in others.html
+
+
+def test_only_its_author_sees_a_text_that_cannot_be_read(pages, ada, ben):
+    draft, others = create_draft(document("a"), by=ada), Pages(ben)
+    send(pages, draft, 422, do="text", view="yaml", text="goal: [Bearer token", version=1)
+    assert "Bearer token" in text_at(pages, draft, "yaml") and "Bearer" not in text_at(others, draft, "yaml")
+    assert "somebody else" in send(others, draft, 422, do="text", view="json", text="{mine", version=1)
+    assert "{mine" in others.html
+    send(others, draft, do="text", view="json", text=json.dumps(document("b")), version=1)
+    assert PlanDraft.objects.get().unread_text == "goal: [Bearer token"
+    assert "discard it first" in send(others, draft, 409, do="start", version=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps({"goal": "g", "steps": [], "memory": {"a": [0] * 150_000}}), "At most 1,048,576"),
+        (json.dumps({"goal": "g", "steps": [{}] * 1001}), "at most 500"),
+    ],
+    ids=["large once indented", "steps"],
+)
+def test_a_text_that_could_not_be_opened_again_is_refused_and_kept(pages, ada, text, said):
+    draft = create_draft(document("a"), by=ada)
+    pages.open(path(draft))
+    fields = {"do": "text", "view": "json", "text": text, "version": "1", "csrfmiddlewaretoken": pages._token()}
+    response = pages.client.post(path(draft), fields)
+    assert response.status_code in (413, 422) and said in response.content.decode()
+    assert stored(draft) == document("a") and draft.unread_text == text
 
 
 def test_a_deleted_draft_is_restored_by_its_owner(pages, ada, ben):
@@ -178,13 +220,14 @@ def test_a_deleted_draft_is_restored_by_its_owner(pages, ada, ben):
             {**act(1, "مرحبا"), "description": "👩‍👩‍👧 مرحبا " * 70},
             {"step_id": 2, "description": "x", "tool": "vanished"},
         ],
-        [3, {"step_id": 1}, {"step_id": 1}, {"step_id": "x", "dependencies": "y", "tool": 4}],
+        [3, {"step_id": 1}, {"step_id": 1}, {"step_id": "x", "dependencies": "y", "tool": [4]}, {"step_id": -1}],
         "none",
     ],
     ids=["cycle", "line", "column", "labels", "broken", "no steps"],
 )
-def test_documents_of_every_shape_are_shown(pages, ada, steps):
+def test_documents_of_every_shape_are_shown(pages, ada, ben, steps):
     draft = create_draft({"goal": 4 if steps == "none" else "Try it", "steps": steps}, by=ada)
+    Pages(ben).open(path(draft))
     for view in ("form", "json", "yaml"):
         said = pages.open(f"{path(draft)}?view={view}&step=1")
     if len(steps) == 2 and steps[0].get("dependencies"):
