@@ -406,6 +406,35 @@ def test_pages_of_the_builder(ada, page_as: PageAs):
     assert walk(page_as(ada), *map(View, views)) == []
 
 
+@pytest.mark.usefixtures("catalog")
+def test_states_of_the_form_of_a_step(ada, page_as: PageAs):
+    text = {"template": "For ${found.results.0} ${lost}", "values": {"x" * 80: "${found}"}, "gone": "ש" * 200}
+    steps = [
+        {"step_id": 1, "description": "👩‍👩‍👧 " * 50, "tool": "no_such_tool", "expected_key": "found"},
+        {"step_id": 2, "description": "Write", "tool": "render_text", "parameters": text, "dependencies": [1, 9]},
+        {"step_id": 3, "description": "Wait", "dependencies": [2]},
+    ]
+    steps[1]["done_check"] = "len(found) >= 2 and value in ['a', 'b'] or found is None"
+    draft = create_draft({"goal": "Write", "steps": steps}, by=ada)
+    address = f"/plans/drafts/{draft.public_id}/steps"
+
+    def press(button: str, shown: str) -> Callable[[Page], object]:
+        def act(page: Page) -> None:
+            page.locator(f"#step-form [value='{button}']").first.click()
+            expect(page.locator(shown)).to_be_visible()
+
+        return act
+
+    views = [
+        View(f"{address}/1/"),
+        View(f"{address}/2/", tabs=True),
+        View("", "a step with the choice of a result", act=press("refer:template", "#step-results")),
+        View("", "a step with the choice of a tool", act=press("panel:tool", "#step-tool-hits")),
+        View("", "a step to try", act=press("panel:try", "#sample-0")),
+    ]
+    assert walk(page_as(ada), *views) == []
+
+
 @pytest.mark.usefixtures("catalog", "workspace")
 def test_states_of_the_desk(ada, rosa, page_as: PageAs):
     """A request to read, to edit, to answer, as JSON; with a long list, a long change and a long line; several."""
