@@ -351,6 +351,22 @@ def test_notifications_with_devices_and_the_offer_of_a_time_zone(admin, ada, pag
     assert walk(page, View("/profile/notifications/", tabs=True), View("/audit/deliveries/")) == []
 
 
+def test_pages_of_values(ada, stage, page_as: PageAs):
+    """Tables, trees and diffs of what nobody would write, and what models get."""
+    name = "\u202e\u05e9\u05dc 👩‍👧 " + "x" * 500
+    rows = [{"id": number, name: "long words " * 60, "more": [number]} for number in range(6)]
+    deep: object = {name: "end", "many": list(range(30))}
+    for _ in range(8):
+        deep = {"in": deep, "of": name}
+    diff = "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new " + "x" * 500
+    values = [act(n, value, expected_key=f"v{n}") for n, value in enumerate((rows, deep, diff, "long words " * 40), 1)]
+    use = act(5, "${v1.results.0.id} ${v2}", dependencies=[1, 2])
+    plan = work_off(make_plan(ada, *values, use, goal="Keep " + "everything " * 20))
+    address = f"/plans/{plan.public_id}"
+    views = (View(f"{address}/values/{more}") for more in ("v1/", "v2/", "v3/", "v4/?as=model"))
+    assert walk(page_as(ada), *views) == []
+
+
 @pytest.mark.usefixtures("stage", "workspace", "names")
 def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
     """A question, plans in their states, the editor, a request in words and its draft."""
