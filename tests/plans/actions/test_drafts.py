@@ -23,6 +23,8 @@ from plans.models import Plan, PlanDraft, PlanDraftVersion
 from plans.store.requesters import Requester
 from tests.builders import act, work_off
 
+pytestmark = pytest.mark.db
+
 
 def document(*texts: str, goal: str = "Try it") -> dict[str, Any]:
     return {"goal": goal, "steps": [act(number, text) for number, text in enumerate(texts, 1)]}
