@@ -4,7 +4,7 @@
 import { changed, onChange } from "./page_changes.js";
 
 const FIELDS = "input, textarea, select";
-const SLICE_MS = 30;
+const SLICE_MS = 12;
 const waiting = [];
 const held = new Map();
 const said = new Map();
