@@ -316,7 +316,7 @@ def load_examples(results: Sequence[StepResult], viewer: User, origin_plan: Plan
 
 
 def _take_from_memory(results: Sequence[StepResult], viewer: User, origin_plan: Plan) -> None:
-    by_key = {result.key: result for result in results}
+    by_key = {result.key: result for result in results if "\0" not in result.key}
     stored = origin_plan.memory.filter(type=MemoryItem.Type.VALUE, key__in=by_key).annotate(size=Length("value"))
     sizes = dict(stored.values_list("key", "size"))
     texts = dict(stored.filter(size__lte=MAX_EXAMPLE).values_list("key", "value"))
@@ -334,6 +334,8 @@ def _take_from_memory(results: Sequence[StepResult], viewer: User, origin_plan: 
 
 def last_response(viewer: User, tool: str, query_type: str = "") -> Example | None:
     """Return the response of the newest completed call of a tool that a person may see, masked if it is private."""
+    if "\0" in f"{tool}{query_type}":  # PostgreSQL refuses to look for it
+        return None
     calls = calls_for(viewer).filter(tool_name=tool, status=CallStatus.COMPLETED)
     if query_type:
         calls = calls.filter(query_type=query_type)

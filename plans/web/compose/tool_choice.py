@@ -44,6 +44,7 @@ def find_tools(text: str, used: Sequence[str] = ()) -> tuple[list[ToolHit], int]
         found = found.order_by(name_match_rank(text), "name")
     else:
         found = found.order_by("name")
+    used = [name for name in used if "\0" not in name]
     columns = ("name", "current_version_id")
     listed = dict(found.filter(name__in=used).values_list(*columns)) if used and not text else {}
     rows = {name: listed[name] for name in dict.fromkeys(used) if name in listed}
@@ -91,8 +92,10 @@ class ChosenTool:
 
     @cached_property
     def row(self) -> Tool | None:
+        if not self.name or "\0" in self.name:  # PostgreSQL refuses to look for it
+            return None
         known = Tool.objects.select_related("source", "current_version").filter(current_version__isnull=False)
-        return known.filter(name=self.name).first() if self.name else None
+        return known.filter(name=self.name).first()
 
     @property
     def version(self) -> ToolVersion | None:

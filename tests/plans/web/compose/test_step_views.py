@@ -250,6 +250,8 @@ def test_viewer_may_not_save(ada, vera):
         {"unknown:field": "1"},
         {"version": "999999999", "drawn": "other", "kind": "other", "mode": "other", "check_mode": "other"},
         {"caret": "99999999", "do": "use:title ${a}"},
+        {"tool": "a\0b", "do": "panel:path"},
+        {"do": "pick:a\0b"},
         {"description": "a\0b", "tool_q": "\0", "panel": "refer:" + "a." * 5000},
     ],
 )
