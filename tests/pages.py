@@ -27,6 +27,12 @@ def without_rendering() -> Iterator[None]:
         yield
 
 
+def without_nul(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    """Refuse NUL in parameters of queries, as PostgreSQL does."""
+    assert many or not any(isinstance(each, str) and "\0" in each for each in params or ()), sql
+    return execute(sql, params, many, context)
+
+
 class Pages:
     """Opens pages and sends their forms; `html` and `context` (of the templates) are those of the page that is open."""
 

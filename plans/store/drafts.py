@@ -36,5 +36,5 @@ def may_read(viewer: User, draft: PlanDraft, document: Json) -> bool:
     if draft.call_id is not None or draft.cloned_from_id is not None:
         return False
     tools = [step.get("tool") for step in steps_of(document) if isinstance(step, dict)]
-    names = {name for name in tools if isinstance(name, str)}
+    names = {name for name in tools if isinstance(name, str) and "\0" not in name}  # PostgreSQL cannot compare it
     return not Tool.objects.filter(name__in=names, returns_private_data=True).exists()

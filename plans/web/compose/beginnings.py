@@ -61,6 +61,7 @@ def begin_draft(viewer: User, fields: Mapping[str, str]) -> PlanDraft:
     Raises Http404, and the errors of `create_draft` and `document_to_clone`.
     """
     by = Requester(viewer)
+    fields = {name: value if name == "text" else value.replace("\0", "") for name, value in fields.items()}
     if fields.get("draft"):
         return _from_planner(viewer, fields["draft"])
     if fields.get("plan"):

@@ -66,7 +66,7 @@ def _new_plan_page(request: PageRequest, editor: PlanEditor, setback: str = "", 
         "writing": editor,
         "drawing": sketch_graph(editor) if editor.text.strip() else None,
         "starters": STARTERS.values(),
-        "beginnings": Beginnings(request.user, request.GET.get("q", "")[:MAX_SEARCH].strip()),
+        "beginnings": Beginnings(request.user, request.GET.get("q", "").replace("\0", "")[:MAX_SEARCH].strip()),
         "may_write": may_write(request),
         "setback": setback,
     }

@@ -40,7 +40,7 @@ from catalog.models import Call
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
 from catalog.ui.labels import format_seconds
-from plans.agents.definitions import AgentBudget
+from plans.agents.definitions import AgentBudget, may_use
 from plans.documents import references
 from plans.documents.reading import parse_plan
 from plans.engine import calls
@@ -215,7 +215,7 @@ def forecast(document: Json | PlanDocument, by: Requester) -> Forecast:
     steps = {step.step_id: step for step in parsed.steps.values() if step.step_id > 0}
     is_read = {step.step_id: parsed.reads(index, "parameters") for index, step in parsed.steps.items()}
     unread = frozenset(number for number in steps if not is_read[number])
-    maker = _Forecaster(facts, steps, parsed.memory, by.user, unread=unread)
+    maker = _Forecaster(facts, steps, parsed.memory, by.user, unread=unread, requester=by.user)
     return maker.forecast(budget if isinstance(budget, int) else None)
 
 
@@ -234,7 +234,7 @@ class _Forecaster:
     """Judge of the steps of one plan at one moment.
 
     `askers` are people, besides the plan's requester, who shaped a step; `unread` the steps whose parameters could not
-    be read.
+    be read; `requester` the person who must be allowed to use its agents, None for a plan that was checked.
     """
 
     plan: PlanSnapshot
@@ -243,6 +243,7 @@ class _Forecaster:
     viewer: User
     askers: Mapping[int, Collection[int]] = field(default_factory=dict)
     unread: Collection[int] = ()
+    requester: User | None = None
     verdicts: dict[tuple[str, frozenset[int]], list[GateDecision]] = field(default_factory=dict, init=False)
     """The verdicts that are possible for a tool and requesters."""
     held: dict[tuple[int, frozenset[int]], StepOutlook] = field(default_factory=dict, init=False)
@@ -460,7 +461,9 @@ class _Forecaster:
             if step.agent:
                 counts[step.agent] = counts.get(step.agent, 0) + 1
         found: dict[str, AgentCost] = {}
-        for agent in Agent.objects.filter(name__in=counts, enabled=True) if counts else ():
+        for agent in Agent.objects.filter(enabled=True) if counts else ():  # PostgreSQL cannot compare a name with NUL
+            if agent.name not in counts or (self.requester is not None and not may_use(self.requester, agent)):
+                continue
             budget, times = AgentBudget.model_validate_json(agent.budget), counts[agent.name]
             runs = AgentRun.objects.filter(agent=agent, ended_at__isnull=False).order_by("-pk")
             history = list(runs.values_list("cost", "seconds")[:LATEST_RUNS]) if len(found) < MOST_TIMED else []

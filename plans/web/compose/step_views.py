@@ -182,7 +182,8 @@ def _try(request: PageRequest, form: StepForm, content: DraftContent) -> StepTri
     if trial is None or not isinstance(changed, dict) or form.kind != "tool":
         raise Conflict(_("There is no tool to try."))
     trial.key = request.POST.get("key", "")
-    trial.resolved = form.tried_arguments(changed["steps"][form.index].get("parameters", {}))
+    parameters = changed["steps"][form.index].get("parameters")
+    trial.resolved = form.tried_arguments(parameters if isinstance(parameters, dict) else {})
     call_once(trial)
     call: Call | None = trial.call
     if call is not None:

@@ -92,6 +92,8 @@ class StoredValue:
 
 def value_in_memory(plan: Plan, key: str, private: PrivatePlanParts) -> StoredValue | None:
     """Return the value under a key of a plan's memory, masked if it is private; None if there is none."""
+    if "\0" in key:  # PostgreSQL cannot compare it
+        return None
     values = plan.memory.filter(type=MemoryItem.Type.VALUE, key=key)
     row = values.annotate(size=Length("value")).defer("value").first()
     if row is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
 from catalog.core import clock
 from catalog.results import ToolResult
@@ -12,7 +13,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.models import MemoryItem, Plan
 from plans.store.requesters import Requester
 from tests.builders import act, make_plan, step_of, work_off
-from tests.pages import Pages
+from tests.pages import Pages, without_nul
 from tests.tools_for_tests import Stage
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -145,6 +146,8 @@ def test_downloads_run_nothing(stage: Stage, ada: User) -> None:
         assert response["X-Content-Type-Options"] == "nosniff"
         assert "sandbox" in response["Content-Security-Policy"]
     assert pages.client.get(value_path(plan, "v/file/?path=none")).status_code == 404
+    with connection.execute_wrapper(without_nul):
+        assert pages.client.get(value_path(plan, "a%00b/")).status_code == 404
 
 
 def test_a_value_names_its_writer_and_its_users(stage: Stage, ada: User) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import connection
 
 from catalog.core.yaml_documents import parse_yaml
 from plans.actions.drafts import DraftSource, change_draft, create_draft, read_draft
 from plans.models import Plan, PlanDraft
 from tests.builders import act, make_plan
 from tests.conftest import person
-from tests.pages import Pages
+from tests.pages import Pages, without_nul
 
 NEW = "/plans/new/"
 
@@ -232,6 +233,24 @@ def test_documents_of_every_shape_are_shown(pages, ada, ben, steps):
         said = pages.open(f"{path(draft)}?view={view}&step=1")
     if len(steps) == 2 and steps[0].get("dependencies"):
         assert "These steps wait for each other: 1 → 2 → 1." in said
+
+
+@pytest.mark.parametrize("field", ["tool", "agent", "expected_key"])
+def test_the_character_nul_in_a_draft_is_compared_with_no_column(pages, ada, ben, field):
+    draft = create_draft({**document("a"), "steps": [{**act(1, "a"), field: "a\0b"}, act(2, "b")]}, by=ada)
+    with connection.execute_wrapper(without_nul):
+        Pages(ben).open(f"{path(draft)}?step=1")
+        pages.open(f"{path(draft)}steps/1/")
+        for name in ("tool", "path", "try"):
+            pages.send(f"{path(draft)}steps/1/", {"do": f"panel:{name}", "kind": "tool", "tool": "a\0b"})
+
+
+@pytest.mark.parametrize("field", ["plan", "draft", "agent", "starter"])
+def test_the_character_nul_begins_no_draft(pages, field):
+    with connection.execute_wrapper(without_nul):
+        pages.open(f"{NEW}?q=a%00b")
+        pages.client.raise_request_exception = True
+        pages.send(NEW, {"do": "begin", field: "a\0b"}, 404 if field in ("plan", "draft") else 200)
 
 
 def test_what_a_model_proposed_is_marked_until_it_is_changed(pages, ada):

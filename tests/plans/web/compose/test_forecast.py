@@ -115,6 +115,13 @@ def test_calls_time_and_cost_come_from_history(ada, admin):
     assert (found.cost, found.unpriced) == (Decimal("0.5"), [])
 
 
+def test_agent_of_others_tells_nothing_of_its_history(ada):
+    now = clock.now()
+    Agent.objects.create(name="helper", budget='{"rounds": 3}', groups='["others"]', created_at=now, updated_at=now)
+    found = forecast_by(ada, {"step_id": 1, "description": "Help", "agent": "helper"})
+    assert (prospects(found), found.agents) == ({1: "refused"}, [])
+
+
 def test_stored_plan_is_judged_with_its_own_rules_and_changes_nothing(ada, rosa, client):
     plan = make_plan(ada, act(1, "a", "dangerous"), act(2, dependencies=[1]), start=False)
     add_policy(0, effect=Effect.DENY, tool="safe", plan=plan.public_id)

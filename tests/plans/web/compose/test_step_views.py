@@ -198,6 +198,12 @@ def test_step_is_tried_with_examples(ada):
     assert "Last value:" in page.text
 
 
+@pytest.mark.parametrize("parameters", [None, 0, ["a"], "text"])
+def test_step_whose_arguments_are_no_object_is_tried_without_any(ada, parameters):
+    page = StepPage(ada, draft_of(ada, {"tool": "book_trip", "parameters": parameters}), 1)
+    page.pages.send(page.path, {"do": "call", "kind": "tool", "tool": "book_trip", "key": "k"}, 422)
+
+
 def test_dangerous_step_is_tried_through_the_gate(ada):
     draft = draft_of(ada, {"tool": "book_trip", "parameters": {"title": "Rome"}})
     page = StepPage(ada, draft, 1)
