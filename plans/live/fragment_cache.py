@@ -59,35 +59,35 @@ class RenderSource:
 class CurrentFragments:
     """The current fragments, with the messages that bring viewers up to date: each is written once for all of them."""
 
-    def __init__(self, drawn: Fragments | None = None) -> None:
-        self.drawn = drawn
+    def __init__(self, fragments: Fragments | None = None) -> None:
+        self.drawn = fragments
 
     @property
     def drawn(self) -> Fragments | None:
         return self._drawn
 
     @drawn.setter
-    def drawn(self, drawn: Fragments | None) -> None:
-        self._drawn = drawn
+    def drawn(self, fragments: Fragments | None) -> None:
+        self._drawn = fragments
         self._first: dict[int | None, str] = {}
         self._differences: list[tuple[Fragments, str]] = []
 
-    def message(self, sent: Fragments | None, after: int | None) -> str:
-        """Return the message, as JSON, for a client that was sent `sent` or has a page of event number `after`.
+    def message(self, sent_fragments: Fragments | None, after: int | None) -> str:
+        """Return the message, as JSON, for a client that has `sent_fragments` or a page of event number `after`.
 
         It is empty for a client that is up to date.
         """
-        if self.drawn is None or self.drawn is sent:
+        if self.drawn is None or self.drawn is sent_fragments:
             return ""
-        if sent is None:
+        if sent_fragments is None:
             if after not in self._first:
                 self._first[after] = _text(_first_message(self.drawn, after))
             return self._first[after]
         for earlier, text in self._differences:
-            if earlier is sent:
+            if earlier is sent_fragments:
                 return text
-        text = _text(_difference(sent, self.drawn))
-        self._differences.append((sent, text))
+        text = _text(_difference(sent_fragments, self.drawn))
+        self._differences.append((sent_fragments, text))
         return text
 
 
@@ -95,21 +95,21 @@ def _text(message: dict[str, object] | None) -> str:
     return json.dumps(message, ensure_ascii=False) if message else ""
 
 
-def _difference(sent: Fragments, drawn: Fragments) -> dict[str, object] | None:
-    fragments = [html for key, html in drawn.fragments.items() if sent.mark(key) != drawn.mark(key)]
-    announced = {"announce": drawn.says} if drawn.says != sent.says else {}
-    return _message(drawn.seq, fragments) | announced if fragments else None
+def _difference(sent_fragments: Fragments, fragments: Fragments) -> dict[str, object] | None:
+    changed = [html for key, html in fragments.fragments.items() if sent_fragments.mark(key) != fragments.mark(key)]
+    announced = {"announce": fragments.says} if fragments.says != sent_fragments.says else {}
+    return _message(fragments.seq, changed) | announced if changed else None
 
 
-def _first_message(drawn: Fragments, after: int | None) -> dict[str, object] | None:
+def _first_message(fragments: Fragments, after: int | None) -> dict[str, object] | None:
     """Return all fragments that may differ from a page that was rendered at event number `after`."""
-    seq = drawn.seq
+    seq = fragments.seq
     if seq is None or after is None:
-        return _message(seq, list(drawn.fragments.values()))
-    if drawn.exact and seq == after:
+        return _message(seq, list(fragments.fragments.values()))
+    if fragments.exact and seq == after:
         return None
-    known = {key for key, number in drawn.numbers.items() if number <= after}
-    newer = [html for key, html in drawn.fragments.items() if key not in known]
+    known = {key for key, number in fragments.numbers.items() if number <= after}
+    newer = [html for key, html in fragments.fragments.items() if key not in known]
     return _message(seq if seq > after else None, newer)
 
 

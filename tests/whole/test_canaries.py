@@ -80,7 +80,14 @@ def nest(caplog):
 def see_all_pages(nest, viewer, plans):
     """Capture every page and answer about these plans."""
     pages, rest = Pages(viewer), Rest(viewer)
-    below = ("", "?step=1&tab=input", "?step=1&tab=output", "?step=2&tab=input", "steps/1/result/", "values/kept/")
+    below: tuple[str, ...] = (
+        "",
+        "?step=1&tab=input",
+        "?step=1&tab=output",
+        "?step=2&tab=input",
+        "steps/1/result/",
+        "values/kept/",
+    )
     below += ("steps/1/arguments/", "steps/1/result/?as=model", "values/kept/?path=", "values/kept/?q=a")
     for plan in plans:
         for more in below:

@@ -203,18 +203,18 @@ def _change_text(request: PageRequest, draft: PlanDraft, rest: str) -> HttpRespo
 
 
 def _keep_text(
-    request: PageRequest, draft: PlanDraft, text: str, view: View, reason: MalformedJSON | TooLarge
+    request: PageRequest, draft: PlanDraft, text: str, view: View, error: MalformedJSON | TooLarge
 ) -> HttpResponse:
     """Keep a text that could not be taken over, and show it with its problems, or with the reason that has none."""
-    setback = reason.message if isinstance(reason, TooLarge) else ""
+    setback = error.message if isinstance(error, TooLarge) else ""
     try:
         keep_unread(draft, text, PlanDraft.Format(view), by=request.user)
-    except (Conflict, TooLarge) as error:
-        setback = error.message
+    except (Conflict, TooLarge) as refusal:
+        setback = refusal.message
     page = page_of(request, draft, text=text, setback=setback)
     if is_fragment_request(request, "draft-news"):
         return _render_parts(request, page)
-    return _render_page(request, page, 413 if isinstance(reason, TooLarge) else 422)
+    return _render_page(request, page, 413 if isinstance(error, TooLarge) else 422)
 
 
 def _discard_unread(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
