@@ -45,6 +45,8 @@ def test_a_plan_is_built_with_the_keyboard_and_saved_as_it_grows(ada, stage, pag
     for number in (1, 2):
         page.locator("#add-step").press("Enter")
         expect(page.locator("#draft-list li")).to_have_count(number)
+        expect(page.locator("#st-h")).to_have_text(f"Step {number}")
+        expect(page.locator("#step-description")).to_be_focused()
     page.locator("#s1").press("c")
     page.locator("#s2").press("c")
     expect(page.locator("#s2")).to_contain_text("after 1")

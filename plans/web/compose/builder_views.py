@@ -101,9 +101,13 @@ def _render_page(request: PageRequest, page: BuilderPage, status: int = 200) -> 
     return render(request, "plans/compose/builder.html", {"section": "plans", "page": page}, status=status)
 
 
-def _render_parts(request: PageRequest, page: BuilderPage, status: int = 200) -> HttpResponse:
-    """Answer with the parts of the page that follow the document, without the fields that people type into."""
-    return render(request, "plans/compose/_parts.html", {"section": "plans", "page": page}, status=status)
+def _render_parts(request: PageRequest, page: BuilderPage, *, opens_step: bool = False) -> HttpResponse:
+    """Answer with the parts of the page that follow the document, without the fields that people type into.
+
+    With `opens_step`, the form of the selected step is sent as well.
+    """
+    shown = {"section": "plans", "page": page, "opens_step": opens_step}
+    return render(request, "plans/compose/_parts.html", shown)
 
 
 def _change(request: PageRequest, draft: PlanDraft) -> HttpResponse:
@@ -233,6 +237,11 @@ def _add_step(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse
     document = read_content(draft).document
     changed, number = add_step(document, _step_named(rest) if rest else None, _("New step"))
     draft = _save(request, draft, changed, _("Added step %(number)s") % {"number": number})
+    if is_fragment_request(request, "draft-news"):
+        page = page_of(request, draft_or_404(request.user, draft.public_id)).with_step(number)
+        response = _render_parts(request, page, opens_step=True)
+        response["HX-Push-Url"] = address_of(draft, step=number, fold=page.fold)
+        return response
     return _answer(request, draft, step=number)
 
 

@@ -12,6 +12,7 @@ const AGAIN_MS = 4000;
 const VERSION = "Toolgate-Draft-Version";
 const sent = new WeakMap(); // by request: the texts of its form's fields when it was sent
 let source = null; // the step that the next one is to wait for
+let isAdded = false; // the form of a new step has just been swapped in
 
 const state = () => document.getElementById("draft-state");
 const autosaved = (element) => element?.closest?.("form[data-autosave]");
@@ -65,6 +66,16 @@ document.addEventListener("htmx:oobBeforeSwap", (event) => {
     old?.matches("#draft-canvas, #draft-steps, #findings, #forecast") &&
     [...old.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isTouched);
   if (isUsed) event.detail.shouldSwap = false;
+});
+
+// A new step is opened with the cursor in its description.
+document.addEventListener("htmx:oobAfterSwap", (event) => {
+  if (event.detail.target?.id === "step-slot") isAdded = true;
+});
+
+document.addEventListener("htmx:afterSettle", () => {
+  if (isAdded) document.getElementById("step-description")?.select();
+  isAdded = false;
 });
 
 // "Compare and choose": the form is sent as without scripts, and answered with both sides.

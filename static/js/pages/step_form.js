@@ -62,3 +62,8 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (form && !confirm(form.dataset.leave)) event.preventDefault();
   else isTyped = false;
 });
+
+// A step that was just added is opened only if nothing is lost by it.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if (event.detail.target?.id === "step-slot" && unsavedForm()) event.detail.shouldSwap = false;
+});
