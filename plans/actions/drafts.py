@@ -92,7 +92,7 @@ def document_text(document: Json) -> str:
 def create_draft(document: Json, *, by: User, source: DraftSource = NO_SOURCE) -> PlanDraft:
     """Store a new draft. Raises Conflict if the person has too many, MalformedJSON and TooLarge."""
     document_text(document)
-    content, now = content_of(document), clock.now()
+    content, now = content_of(document, {}, by=by.pk), clock.now()
     sealed = _sealed(content)
     with transaction.atomic():
         PlanDraft.objects.filter(deleted_at__lt=now - KEPT_DELETED).delete()
@@ -166,7 +166,7 @@ def change_draft(
     for _attempt in range(ATTEMPTS):
         current = _open_draft(draft)
         stored = read_content(current)
-        merged, known = document, [stored.secrets]
+        merged, known = document, stored.secrets
         if began.version != current.version:
             row = current.versions.filter(version=began.version).first()
             base = read_content(row) if row else NOTHING
@@ -174,8 +174,8 @@ def change_draft(
             if found.conflicts:
                 raise DraftConflict(current, began.version, document, found.conflicts)
             merged = found.document
-            known.append(base.secrets)
-        content = content_of(merged, *known)
+            known = {**base.secrets, **stored.secrets}
+        content = content_of(merged, known, by=by.pk)
         is_same = document_text(content.document) == document_text(stored.document)
         if (is_same and content.secrets == stored.secrets) or _store_version(current, content, by, summary):
             return current
@@ -327,7 +327,7 @@ def start_draft(draft: PlanDraft, *, version: int, by: Requester, origin: PlanOr
         return started
     if current.version != version:
         raise Conflict(_("The draft was changed meanwhile. Nothing was started. Look at it again."))
-    document = read_content(current).opened
+    document = read_content(current).opened_for(by.user.pk)
     try:
         checked = PlanDocument.model_validate(document)
     except ValidationError:

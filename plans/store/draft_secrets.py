@@ -1,21 +1,23 @@
 """Secrets that people type into a draft: set aside when it is stored, put back where they stood when it is checked.
 
 Nobody sees them again, in the draft or its versions: there they are `{"$secret": name}`. A placeholder that was moved
-to another field, step or tool gets no value back.
+to another field, step or tool gets no value back, nor one whose value would be visible where it stands. A secret is
+used only for the person who typed it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.canonical_json import Json
-from catalog.secrets.placeholders import PLACEHOLDER_KEY, restore_secrets, without_macs
+from catalog.secrets.placeholders import PLACEHOLDER_KEY, find_placeholders, restore_secrets, without_macs
 from plans.documents.merging import step_number
 from plans.store.plan_documents import redacted_parameters
 
 Secrets = Mapping[str, Any]
-"""Values by where they stood: tool and number of the step, path and name."""
+"""Pairs of the person who typed it (the key of a user) and the value, by tool and number of the step, path and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +27,42 @@ class DraftContent:
     document: Json
     secrets: Secrets
 
-    @property
-    def opened(self) -> Json:
-        """The document with its secrets, for checks and for starting it; never to be shown."""
-        return _with_parameters(self.document, lambda place, values: _restored(place, values, self.secrets))
+    def opened_for(self, person: int) -> Json:
+        """Return the document with the secrets that this person typed, for checks and for starting it.
+
+        Never to be shown. The placeholders of others' secrets stay: whoever has the draft's link could otherwise send
+        them anywhere, by changing another argument of the step.
+        """
+        own = {key: secret for key, secret in self.secrets.items() if secret[0] == person}
+        return _with_parameters(self.document, lambda place, values: _restored(place, values, own))
 
 
-def content_of(document: Json, *known: Secrets) -> DraftContent:
-    """Set aside the secrets of a document; placeholders in it stand for `known` ones."""
+def content_of(document: Json, known: Secrets, *, by: int) -> DraftContent:
+    """Set aside the secrets of a document, which `by` typed; placeholders in it stand for `known` ones."""
     found: dict[str, Any] = {}
 
     def set_aside(place: tuple[Any, Any], values: dict[str, Any]) -> Any:
-        for secrets in known:
-            values = _restored(place, values, secrets)
-        redacted = redacted_parameters(place[0], values)
-        if not redacted.secrets:
-            return values
-        for secret in redacted.secrets:
-            found[_key(place, secret.path, secret.name)] = secret.value
-        return json.loads(without_macs(redacted.text))
+        usable = dict(known) if PLACEHOLDER_KEY in json.dumps(values) else {}
+        wanted = Counter(_key(place, path, name) for path, name in find_placeholders(values)) if usable else Counter()
+        while True:
+            redacted = redacted_parameters(place[0], _restored(place, values, usable))
+            plain = json.loads(without_macs(redacted.text))
+            secrets = {_key(place, secret.path, secret.name): secret.value for secret in redacted.secrets}
+            there = Counter(_key(place, path, name) for path, name in find_placeholders(plain)) if usable else wanted
+            # A secret that would not be set aside as before, such as inside a longer word, would be shown.
+            shown = [
+                key
+                for key, count in wanted.items()
+                if key in usable and (there[key] < count or secrets.get(key) != usable[key][1])
+            ]
+            if not shown:
+                break
+            for key in shown:
+                del usable[key]
+        for key, value in secrets.items():
+            before = usable.get(key)
+            found[key] = before if before is not None and before[1] == value else [by, value]
+        return plain if redacted.secrets else values
 
     return DraftContent(_with_parameters(document, set_aside), found)
 
@@ -57,7 +76,7 @@ def _restored(place: tuple[Any, Any], values: Any, secrets: Secrets) -> Any:
         return values
 
     def known(name: str, mac: str, path: str) -> Any:
-        return secrets[_key(place, path, name)]
+        return secrets[_key(place, path, name)][1]
 
     return restore_secrets(values, known)
 

@@ -55,7 +55,8 @@ class DraftEditor(PlanEditor):
     content: DraftContent | None = field(default=None, kw_only=True)
 
     def _judge(self, document: Json) -> Sequence[Problem]:
-        return check_document(self.content.opened if self.content else document, by=self.by)
+        opened = self.content.opened_for(self.by.user.pk) if self.content and self.by else document
+        return check_document(opened, by=self.by)
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ class BuilderPage:
 
     @cached_property
     def forecast(self) -> Forecast:
-        return forecast(self.content.opened, Requester(self.viewer))
+        return forecast(self.content.opened_for(self.viewer.pk), Requester(self.viewer))
 
     @cached_property
     def circles(self) -> Sequence[str]:

@@ -80,7 +80,7 @@ def _judge(
 
 
 def _problems_of(form: StepForm, content: DraftContent, document: Mapping[str, Any]) -> Sequence[Problem]:
-    opened = DraftContent(dict(document), content.secrets).opened
+    opened = DraftContent(dict(document), content.secrets).opened_for(form.viewer.pk)
     return check_document(opened, by=Requester(form.viewer))
 
 
@@ -177,7 +177,7 @@ def _save(request: PageRequest, draft: PlanDraft, form: StepForm, content: Draft
 def _try(request: PageRequest, form: StepForm, content: DraftContent) -> StepTrial:
     """Call the step's tool once, through the gate; return the trial with its call. Raises ToolgateError."""
     form.panel = "try"
-    changed = DraftContent(form.changed_document(), content.secrets).opened
+    changed = DraftContent(form.changed_document(), content.secrets).opened_for(form.viewer.pk)
     trial = _new_trial(form)
     if trial is None or not isinstance(changed, dict) or form.kind != "tool":
         raise Conflict(_("There is no tool to try."))

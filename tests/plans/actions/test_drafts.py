@@ -1,5 +1,6 @@
 """Tests of drafts on the server: changes, merges, undo, and the start."""
 
+import json
 from typing import Any
 
 import pytest
@@ -128,6 +129,18 @@ def test_a_moved_placeholder_gets_no_secret(ada, stage):
     with pytest.raises(PlanProblems) as refusal:
         start_draft(draft, version=2, by=Requester(ada))
     assert [problem.path for problem in refusal.value.problems] == ["steps.1.parameters.value"]
+
+
+@pytest.mark.parametrize("text", ["zz%s", "%szz", "x_%s_x", "ä%s", "https://elsewhere/?%s", "%s zz%s", "%s"])
+def test_others_neither_see_nor_use_a_secret(ada, ben, stage, text):
+    secret = "ghp_" + "a1B2" * 9
+    draft = create_draft(document(secret), by=ada)
+    shown: Any = read_draft(draft)
+    mark = json.dumps(shown["steps"][0]["parameters"]["value"])
+    draft = put(draft, document(text.replace("%s", mark), goal="Mine"), by=ben)
+    assert "a1B2" not in json.dumps([read_draft(draft), list(PlanDraft.objects.values("goal"))])
+    with pytest.raises(PlanProblems):
+        start_draft(draft, version=2, by=Requester(ben))
 
 
 def test_a_draft_is_started_once_and_then_is_its_plan(ada, stage):
