@@ -296,7 +296,10 @@ def results_for(document: dict[str, Any], step_id: int, needs: Iterable[Any]) ->
 
 
 def load_examples(results: Sequence[StepResult], viewer: User, origin_plan: Plan | None = None) -> None:
-    """Set the examples of results; two queries for each tool and query type, and three for `origin_plan`."""
+    """Set the examples of results.
+
+    Two queries for each tool and query type, of which the first MAX_LISTED are read, and three for `origin_plan`.
+    """
     wanted = [result for result in results if result.example is None]
     if origin_plan is not None and plans_for(viewer).filter(pk=origin_plan.pk).exists():
         _take_from_memory(wanted, viewer, origin_plan)
@@ -305,6 +308,8 @@ def load_examples(results: Sequence[StepResult], viewer: User, origin_plan: Plan
         if result.example is not None or not result.tool:
             continue
         asked = (result.tool, result.query_type)
+        if asked not in responses and len(responses) == MAX_LISTED:
+            continue
         if asked not in responses:
             responses[asked] = last_response(viewer, *asked)
         response = responses[asked]

@@ -51,7 +51,7 @@ document.addEventListener("htmx:afterRequest", ({ target, detail }) => {
     stored(form, texts);
   } else if (detail.successful) {
     if (document.querySelector("#conflict, #draft-news [role=alert]")) say("refused");
-    else if (document.querySelector("#unread .note")) stored(form, texts);
+    else if (document.getElementById("unread-own")) stored(form, texts);
     else if (texts.every(([field, text]) => field.value === text)) location.reload(); // merged with changes of others
   } else if (detail.xhr.status === 0) {
     say("lost");

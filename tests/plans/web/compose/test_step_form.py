@@ -12,7 +12,7 @@ from catalog.tools.registry import register_tool
 from plans.actions.create import check_document
 from plans.web.compose.argument_form import insert_at, is_whole_reference, sample_of
 from plans.web.compose.step_form import StepForm, sample_text, suggest_key
-from plans.web.compose.step_results import path_text
+from plans.web.compose.step_results import MAX_LISTED, StepResult, load_examples, path_text
 from plans.web.compose.tool_choice import find_tools
 from tests.catalogs import fill_catalog
 from tests.tools_to_try import TOOLS
@@ -354,3 +354,9 @@ def test_tools_are_found_by_name_description_and_category(ada):
     assert len(hits) <= 20
     assert [hit.name for hit in find_tools("count the nights")[0]] == ["plan_trip"]
     assert find_tools("\0 nothing%like")[0] == []
+
+
+def test_examples_of_many_query_types_cost_few_queries(ada, django_assert_max_num_queries):
+    results = [StepResult(key=f"k{number}", tool="safe", query_type=f"q{number}") for number in range(300)]
+    with django_assert_max_num_queries(3 * MAX_LISTED):
+        load_examples(results, ada)
