@@ -13,7 +13,7 @@ from functools import cached_property
 from django.contrib.auth.models import User
 from django.db.models import Prefetch, prefetch_related_objects
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from approvals.models import ApprovalRequest, Delegation, Review, Round
 from approvals.policies.eligibility import counting_groups, may_decide, people_named
@@ -122,6 +122,22 @@ PRIORITY = (
 )
 """Waits that the head of the plan names, most urgent first."""
 FOR_PEOPLE = PRIORITY[:4]
+SEVERAL = {
+    WaitKind.OUTCOME: ngettext_lazy("%(count)s outcome is unknown.", "%(count)s outcomes are unknown.", "count"),
+    WaitKind.ANSWER: ngettext_lazy(
+        "%(count)s question waits for an answer.", "%(count)s questions wait for an answer.", "count"
+    ),
+    WaitKind.ARGUMENTS: ngettext_lazy(
+        "%(count)s step was sent back for changes.", "%(count)s steps were sent back for changes.", "count"
+    ),
+    WaitKind.APPROVAL: ngettext_lazy(
+        "%(count)s step waits for approval.", "%(count)s steps wait for approval.", "count"
+    ),
+    WaitKind.FAILED: ngettext_lazy("%(count)s step has failed.", "%(count)s steps have failed.", "count"),
+    WaitKind.WORKER: ngettext_lazy("%(count)s step waits for a worker.", "%(count)s steps wait for a worker.", "count"),
+    WaitKind.RETRY: ngettext_lazy("%(count)s step is tried again.", "%(count)s steps are tried again.", "count"),
+    WaitKind.START: ngettext_lazy("%(count)s step is about to start.", "%(count)s steps are about to start.", "count"),
+}
 TOLD_ON_CARD = frozenset(
     {WaitKind.APPROVAL, WaitKind.START, WaitKind.RETRY, WaitKind.WORKER, WaitKind.PAUSED, WaitKind.NOT_STARTED}
     | {WaitKind.BEHIND, WaitKind.BLOCKED}
@@ -163,8 +179,9 @@ class PlanWaits:
         return sum(wait.kind == self.first.kind for wait in self.by_number.values()) if self.first else 0
 
     @property
-    def others(self) -> int:
-        return self.alike - 1
+    def several(self) -> str:
+        """The number of waits of the same kind as the first, as a sentence; empty if there is no other."""
+        return str(SEVERAL[self.first.kind] % {"count": self.alike}) if self.first and self.alike > 1 else ""
 
     @cached_property
     def behind(self) -> int:

@@ -129,6 +129,12 @@ def test_question_is_for_the_owner(ada, admin):
     assert "The question is for you." in page(plan, ada)
 
 
+def test_several_waits_of_one_kind_are_counted(ada):
+    questions = [act(number, tool="ask_user") | {"parameters": {"question": "Which?"}} for number in (1, 2)]
+    plan = work_off(make_plan(ada, *questions))
+    assert sentence(plan, ada).startswith("2 questions wait for an answer. Step 1 has asked Ada a question")
+
+
 def test_retry_says_why_and_when(ada, stage):
     stage.acts["patient"] = act_raising(UpstreamUnavailable("gone"))
     plan = work_off(make_plan(ada, act(1, tool="patient")))
