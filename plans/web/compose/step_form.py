@@ -287,15 +287,23 @@ class StepForm:
         return step
 
     def _said_arguments(self) -> dict[str, Any]:
-        """Return the arguments without what the form itself adds to members that nobody has touched."""
+        """Return the arguments as they are stored where nobody has touched them.
+
+        Constants that the form adds count once a field is filled in or the tool is another; the objects and lists that
+        it begins count once a field in them is filled in.
+        """
         said, before = self.arguments.arguments(), self.step.get("parameters", {})
         if self.arguments.mode != FORM_MODE or not isinstance(before, Mapping):
             return said
         untouched = StepArguments(schema=self.arguments.schema)
         untouched.fill(before)
         as_filled, _problems = form_to_value(build_form(untouched.schema, untouched.fields))
-        kept = {name: value for name, value in said.items() if name in before or value != as_filled.get(name)}
-        return {name: before[name] if value == as_filled.get(name) else value for name, value in kept.items()}
+        if said == as_filled and self.tool.name == self.step.get("tool", ""):
+            return dict(before)
+        untouched_names = {name for name, value in said.items() if value == as_filled.get(name)}
+        kept = {name: before[name] if name in untouched_names & before.keys() else said[name] for name in said}
+        begun = {name for name in untouched_names - before.keys() if isinstance(said[name], dict | list)}
+        return {name: value for name, value in kept.items() if name not in begun}
 
     def changed_document(self) -> dict[str, Any]:
         """Return the document with this step; references to a key that it renames follow in other steps."""

@@ -110,6 +110,14 @@ def test_untouched_form_changes_nothing(ada, fields):
         assert again.changed_document() == document
 
 
+def test_constants_of_a_chosen_tool_are_stored(ada):
+    form = form_of(document_of(step(1)), 1, ada)
+    form.press("pick", "sec_financial_data")
+    again = read_again(form, **{"value:parameters.ticker": "AAPL"})
+    parameters = again.step_document()["parameters"]
+    assert parameters["query_type"] == "financial_facts" and parameters["parameters"]["ticker"] == "AAPL"
+
+
 def test_references_are_fields_of_their_own(ada):
     form = form_of(document_of(step(1, tool="plan_trip", parameters=TRIP)), 1, ada)
     kinds = {node.path: node.kind for node in form.arguments.form.every()}
