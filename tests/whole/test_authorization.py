@@ -226,6 +226,7 @@ PAGES: dict[str, str] = {
     "GET /plans/<slug:public_id>/steps/<number:step_id>/input/": "1433+3+",
     "POST /plans/<slug:public_id>/steps/<number:step_id>/input/": "3433+3+",
     "POST /plans/<slug:public_id>/steps/<number:step_id>/outcome/": "3433+3+",
+    "POST /plans/<slug:public_id>/steps/<number:step_id>/remind/": "343++++",
     "POST /plans/<slug:public_id>/steps/<number:step_id>/reveal/": "3433+++",
     "POST /plans/<slug:public_id>/steps/<number:step_id>/skip/": "3433+3+",
     "GET /plans/<slug:public_id>/values/<str:key>/": "14+++++",

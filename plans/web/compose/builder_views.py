@@ -206,9 +206,7 @@ def _change_text(request: PageRequest, draft: PlanDraft, rest: str) -> HttpRespo
     return _answer(request, changed, version=None if is_merged else changed.version)
 
 
-def _keep_text(
-    request: PageRequest, draft: PlanDraft, text: str, view: View, error: MalformedJSON | TooLarge
-) -> HttpResponse:
+def _keep_text(request: PageRequest, draft: PlanDraft, text: str, view: View, error: ToolgateError) -> HttpResponse:
     """Keep a text that could not be taken over, and show it with its problems, or with the reason that has none."""
     setback = error.message if isinstance(error, TooLarge) else ""
     try:

@@ -14,9 +14,10 @@ let goUntil = 0;
 let leftAt = -PAUSE_MS;
 let sentFrom;
 
-/** Run `action` when `key` is pressed; it returns false to let the key pass. */
+/** Run `action` when `key` is pressed. It returns true if it has acted, false to let the key pass, and nothing to leave
+    the key to the actions of other pages and to the element with this data-key. */
 export function onKey(key, action) {
-  shortcuts.set(key, action);
+  shortcuts.set(key, [...(shortcuts.get(key) ?? []), action]);
 }
 
 /** Return the first visible element that matches. */
@@ -82,7 +83,11 @@ function act(key, event) {
     return true;
   }
   if (key === "/") return press(visible("main [type=search]"));
-  return shortcuts.get(key)?.(event) ?? press(visible(`[data-key="${CSS.escape(key)}"]`));
+  for (const action of shortcuts.get(key) ?? []) {
+    const acted = action(event);
+    if (acted !== undefined) return acted;
+  }
+  return press(visible(`[data-key="${CSS.escape(key)}"]`));
 }
 
 /** Say whether someone types on although their field left the page: until they pause, no letter is a key. */

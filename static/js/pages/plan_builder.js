@@ -121,7 +121,7 @@ function send(values) {
 
 onKey("c", () => {
   const step = focusedStep();
-  if (!step) return false;
+  if (!step) return undefined;
   if (source === null || source === step) {
     source = source === step ? null : step;
     answer(source ? `Step ${step} is chosen. Press C on the step that waits for it.` : "No step is chosen.");

@@ -114,7 +114,7 @@ def test_grant_is_created_and_revoked_on_pages(ada, rosa):
     plan_pages = Pages(ada)
     plan_pages.open(f"/plans/{plan.public_id}/?step=1")
     assert f'href="/approvals/grants/?grant={grant.public_id}"' in plan_pages.html
-    assert grant.public_id in Pages(ada).open(f"/plans/{plan.public_id}/")
+    assert grant.public_id in Pages(ada).open(f"/plans/{plan.public_id}/?of=1")
     pages.open("/approvals/grants/")
     assert f'id="{grant.public_id}"' in pages.html and f'href="/plans/{plan.public_id}/?step=1"' in pages.html
     revoke = f"/approvals/grants/{grant.public_id}/revoke/"

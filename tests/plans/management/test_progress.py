@@ -43,7 +43,7 @@ def held(stage: Any, ada: User) -> Plan:
 def test_changed_steps_are_printed_once(held):
     screen = Screen()
     lines = screen.show(held).splitlines()
-    assert len(lines) == 3 and "Done" in lines[0] and "Waiting for approval" in lines[1]
+    assert len(lines) == 3 and "Done" in lines[0] and "Waiting for 1 reviewer" in lines[1]
     assert lines[2].endswith(f"/approvals/?item={request_of(held, 2).public_id}")
     assert screen.show(held) == ""
 
