@@ -278,6 +278,7 @@ def keep_unread(draft: PlanDraft, text: str, text_format: PlanDraft.Format, *, b
     if text:
         rows = rows.filter(Q(sealed_unread="") | Q(unread_by=by))
     if not rows.update(**fields):
+        _open_draft(draft)
         raise Conflict(
             _("This text cannot be read as a plan, and it is not kept on the server: somebody else's text is.")
         )
