@@ -47,13 +47,16 @@ def test_a_plan_is_built_with_the_keyboard_and_saved_as_it_grows(ada, stage, pag
         expect(page.locator("#draft-list li")).to_have_count(number)
         expect(page.locator("#st-h")).to_have_text(f"Step {number}")
         expect(page.locator("#step-description")).to_be_focused()
+    page.locator("#step-description").fill("Greet")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#sf-status")).to_contain_text("Saved.")
     page.locator("#s1").press("c")
     page.locator("#s2").press("c")
     expect(page.locator("#s2")).to_contain_text("after 1")
     page.locator("#s2").press("Alt+ArrowUp")
     expect(page.locator("#draft-list li").first).to_contain_text("2")
     type_goal(page, " Jo")
-    expect(page.locator("#draft-state")).to_contain_text("version 6")
+    expect(page.locator("#draft-state")).to_contain_text("version 7")
     assert stored(draft)["goal"] == "Greet Jo"
     assert [step["step_id"] for step in stored(draft)["steps"]] == [2, 1]
     page.locator("#s1").press("Delete")

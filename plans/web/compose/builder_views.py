@@ -153,13 +153,19 @@ def _render_conflict(request: PageRequest, conflict: DraftConflict) -> HttpRespo
 
 
 def _answer(
-    request: PageRequest, draft: PlanDraft, *, step: int | None = None, version: int | None = None
+    request: PageRequest,
+    draft: PlanDraft,
+    *,
+    step: int | None = None,
+    version: int | None = None,
+    opens_step: bool = False,
 ) -> HttpResponse:
-    """Lead back to the page, or for a script send its parts."""
+    """Lead back to the page, or for a script send its parts, with `opens_step` also the form of the step."""
     if is_fragment_request(request, "draft-news"):
         draft = draft_or_404(request.user, draft.public_id)
         page = page_of(request, draft)
-        response = _render_parts(request, page if step is None else page.with_step(step))
+        page = page if step is None else page.with_step(step)
+        response = _render_parts(request, page, opens_step=opens_step)
         if version is not None:
             response[VERSION_HEADER] = str(version)
         return response
@@ -235,19 +241,14 @@ def _add_step(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse
     document = read_content(draft).document
     changed, number = add_step(document, _step_named(rest) if rest else None, _("New step"))
     draft = _save(request, draft, changed, _("Added step %(number)s") % {"number": number})
-    if is_fragment_request(request, "draft-news"):
-        page = page_of(request, draft_or_404(request.user, draft.public_id)).with_step(number)
-        response = _render_parts(request, page, opens_step=True)
-        response["HX-Push-Url"] = address_of(draft, step=number, fold=page.fold)
-        return response
-    return _answer(request, draft, step=number)
+    return _answer(request, draft, step=number, opens_step=True)
 
 
 def _duplicate_step(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
     changed, number = duplicate_step(read_content(draft).document, _step_named(rest))
     said = {"step": _step_named(rest), "number": number}
     draft = _save(request, draft, changed, _("Copied step %(step)s as step %(number)s") % said)
-    return _answer(request, draft, step=number)
+    return _answer(request, draft, step=number, opens_step=True)
 
 
 def _remove_step(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:

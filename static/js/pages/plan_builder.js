@@ -70,12 +70,16 @@ document.addEventListener("htmx:oobBeforeSwap", (event) => {
 
 // A new step is opened with the cursor in its description.
 document.addEventListener("htmx:oobAfterSwap", (event) => {
-  if (event.detail.target?.id === "step-slot") isAdded = true;
+  if (event.detail.target?.id === "step-slot" && event.detail.shouldSwap) isAdded = true;
 });
 
 document.addEventListener("htmx:afterSettle", () => {
-  if (isAdded) document.getElementById("step-description")?.select();
+  if (!isAdded) return;
   isAdded = false;
+  document.getElementById("step-description")?.select();
+  const address = new URL(location.href);
+  address.searchParams.set("step", document.getElementById("step-slot").dataset.step);
+  history.replaceState(history.state, "", address);
 });
 
 // "Compare and choose": the form is sent as without scripts, and answered with both sides.

@@ -27,6 +27,13 @@ document.addEventListener("input", ({ target }) => {
   if (formOf(target)) isTyped = true;
 });
 
+// Ctrl+Enter saves the step; the first button of the form only checks it.
+document.addEventListener("toolgate:send", (event) => {
+  if (!formOf(event.target)) return;
+  event.preventDefault();
+  document.getElementById("sf-save")?.click();
+});
+
 document.addEventListener("htmx:afterSwap", ({ detail }) => {
   if (detail.target?.id === "step-form") isTyped = false;
   if (detail.target?.id === "draft-news") followDraft();
