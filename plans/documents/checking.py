@@ -265,7 +265,7 @@ class _PlanCheck:
             except ParameterError as refusal:
                 readable = False
                 yield _error(f"{path}.{where}", "reference_malformed", refusal.message)
-        for reference in found:
+        for reference in dict.fromkeys(found):
             yield from self.reference(path, step, reference)
         missing = list(find_placeholders(step.parameters))
         for where, _ in missing:

@@ -48,7 +48,7 @@ def uses_of(plan: Plan, key: str, private: PrivatePlanParts) -> list[ValueUse]:
         else:
             found += [
                 ValueUse(number, each.where, path_of_names(each.path), has_started=started)
-                for each in _references(parameters)
+                for each in dict.fromkeys(_references(parameters))
                 if each.key == key
             ]
         if number not in private.by_models and key in conditions.keys_read(done_check):
