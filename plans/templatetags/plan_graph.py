@@ -5,7 +5,7 @@ from functools import lru_cache
 from django import template
 from django.utils.html import format_html, format_html_join
 
-from plans.web.graph import HEIGHT, WIDTH, Box, Drawing, Fold
+from plans.web.graph import HEIGHT, UNFOLDED, WIDTH, Box, Drawing, Fold
 
 register = template.Library()
 LINE_HEIGHTS = ("20.5", "36")
@@ -41,20 +41,24 @@ def all_boxes(drawing: Drawing, selected: int | None = None) -> str:
 
 
 @register.simple_tag
-def graph_box(box: Box, fold: Fold = "", selected: int | None = None) -> str:
-    """Render a box as a link to its step, which keeps the graph folded."""
-    return _link(box, fold, is_selected=selected in box.node.members)
+def graph_box(box: Box, fold: Fold = UNFOLDED, selected: int | None = None) -> str:
+    """Render a box as a link to its step, which keeps the graph folded; one of several steps leads to them unfolded."""
+    members = box.node.members
+    step = selected if members[1:] and selected else box.step_id
+    return _link(box, fold.opening(box.step_id) if members[1:] else fold, step, is_selected=selected in members)
 
 
 @lru_cache(maxsize=KEPT)
-def _link(box: Box, fold: Fold, *, is_selected: bool) -> str:
-    steps = format_html(' data-steps="{}"', " ".join(map(str, box.node.members))) if box.node.members[1:] else ""
+def _link(box: Box, fold: Fold, step: int, *, is_selected: bool) -> str:
+    members = box.node.members
     return format_html(
-        '<a id="n{0}" href="?step={0}{1}" data-step="{0}"{2} data-into="boxes" class="node {3}{4}"'
-        ' transform="translate({5} {6})">{7}</a>',
+        '<a id="n{0}" href="?step={1}{2}{3}" data-step="{0}"{4} data-into="boxes" class="node {5}{6}"'
+        ' transform="translate({7} {8})">{9}</a>',
         box.step_id,
+        step,
         f"&fold={fold}" if fold else "",
-        steps,
+        "#g-h" if members[1:] else "",
+        format_html(' data-steps="{}"', " ".join(map(str, members))) if members[1:] else "",
         box.look,
         " selected" if is_selected else "",
         box.node.x,

@@ -3,7 +3,7 @@
 from django import template
 from django.utils.html import format_html_join
 
-from plans.web.graph import Fold
+from plans.web.graph import UNFOLDED, Fold
 from plans.web.plan.overview import PlanOverview
 from plans.web.plan.rows import (
     RowContext,
@@ -22,7 +22,7 @@ register.simple_tag(event_lines)
 
 
 @register.simple_tag
-def timeline_rows(overview: PlanOverview, fold: Fold = "", selected: int | None = None) -> str:
+def timeline_rows(overview: PlanOverview, fold: Fold = UNFOLDED, selected: int | None = None) -> str:
     """Render the rows of all steps; the selected one is marked."""
     context = RowContext(overview.timeline.now, overview.timeline.length, fold)
     return format_html_join("", "{}", ((timeline_row(step, context, selected),) for step in overview.steps))

@@ -25,7 +25,7 @@ from plans.models import Plan, Step
 from plans.states import StepStatus
 from plans.store.plan_documents import removed_step_numbers
 from plans.store.selectors import running_plans
-from plans.web.graph import Box, Fold
+from plans.web.graph import UNFOLDED, Box, Fold
 from plans.web.home.activity import failed_plans, running_rows
 from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
@@ -52,7 +52,7 @@ GRAIN = 0.004
 """Part of the axis by which a bar may be off before its row is sent again."""
 
 
-def plan_source(plan_ref: str, fold: Fold = "") -> RenderSource:
+def plan_source(plan_ref: str, fold: Fold = UNFOLDED) -> RenderSource:
     """Return the source of one plan, shared by everyone who may see it and folds its graph alike."""
     return RenderSource(
         ("plan", plan_ref, fold), PlanRenderer(plan_ref, fold), lambda feed: feed.listen(plan_ref), PLAN_RESTS
@@ -120,10 +120,10 @@ def _personal_source(
 class PlanRenderer:
     """Renders one plan. Of the rows of its timeline, which are many, it renders again those whose mark has changed."""
 
-    def __init__(self, plan_ref: str, fold: Fold = "") -> None:
+    def __init__(self, plan_ref: str, fold: Fold = UNFOLDED) -> None:
         self._plans = Plan.objects.select_related("author", "token", "paused_by").filter(public_id=plan_ref)
         self._address = f"/plans/{plan_ref}/"
-        self._fold: Fold = fold
+        self._fold = fold
         self._rows: dict[int, tuple[Hashable, str]] = {}
 
     def __call__(self) -> Fragments:

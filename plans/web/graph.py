@@ -2,8 +2,8 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -15,6 +15,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from catalog.text.deceptive_text import split_hidden
 from catalog.ui.labels import Badge
+from catalog.ui.requests import parse_number
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -31,8 +32,12 @@ MAX_LOOSE_ROWS = 8
 SWEEPS = 4
 LAYOUTS_KEPT = 32
 
-Fold = Literal["", "tool", "branch"]
-FOLDS: tuple[tuple[Fold, "StrOrPromise"], ...] = (
+STEP_DIGITS = 9
+MAX_OPENED = 5
+"""Groups that one page shows unfolded, because each set of them is rendered on its own; the first opened are folded."""
+
+FoldKind = Literal["", "tool", "branch"]
+FOLDS: tuple[tuple[FoldKind, "StrOrPromise"], ...] = (
     ("", gettext_lazy("Unfolded")),
     ("tool", gettext_lazy("By tool")),
     ("branch", gettext_lazy("By branch")),
@@ -40,9 +45,38 @@ FOLDS: tuple[tuple[Fold, "StrOrPromise"], ...] = (
 """Foldings of a graph with their labels: parallel and successive steps of one tool, branches without a fork."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Folding of a graph. Groups that have a step of `opened` stay unfolded.
+
+    As a text it is its name in addresses: tool, or tool-3-17 with the groups of the steps 3 and 17 open.
+    """
+
+    by: FoldKind = ""
+    opened: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.by)
+
+    def __str__(self) -> str:
+        return "-".join([self.by, *map(str, self.opened)])
+
+    def opening(self, step: int) -> "Fold":
+        return replace(self, opened=(*self.opened, step)[-MAX_OPENED:])
+
+    def closing(self, steps: Iterable[int]) -> "Fold":
+        return replace(self, opened=tuple(step for step in self.opened if step not in set(steps)))
+
+
+UNFOLDED = Fold()
+
+
 def fold_named(name: str) -> Fold:
-    """Return the folding of this name, or none."""
-    return next((fold for fold, _ in FOLDS if fold == name), "")
+    """Return the folding of this name, or none; steps that are no numbers are ignored."""
+    by, *opened = name.split("-")
+    numbers = (parse_number(each, most_digits=STEP_DIGITS) for each in opened[:MAX_OPENED])
+    kept = tuple(dict.fromkeys(number for number in numbers if number is not None))
+    return next((Fold(kind, kept) for kind, _ in FOLDS if kind and kind == by), UNFOLDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +102,19 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
+    """Boxes and arrows. `opened` has the steps of each group that stays unfolded."""
+
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     width: int
     height: int
+    opened: tuple[tuple[int, ...], ...] = ()
 
 
 Needs = Mapping[int, Sequence[int]]
 
 
-def lay_out(graph: Needs, fold: Fold = "", tools: Mapping[int, str] | None = None) -> Graph | None:
+def lay_out(graph: Needs, fold: Fold = UNFOLDED, tools: Mapping[int, str] | None = None) -> Graph | None:
     """Return the layout of a mapping from step to needed steps; None if it is too large, empty or cyclic.
 
     `tools` maps steps to their tools, for the fold by tool. Layouts are kept, because a plan's arrows rarely change.
@@ -88,7 +125,7 @@ def lay_out(graph: Needs, fold: Fold = "", tools: Mapping[int, str] | None = Non
     )
     if not needs or len(needs) > MAX_NODES or sum(len(needed) for _, needed in needs) > MAX_EDGES:
         return None
-    by_tool = tuple((tools or {}).get(step, "") for step, _ in needs) if fold == "tool" else None
+    by_tool = tuple((tools or {}).get(step, "") for step, _ in needs) if fold.by == "tool" else None
     return _layout(needs, fold, by_tool)
 
 
@@ -106,18 +143,26 @@ def _layout(
         tools = dict(zip(needs, by_tool, strict=True))
         first: dict[tuple[int, str], int] = {}
         # Steps of one layer never need each other, so that together they cannot close a circle.
-        groups = {step: first.setdefault((layer_of[step], tools[step]), step) for step in needs}
-        needs = _grouped(needs, groups)
-        chains = _chains(needs, tools)
-    else:
-        chains = _chains(needs) if fold else groups
+        layers = {step: first.setdefault((layer_of[step], tools[step]), step) for step in needs}
+        chains = _chains(_grouped(needs, layers), tools)
+        groups = {step: chains[layers[step]] for step in needs}
+    elif fold:
+        groups = _chains(needs)
+    members = _members(groups)
+    named = [groups[step] for step in fold.opened if step in groups]
+    opened = {group: members[group] for group in named if members[group][1:]}
     if fold:
-        needs = _grouped(needs, chains)
+        groups = {step: step if group in opened else group for step, group in groups.items()}
+        needs = _grouped(needs, groups)
         layer_of = _layers(needs)
+    return replace(_layered_edges(needs, layer_of, _members(groups)), opened=tuple(opened.values()))
+
+
+def _members(groups: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
     members: dict[int, list[int]] = {}
     for step, group in groups.items():
-        members.setdefault(chains[group], []).append(step)
-    return _layered_edges(needs, layer_of, {box: tuple(steps) for box, steps in members.items()})
+        members.setdefault(group, []).append(step)
+    return {group: tuple(steps) for group, steps in members.items()}
 
 
 def _layers(needs: Needs) -> dict[int, int]:
@@ -272,18 +317,45 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenedGroup:
+    """A group that stays unfolded, in words and by its first step; with the fold `folded` it is one box again."""
+
+    says: str
+    first: int
+    folded: Fold
+
+
+@dataclass(frozen=True, slots=True)
 class Drawing:
     width: int
     height: int
     boxes: Sequence[Box]
     says: str
-    fold: Fold = ""
+    fold: Fold = UNFOLDED
+    opened: Sequence[OpenedGroup] = ()
 
 
-def drawing_from(graph: Graph, boxes: Sequence[Box], fold: Fold = "") -> Drawing:
+def drawing_from(graph: Graph, boxes: Sequence[Box], fold: Fold = UNFOLDED) -> Drawing:
     count = sum(len(node.members) for node in graph.nodes)
     label = ngettext("Plan graph, %(count)s step", "Plan graph, %(count)s steps", count) % {"count": count}
-    return Drawing(graph.width, graph.height, boxes, label, fold)
+    tools = {box.step_id: box.tool for box in boxes}
+    opened = [
+        OpenedGroup(_steps_of_tools(len(steps), {tools[step] for step in steps}), steps[0], fold.closing(steps))
+        for steps in graph.opened
+    ]
+    return Drawing(graph.width, graph.height, boxes, label, fold, opened)
+
+
+def _steps_of_tools(count: int, tools: Set[str]) -> str:
+    """Return what folded steps are: 12 steps of read_file, 5 steps of 3 tools."""
+    steps = ngettext("%(count)s step", "%(count)s steps", count) % {"count": count}
+    named = _named_tools(tools)
+    return gettext("%(steps)s of %(tools)s") % {"steps": steps, "tools": named} if named else steps
+
+
+def _named_tools(tools: Set[str]) -> str:
+    many = ngettext("%(count)s tool", "%(count)s tools", len(tools)) % {"count": len(tools)}
+    return fit_text(next(iter(tools)), TOOL_ROOM) if len(tools) == 1 else many
 
 
 def arrows_to(graph: Graph) -> Mapping[int, Sequence[Edge]]:
@@ -323,12 +395,14 @@ def box_of(node: Node, steps: Sequence[BoxStep], edges: Sequence[Edge] = (), arr
         return Box(node, badge, look, label_lines(label), tool, says, step.strip, *leads)
     counts = Counter(step.badge.label.lower() for step in steps)
     tally = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    says = gettext("Steps %(numbers)s: %(tally)s") % {"numbers": _ranges(node.members), "tally": tally}
     tools = {step.tool for step in steps}
+    says = gettext("Open %(steps)s: %(tally)s (%(numbers)s)") % {
+        "steps": _steps_of_tools(len(steps), tools),
+        "numbers": _ranges(node.members),
+        "tally": tally,
+    }
     title = ngettext("%(count)s step", "%(count)s steps", len(steps)) % {"count": len(steps)}
-    many = ngettext("%(count)s tool", "%(count)s tools", len(tools)) % {"count": len(tools)}
-    tool = fit_text(next(iter(tools)), TOOL_ROOM) if len(tools) == 1 else many
-    return Box(node, badge, look, (title, fit_text(tally, TITLE_ROOM)), tool, says, (), *leads)
+    return Box(node, badge, look, (title, fit_text(tally, TITLE_ROOM)), _named_tools(tools), says, (), *leads)
 
 
 def _urgency(badge: Badge) -> int:

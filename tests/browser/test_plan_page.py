@@ -6,13 +6,16 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 
 from plans.actions.control import pause_plan
+from plans.actions.create import start_plan
 from plans.actions.skip import skip_step
 from plans.engine import loop
 from plans.store.requesters import Requester
 from plans.store.transactions import plan_transaction
 from plans.web.fragments import plan_source
+from plans.web.graph import Fold
+from tests.browser import layout_rules as rules
 from tests.browser.conftest import PageAs
-from tests.builders import act, make_plan, work_off
+from tests.builders import act, make_plan, step, work_off
 
 pytestmark = [
     pytest.mark.browser,
@@ -150,11 +153,47 @@ def test_the_graph_is_a_canvas(ada, stage, page_as: PageAs):
     expect(page.locator("#n60")).to_be_in_viewport()
     page.get_by_role("link", name="By branch").click()
     expect(page.locator("#boxes a")).to_have_count(4)
-    page.evaluate(PUT, list(plan_source(plan.public_id, "branch").draw().fragments.values()))
+    page.evaluate(PUT, list(plan_source(plan.public_id, Fold("branch")).draw().fragments.values()))
     expect(page.locator("#boxes a")).to_have_count(4)
     page.locator("#s7").click()
     expect(page.locator("#n3.selected")).to_be_visible()
     assert "fold=branch" in page.url
+    page.get_by_role("link", name="Open 15 steps of safe").nth(1).press("Enter")
+    expect(page.locator("#n2")).to_be_focused()
+    expect(page.locator("#boxes a")).to_have_count(18)
+    expect(page.locator("#n3.selected")).to_be_visible()
+    expect(page.locator("#step[data-step='7']")).to_be_visible()
+    page.evaluate(PUT, list(plan_source(plan.public_id, Fold("branch", (2,))).draw().fragments.values()))
+    expect(page.locator("#boxes a")).to_have_count(18)
+    page.get_by_role("link", name="Fold 15 steps of safe from step 2").click()
+    expect(page.locator("#boxes a")).to_have_count(4)
+    expect(page.locator("#step[data-step='7']")).to_be_visible()
+
+
+def test_a_plan_of_500_steps_runs_in_a_page_that_does_not_grow(ada, window_of: PageAs):
+    """Over the real socket; the layout is that of any page at 390 and 1440 pixels."""
+    question = {"tool": "ask_user", "parameters": {"question": "Which?"}}
+    rest = [step(number, dependencies=[56 if number < 80 else number - 20]) for number in range(57, 501)]
+    plan = make_plan(ada, *(step(number) for number in range(1, 56)), step(56, **question), *rest, start=False)
+    page = window_of(ada, viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    page.goto(f"/plans/{plan.public_id}/")
+    expect(page.locator("#live")).to_contain_text("Live")
+    page.evaluate("window.neverReloaded = true")
+    before = page.locator("*").count()
+    start_plan(plan, by=Requester(ada))
+    expect(page.locator("#boxes .node.ok")).to_have_count(55)
+    expect(page.locator("#sentence")).to_contain_text("444 steps wait behind it")
+    expect(page.locator("#events > li")).to_have_count(50)
+    expect(page.locator("#steps > .row")).to_have_count(500)
+    assert page.locator("*").count() < before + 55 * 25
+    page.locator("#s1").click()
+    page.get_by_role("link", name="Events of this step").click()
+    expect(page).to_have_url(re.compile(r"step=1&of=1$"))
+    expect(page.locator(".event-list > li").last).to_be_visible()
+    assert page.evaluate("window.neverReloaded") is True
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(rules.asking(rules.EVERYWHERE), [width, 800]) == []
 
 
 def test_a_written_text_is_kept_until_it_is_started(ada, catalog, page_as: PageAs):

@@ -32,7 +32,7 @@ from plans.store.drafts import draft_for, may_read
 from plans.store.requesters import Requester
 from plans.web.compose.forecast import Forecast, forecast
 from plans.web.compose.text import PlanEditor, sketch_graph
-from plans.web.graph import FOLDS, Drawing, Fold
+from plans.web.graph import FOLDS, UNFOLDED, Drawing, Fold
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -148,7 +148,7 @@ class BuilderPage:
     viewer: User
     view: View = "form"
     number: int | None = None
-    fold: Fold = ""
+    fold: Fold = UNFOLDED
     text: str | None = None
     setback: str = ""
     news: Sequence[News] = ()

@@ -170,7 +170,7 @@ def _answer(
             response[VERSION_HEADER] = str(version)
         return response
     chosen = step if step is not None else parse_number(request.POST.get("step", ""), most_digits=10)
-    asked = {"view": request.POST.get("view", ""), "fold": fold_named(request.POST.get("fold", ""))}
+    asked = {"view": request.POST.get("view", ""), "fold": str(fold_named(request.POST.get("fold", "")))}
     return page_redirect(request, address_of(draft, step=chosen, **asked))
 
 

@@ -19,7 +19,7 @@ from plans.documents.quick_fixes import IS_YAML, Fix, begins_like_json, fixes, y
 from plans.documents.reading import ParsedPlan, Problem, parse_plan
 from plans.spec import PlanDocument, StepDocument
 from plans.store.requesters import Requester
-from plans.web.graph import BoxStep, Drawing, Fold, arrows_to, box_of, drawing_from, lay_out
+from plans.web.graph import UNFOLDED, BoxStep, Drawing, Fold, arrows_to, box_of, drawing_from, lay_out
 
 MOST_LINES = 2000
 MAX_WITH_FIXES = 50
@@ -143,7 +143,7 @@ def _message_about_yaml(text: str) -> str:
 WITH_ERROR = Badge(gettext_lazy("has an error"), "fail", "danger")
 
 
-def sketch_graph(editor: PlanEditor, fold: Fold = "") -> Drawing | None:
+def sketch_graph(editor: PlanEditor, fold: Fold = UNFOLDED) -> Drawing | None:
     """Return the graph of the parsed steps, without the arrows that close cycles; steps with errors are highlighted.
 
     It is None if there are no steps, or too many.

@@ -26,6 +26,7 @@ from plans.store.selectors import failure_reason
 from plans.web.graph import (
     STRIP_WIDTH,
     TOOL_ROOM,
+    UNFOLDED,
     BoxStep,
     Drawing,
     Fold,
@@ -424,7 +425,7 @@ WAITS = ("human", "retry", "put-off")
 """Looks of bars that the strip of a box shows beside work."""
 
 
-def graph_drawing(overview: PlanOverview, fold: Fold = "") -> Drawing | None:
+def graph_drawing(overview: PlanOverview, fold: Fold = UNFOLDED) -> Drawing | None:
     """Return the graph of a plan, or None if it is too large."""
     written = {step.number: step for step in overview.written}
     tools = {number: step.step.agent or step.step.tool or "" for number, step in written.items()}

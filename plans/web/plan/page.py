@@ -30,7 +30,7 @@ from plans.states import PlanStatus
 from plans.store.privacy import can_see_private_in_plan
 from plans.store.requesters import Requester
 from plans.store.selectors import may_control
-from plans.web.graph import FOLDS, Drawing, Fold, fold_named
+from plans.web.graph import FOLDS, UNFOLDED, Drawing, Fold, fold_named
 from plans.web.plan.agent_work import AgentActivity, load_activity
 from plans.web.plan.event_list import NO_FILTER, EventFilter, EventList, load_events
 from plans.web.plan.next_action import Controls, NextAction, next_action
@@ -121,7 +121,7 @@ class PlanPage:
     may_reveal: bool
     chosen: bool = False
     tab: str = DETAILS
-    fold: Fold = ""
+    fold: Fold = UNFOLDED
     event_filter: EventFilter = NO_FILTER
     setback: str = ""
     comment: str = ""

@@ -17,7 +17,7 @@ from catalog.core import clock
 from catalog.templatetags.toolgate import clock_time, icon, revealed, shortened
 from catalog.text.formats import ReaderFormats, current_reader, format_exactly
 from catalog.ui.labels import NO_VALUE, format_duration
-from plans.web.graph import Fold
+from plans.web.graph import UNFOLDED, Fold
 from plans.web.plan.event_list import EventRow
 from plans.web.plan.overview import StepOverview
 
@@ -37,7 +37,7 @@ class RowContext:
 
     now: float | None
     length: float
-    fold: Fold = ""
+    fold: Fold = UNFOLDED
 
 
 def timeline_row(step: StepOverview, context: RowContext, selected: int | None = None) -> str:

@@ -124,14 +124,21 @@ function markOpenStep() {
   const step = document.querySelector("#step[data-step], #step-slot[data-step]")?.dataset.step;
   const all = [...boxes.keys()];
   const open = all.find((box) => steps(box).includes(step));
-  const stop = all.find((box) => box === document.activeElement) ?? open ?? all[0];
+  const focused = all.find((box) => box === document.activeElement);
+  const stop = focused ?? open ?? all[0];
   for (const box of all) {
     box.classList.toggle("selected", box === open);
     const tabindex = box === stop ? "0" : "-1";
     if (box.getAttribute("tabindex") !== tabindex) box.setAttribute("tabindex", tabindex);
   }
   if (step === openStep) return;
-  if (open) reveal(open);
+  const named = openStep === undefined && svg.querySelector("a.node:target"); // the first step of a group just opened
+  if (named) {
+    named.focus({ preventScroll: true });
+    document.getElementById("g-h").scrollIntoView({ behavior: "instant" });
+  }
+  const shown = named || focused || open;
+  if (shown) reveal(shown);
   for (const link of document.querySelectorAll(".canvas-tools a")) {
     const query = new URLSearchParams(link.search);
     query.set("step", step);
@@ -167,6 +174,13 @@ function drawMap() {
     const path = map().querySelector(`.${look}`);
     if (path.getAttribute("d") !== paths[look]) path.setAttribute("d", paths[look]);
   }
+}
+
+/** Have the link of folded steps, which opens them, keep the open step and lead to the first of them. */
+function keepOpenStep(box) {
+  const query = new URLSearchParams(box.getAttribute("href").split("#")[0]);
+  if (openStep) query.set("step", openStep);
+  box.setAttribute("href", `?${query}#${box.id}`);
 }
 
 const follows = () => document.getElementById("follow-step");
@@ -241,6 +255,7 @@ document.addEventListener("click", (event) => {
   const box = event.target.closest("#graph a.node");
   if (isDragged && box && event.detail) return event.preventDefault(); // with 0, by a key
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (box?.dataset.steps) return keepOpenStep(box);
   const row = box && document.getElementById(`s${box.dataset.step}`);
   if (!row) return;
   event.preventDefault();
