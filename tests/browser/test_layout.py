@@ -402,7 +402,7 @@ def test_pages_of_an_operator(ada, rosa, page_as: PageAs):
         View(f"/plans/{sent_back.public_id}/steps/1/input/", also=(1280,)),
         *(View(path, also=(1280,)) for path in ("/ask/", f"/ask/{draft.public_id}/")),
         View(f"/plans/{draft.plan_ref}/prompts/"),
-        *(View(f"/plans/{big.public_id}/{query}") for query in ("", "?fold=branch&of=0")),
+        *(View(f"/plans/{big.public_id}/{query}") for query in ("", "?fold=branch-1&of=0")),
         View(client.address(resource=None)),
     ]
     assert walk(page_as(ada), *views) == []
