@@ -1,6 +1,7 @@
 """A plan's page between two messages of its socket, and where it leads the eye."""
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Dialog, Page, expect
@@ -172,7 +173,7 @@ def test_the_graph_is_a_canvas(ada, stage, page_as: PageAs):
 
 def test_a_plan_of_500_steps_runs_in_a_page_that_does_not_grow(ada, window_of: PageAs):
     """Over the real socket; the layout is that of any page at 390 and 1440 pixels."""
-    question = {"tool": "ask_user", "parameters": {"question": "Which?"}}
+    question: dict[str, Any] = {"tool": "ask_user", "parameters": {"question": "Which?"}}
     rest = [step(number, dependencies=[56 if number < 80 else number - 20]) for number in range(57, 501)]
     plan = make_plan(ada, *(step(number) for number in range(1, 56)), step(56, **question), *rest, start=False)
     page = window_of(ada, viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
