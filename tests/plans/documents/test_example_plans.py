@@ -101,7 +101,7 @@ def test_a_plan_completes_and_says_what_it_should(name):
 @pytest.mark.usefixtures("examples")
 def test_waiting_plan_continues_when_approved(rosa, workspace):
     thread, shown = run_apart("waiting")
-    eventually(lambda: "Waiting for approval" in shown.getvalue(), what="the display")
+    eventually(lambda: "Waiting for Rosa" in shown.getvalue(), what="the display")
     approve(plan_with(waiting_for="approval"), rosa, 2)
     thread.join(timeout=60)
     assert (workspace / "examples" / "greeting.txt").read_text() == "Hello, Rosa."
