@@ -63,7 +63,8 @@ def test_a_part_that_goes_before_its_socket_has_opened_goes_quietly(ada, window_
         page.evaluate(
             """async (path) => {
             const part = document.createElement("div");
-            const swapped = () => document.dispatchEvent(new Event("htmx:oobAfterSwap"));
+            const detail = { target: part };
+            const swapped = () => document.dispatchEvent(new CustomEvent("htmx:oobAfterSwap", { detail }));
             part.dataset.live = path;
             document.body.append(part);
             swapped();

@@ -12,6 +12,7 @@ from catalog.models import PersonalSettings
 from tests.approvals.notifications.push_browser import Browser as PushBrowser
 from tests.approvals.notifications.push_browser import encoded
 from tests.browser.conftest import PageAs
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.browser,
@@ -72,6 +73,7 @@ def push(page: Page, worker: Worker, message: dict[str, str]) -> list[Any]:
     registrations: list[dict[str, Any]] = []
     devtools.on("ServiceWorker.workerRegistrationUpdated", lambda event: registrations.extend(event["registrations"]))
     devtools.send("ServiceWorker.enable")
+    eventually(lambda: page.title() and registrations, what="the registration")  # its event follows the answer
     delivery = {"origin": page.evaluate("location.origin"), "data": json.dumps(message)}
     devtools.send(
         "ServiceWorker.deliverPushMessage", delivery | {"registrationId": registrations[-1]["registrationId"]}
