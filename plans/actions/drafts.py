@@ -62,7 +62,7 @@ class DraftConflict(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class DraftSource:
-    """Where a new draft comes from: a call of the planner, a plan, or a starter; `is_proposal` marks a model's text."""
+    """The origin of a new draft: a call of the planner, a plan, or a starter; `is_proposal` marks a model's text."""
 
     call: Call | None = None
     plan: Plan | None = None

@@ -135,7 +135,7 @@ def test_plan_of_three_steps_by_keyboard(ada: User, window_of: PageAs) -> None:
 
 
 def test_form_follows_changes_of_others_until_it_is_filled_in(ada: User, ben: User, window_of: PageAs) -> None:
-    """What was typed stays, and a conflict shows both values."""
+    """Typed values stay, and a conflict shows both sides."""
     step = {"step_id": 1, "description": "Book", "tool": "book_trip", "parameters": {"title": "Rome"}}
     draft = create_draft({"goal": "A trip", "steps": [step]}, by=ada)
 

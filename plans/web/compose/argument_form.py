@@ -46,7 +46,7 @@ class ReferencePicker:
 
 @dataclass(slots=True, kw_only=True)
 class FieldAid:
-    """What the builder adds to a field: its references, quick fixes, and the choice of a result while it is open."""
+    """Additions of the builder to a field: its references, quick fixes, and the choice of a result while it is open."""
 
     chips: list[Chip] = field(default_factory=list)
     fixes: list[Fix] = field(default_factory=list)

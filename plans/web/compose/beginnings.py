@@ -31,7 +31,7 @@ MAX_SEARCH = 200
 
 @dataclass(frozen=True)
 class Beginnings:
-    """What the page offers to begin with; `search` finds past plans by their goal."""
+    """The choices with which a new plan can begin; `search` finds past plans by their goal."""
 
     viewer: User
     search: str = ""

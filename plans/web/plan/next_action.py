@@ -33,7 +33,7 @@ class NextAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """What one viewer may do with a plan."""
+    """The rights of one viewer to act on a plan."""
 
     plan: Plan = field(kw_only=False)
     viewer: User = field(kw_only=False)

@@ -33,7 +33,7 @@ SKIPPED = format_html(
 
 @dataclass(frozen=True, slots=True)
 class RowContext:
-    """What all rows of a timeline share: the present in percent of the axis, its seconds, and the fold of the graph."""
+    """Values common to all rows of a timeline: the present in percent of the axis, its seconds, the graph's fold."""
 
     now: float | None
     length: float
