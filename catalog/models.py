@@ -47,7 +47,9 @@ class Category(models.Model):
 
 
 class Source(models.Model):
-    """Origin of tools: a Python module, an MCP server, an OpenAPI document, or HTTP tools defined by hand.
+    """Origin of tools: a Python module, an MCP server, an OpenAPI document, HTTP tools defined by hand, or a client.
+
+    A source of kind `client` is a coding agent or a program that runs its tools itself and asks before.
 
     The fields from `url` on describe imported sources; `catalog.inventory.sources` and `source_sync` write them.
     """
@@ -57,6 +59,7 @@ class Source(models.Model):
         MCP = "mcp", _("MCP server")
         OPENAPI = "openapi", _("OpenAPI document")
         HTTP = "http", _("HTTP tools")
+        CLIENT = "client", _("Client's own tools")
 
     class Status(models.TextChoices):
         CONNECTING = "connecting", _("Connecting")
@@ -234,6 +237,7 @@ class Implementation(models.Model):
         PYTHON = "python"
         MCP = "mcp"
         HTTP = "http"
+        CLIENT = "client"
 
     tool = models.ForeignKey(Tool, models.PROTECT, related_name="implementations")
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PYTHON)
@@ -645,3 +649,66 @@ class PersonalSettings(models.Model):
 
     def __str__(self) -> str:
         return f"settings of {self.person_id}"
+
+
+class ClientRun(models.Model):
+    """A call that its client runs itself: the client asks for it, runs it when it is allowed, and reports the result.
+
+    `owner` is the token or the person that asked, as `token:ID` or `user:ID`. A call that replaces another one, because
+    its request was invalidated, has a row of its own; only the newest `is_current`.
+    """
+
+    call = models.OneToOneField(Call, models.CASCADE, primary_key=True, related_name="client_run")
+    client = models.CharField(max_length=40, help_text="Name of the client, which is that of its source.")
+    session = models.CharField(max_length=128, help_text="The client's id of its session.")
+    owner = models.CharField(max_length=64, help_text="`token:ID` or `user:ID`.")
+    client_call_id = models.CharField(
+        max_length=200, blank=True, help_text="The client's id of the call, if it has one."
+    )
+    client_tool = models.CharField(max_length=128, help_text="The client's own name of the tool.")
+    input_digest = models.CharField(
+        max_length=64, help_text="SHA-256 of client, session, tool and the input asked about."
+    )
+    cwd = models.TextField(blank=True, help_text="Working directory that the client claims.")
+    is_current = models.BooleanField(default=True)
+    allowed_at = models.DateTimeField(null=True, help_text="Time at which the call was handed out to the client.")
+    allowed_until = models.DateTimeField(
+        null=True, help_text="Time after which the outcome of a call that was handed out and not reported is unknown."
+    )
+    reported_at = models.DateTimeField(null=True, help_text="Time at which the client reported the end of the call.")
+    deferred_at = models.DateTimeField(
+        null=True, help_text="Time at which the client's process ended to be resumed after the decision."
+    )
+    resumed_at = models.DateTimeField(null=True, help_text="Time at which a runner has resumed the client's session.")
+    resume_owner = models.CharField(max_length=64, blank=True, help_text="Runner that is resuming the session now.")
+    resume_lease_until = models.DateTimeField(null=True)
+    resume_attempts = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["owner", "client", "session", "client_call_id"],
+                condition=~Q(client_call_id="") & Q(is_current=True),
+                name="client_run_once",
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["owner", "input_digest"],
+                name="client_run_by_input",
+                condition=Q(is_current=True, reported_at=None),
+            ),
+            models.Index(
+                fields=["allowed_until"],
+                name="client_run_out",
+                condition=Q(allowed_until__isnull=False, reported_at=None),
+            ),
+            models.Index(
+                fields=["owner", "deferred_at"],
+                name="client_run_deferred",
+                condition=Q(deferred_at__isnull=False, resumed_at=None),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.client_tool} of {self.client}"

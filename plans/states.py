@@ -29,6 +29,8 @@ class WaitingFor(models.TextChoices):
     CALLS = "calls"
     RETRY = "retry"
     OUTCOME = "outcome"
+    CLIENT = "client"
+    """The client may run the call, or runs it, and has not reported its end."""
 
 
 PLAN_MOVES: dict[str, frozenset[str]] = {

@@ -47,6 +47,7 @@ SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
     "catalog:write": (ADMINISTRATOR,),
     "policies:write": (ADMINISTRATOR,),
     "audit:read": (ADMINISTRATOR,),
+    "permissions:ask": (OPERATOR, ADMINISTRATOR),
 }
 """Scope → roles of which its owner needs one; an empty tuple stands for everyone."""
 SCOPES = tuple(SCOPE_ROLES)

@@ -51,6 +51,7 @@ SCOPE_SENTENCES: dict[str, "StrOrPromise"] = {
     "catalog:write": _("Change tools, sources and agents."),
     "policies:write": _("Change policies and make grants."),
     "audit:read": _("Read and verify the audit log."),
+    "permissions:ask": _("Ask before a coding agent runs its own tools, and report what ran."),
 }
 REVERSIBILITY_BADGES = {
     "reversible": Badge(_("Reversible"), "undoable", ""),
