@@ -39,10 +39,13 @@ def with_goal(document: Json, goal: str) -> dict[str, Any]:
 
 
 def add_step(document: Json, after: int | None, description: str) -> tuple[dict[str, Any], int]:
-    """Add an empty step behind another one and make it wait for that one; without `after`, at the end, for none."""
+    """Add a step behind another one and make it wait for that one; without `after`, at the end, for none.
+
+    It names an empty tool: until one is chosen, or the step is made a note or an agent's, the plan cannot start.
+    """
     steps, number = list(steps_of(document)), free_number(document)
     place = len(steps) if after is None else step_index(document, after) + 1
-    step: dict[str, Any] = {"step_id": number, "description": description}
+    step: dict[str, Any] = {"step_id": number, "description": description, "tool": ""}
     steps.insert(place, step if after is None else {**step, "dependencies": [after]})
     return with_steps(document, steps), number
 

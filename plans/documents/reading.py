@@ -105,6 +105,8 @@ def problem_from_error(error: ErrorDetails, whole: type[BaseModel] = PlanDocumen
     if code in _MESSAGES:
         code, template = _MESSAGES[code]
         message = template.format(**error.get("ctx", {}))
+    if code in ("minLength", "minItems", "blank") and place:
+        message = _WHAT_IS_MISSING.get(place[-1], message)
     return Problem(".".join(place), code, "error", message)
 
 
@@ -121,6 +123,15 @@ def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
 def suggestion_text(candidates: Sequence[str]) -> str | None:
     return f"Did you mean {' or '.join(candidates)}?" if candidates else None
 
+
+_WHAT_IS_MISSING: Mapping[str, str] = {
+    "goal": "The plan needs a goal: write what it should reach.",
+    "steps": "The plan needs a step: add the first one.",
+    "description": "The step needs a description: write a few words.",
+    "tool": "Choose a tool for this step. A step without the field tool is a note.",
+    "agent": "Choose an agent for this step. A step without the field agent is a note.",
+}
+"""What to do about a field that is there but empty."""
 
 _MESSAGES: Mapping[str, tuple[str, str]] = {
     "missing": ("required", "This is required."),

@@ -120,3 +120,34 @@ def test_a_step_opens_from_the_canvas_beside_the_list(ada, stage, page_as: PageA
     page.locator("#sf-save").click()
     expect(page.locator("#s2")).to_contain_text("Second")
     expect(page.locator("#n2")).to_contain_text("Second")
+
+
+def test_what_leads_away_from_a_step_saves_it_first(ada, stage, page_as: PageAs, complaints: list[str]):
+    """Another step, a new one, and Undo; without a connection the form stays, and says that it is not saved."""
+    draft, path = built(ada)
+    page = page_as(ada)
+    page.goto(path)
+    description, status = page.locator("#step-description"), page.locator("#sf-status")
+    description.fill("First")
+    expect(status).to_contain_text("Not saved yet")
+    page.locator("#s2").click()
+    expect(page.locator("#step-slot")).to_have_attribute("data-step", "2")
+    description.fill("Second")
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    expect(page.locator("#step-slot")).to_have_attribute("data-step", "3")
+    assert [step["description"] for step in stored(draft)["steps"]] == ["First", "Second", "New step"]
+    page.locator("#step-description").fill("Third")
+    page.locator("#undo").click()
+    expect(description).to_have_value("New step")
+    page.context.set_offline(True)
+    description.fill("Offline")
+    page.locator("#s2").click()
+    expect(status).to_contain_text("no connection")
+    expect(description).to_have_value("Offline")
+    page.context.set_offline(False)
+    page.keyboard.press("s")
+    expect(status).to_contain_text("Saved.")
+    assert stored(draft)["steps"][2]["description"] == "Offline"
+    assert all("sendError" in each or "DISCONNECTED" in each for each in complaints)
+    complaints.clear()

@@ -51,8 +51,8 @@ def choose_tool(page: Page, words: str, name: str) -> None:
     page.keyboard.press("Tab")
     expect(page.locator("#step-tool-hits .option")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator("#step-tool-change")).to_be_focused()
     expect(page.locator("[name=tool]")).to_have_value(name)
+    expect(page.locator("#step-arguments [name^='value:']").first).to_be_focused()
 
 
 def type_into(page: Page, name: str, text: str) -> None:

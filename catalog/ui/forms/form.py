@@ -122,9 +122,14 @@ class FormNode:
         for each in self.every():
             if not name or not any(f"{each.name}.".startswith(f"{path}.") for path in (name, named)):
                 continue
-            if each.key is not None or each.kind == "union" or (each.kind not in ("group", "list") and not each.fixed):
+            if each.has_control:
                 each.focused = True
                 return
+
+    @property
+    def has_control(self) -> bool:
+        """True if the node itself has a control: a field, the name of a row, or the choice of a variant."""
+        return self.key is not None or self.kind == "union" or (self.kind not in ("group", "list") and not self.fixed)
 
     def every(self) -> Iterator["FormNode"]:
         yield self

@@ -117,6 +117,13 @@ class StepArguments(ArgumentsEditor):
         if self.form is not None:
             yield from [self.form] if self.form.kind == "group" else self.form.children
 
+    def focus_first(self) -> bool:
+        """Let the first control get the focus; return False if there is none."""
+        node = next((each for each in self.form.every() if each.has_control), None) if self.form else None
+        if node is not None:
+            node.focused = True
+        return node is not None
+
     def add_aids(self, results: Sequence[StepResult], fixes: Mapping[str, Sequence[Fix]]) -> None:
         """Give every field its references and fixes (by path), and one of them the open picker."""
         if self.form is None:

@@ -311,7 +311,7 @@ class DoneCheckForm:
         if rows is None:
             return _("The step counts as done, without running, when the text is true.")
         if not rows:
-            return _("The step always runs.")
+            return _("No condition: the step always runs. Where a condition is true already, it counts as done.")
         joined = rows[0].sentence
         for row in rows[1:]:
             joined += f"{_(', or ') if row.joiner == OR else _(' and ')}{row.sentence}"

@@ -53,6 +53,8 @@ from plans.web.compose.step_results import (
 from plans.web.compose.tool_choice import ChosenTool, find_tools, query_type_of
 
 TOOL, AGENT, NOTE = KINDS = ("tool", "agent", "note")
+NAMED_BY = {TOOL: "tool", AGENT: "agent"}
+"""The field of the document that makes a step one of this kind, also while it is still an empty text."""
 MAX_WITH_FIXES = 50
 MAX_SAMPLE = 20_000
 """Characters of an example that are put into a field; of a longer one, the field says that it is used."""
@@ -79,6 +81,15 @@ class Sample:
     has_example: bool = False
     is_private: bool = False
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FormPart:
+    """A part of the form, with the id of its element and the key that leads to it."""
+
+    id: str
+    key: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +177,7 @@ class StepForm:
         """Fill the form from the step."""
         step = self.step
         tool, agent = _text(step.get("tool")), _text(step.get("agent"))
-        self.kind = TOOL if tool else AGENT if agent else NOTE
+        self.kind = _kind_of(step)
         self.description, self.agent = _text(step.get("description")), agent
         self.tool = ChosenTool(name=tool)
         self.expected_key, self.output_path = _text(step.get("expected_key")), path_text(step.get("output_path"))
@@ -250,8 +261,9 @@ class StepForm:
     def _pick_tool(self, name: str) -> None:
         """Choose a tool; arguments whose names and types fit stay in their fields, the others beside them."""
         arguments = self._said_arguments()
-        self.tool, self.kind, self.panel, self.focus = ChosenTool(name=name[:64]), TOOL, "", "step-tool-change"
+        self.tool, self.kind, self.panel = ChosenTool(name=name[:64]), TOOL, ""
         self._take_arguments(arguments)
+        self.focus = "step-arguments"
 
     def _use_result(self, place: str, reference: str, caret: str) -> None:
         if not self.arguments.refer(place, reference, caret):
@@ -279,11 +291,12 @@ class StepForm:
             "done_check": self.check.done_check(_text(self.step.get("done_check"))),
         }
         step = dict(self.step)
+        own, before = NAMED_BY.get(self.kind), NAMED_BY.get(_kind_of(step))
         for name, value in said.items():
-            if value or (name == "description" and name in step):
+            if value or name == own or (name == "description" and name in step):
                 step[name] = value
-            elif step.get(name):  # an empty value that was written stays as it is
-                del step[name]
+            elif step.get(name) or name == before:  # an empty value that was written stays as it is
+                step.pop(name, None)
         return step
 
     def _said_arguments(self) -> dict[str, Any]:
@@ -399,6 +412,8 @@ class StepForm:
             self.own_result = self._own_result()
         elif self.panel == "try":
             self._fill_samples()
+        if self.focus == "step-arguments" and not self.arguments.focus_first():
+            self.focus = "step-tool-change"
         self.arguments.add_aids(self.results, self.fixes_by_path)
         needs = dict.fromkeys(map(_value_text, self.needs))
         self.choices, self.more_choices = step_choices(self.document, self.step_id, needs, self.needs_search)
@@ -481,6 +496,24 @@ class StepForm:
         return len(steps_of(self.document))
 
     @property
+    def parts(self) -> list[FormPart]:
+        """The parts of the form; each has the same key in all kinds of steps."""
+        arguments = _("Values") if self.kind == AGENT else _("Arguments")
+        parts = [FormPart("step-description", "1", _("Description"))]
+        if self.kind != NOTE:
+            chosen = (
+                FormPart("step-agent", "2", _("Agent")) if self.kind == AGENT else FormPart("step-tool", "2", _("Tool"))
+            )
+            parts += [chosen, FormPart("step-arguments", "3", arguments)]
+        parts.append(FormPart("step-needs", "4", _("Waits for")))
+        if self.kind != NOTE:
+            parts.append(FormPart("step-output", "5", _("Result")))
+        parts.append(FormPart("step-check", "6", _("Done when")))
+        if self.kind == TOOL and self.tool.can_run:
+            parts.append(FormPart("step-try", "7", _("Try")))
+        return parts
+
+    @property
     def suggested_key(self) -> str:
         """A key made from the description that no other step has; empty if there is nothing to suggest."""
         taken = {_text(step.get("expected_key")) for step in steps_of(self.document) if isinstance(step, Mapping)}
@@ -491,6 +524,15 @@ class StepForm:
         """The key under which the tool stores its results if the step names none."""
         version = self.tool.version if self.kind == TOOL else None
         return version.output_key if version else ""
+
+
+def _kind_of(step: Mapping[str, Any]) -> str:
+    """Return the kind of a step: that of the field that names a tool or an agent, or else that has an empty text."""
+    for is_named in (bool, lambda text: text == ""):
+        for kind, name in NAMED_BY.items():
+            if isinstance(step.get(name), str) and is_named(step[name]):
+                return kind
+    return NOTE
 
 
 def _with_key_renamed(step: Any, old: str, new: str) -> Any:

@@ -136,7 +136,7 @@ def _message_about_yaml(text: str) -> str:
     try:
         read_yaml(text)
     except (MalformedJSON, TooLarge) as error:
-        return gettext("This is not JSON. %(reason)s") % {"reason": error.message}
+        return error.message
     return gettext("A plan is a JSON object with goal and steps.")
 
 

@@ -36,7 +36,7 @@ def test_edits_leave_the_document_and_what_they_do_not_know():
     before = copy.deepcopy(PLAN)
     added, number = add_step(PLAN, 1, "New")
     assert (number, numbers(added)) == (5, [1, 5, "unreadable", 4])
-    assert steps_of(added)[1] == {"step_id": 5, "description": "New", "dependencies": [1]}
+    assert steps_of(added)[1] == {"step_id": 5, "description": "New", "tool": "", "dependencies": [1]}
     copied, number = duplicate_step(PLAN, 1)
     assert (number, steps_of(copied)[1]) == (5, {"step_id": 5, "description": "One"})
     assert numbers(remove_step(PLAN, 1)) == ["unreadable", 4]

@@ -138,6 +138,19 @@ def test_plan_is_built_by_form_alone(ada):
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "named"), [("note", {}), ("agent", {"agent": ""}), ("tool", {"tool": ""})], ids=["note", "agent", "tool"]
+)
+def test_new_step_is_a_tool_step_until_it_is_made_another(ada, kind, named):
+    draft = draft_of(ada, {"tool": ""})
+    page = StepPage(ada, draft, 1)
+    assert fields_of(page.html)["kind"] == ["tool"]
+    page.press("update", kind=kind)
+    page.press("save")
+    assert steps_of(draft)[0] == {"step_id": 1, "description": "Step 1", **named}
+    assert fields_of(StepPage(ada, draft, 1).html)["kind"] == [kind]
+
+
 def test_conflict_keeps_what_was_typed_and_shows_both(ada, ben):
     draft = draft_of(ada, {"tool": "book_trip", "parameters": {"title": "Rome"}})
     page = StepPage(ada, draft, 1)
