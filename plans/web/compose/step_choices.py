@@ -47,6 +47,8 @@ def step_choices(document: Json, number: int, needs: Collection[str], search: st
         for each, title in titles.items()
         if str(each) not in needs and all(word in f"{each} {title}".casefold() for word in words)
     ]
+    if len(others) > MAX_SHOWN_STEPS and not words:
+        others = _nearest_first(others, document, number)
     chains = _chains_to(number, dependency_arrows(document, without=number))
     known = {str(each): each for each in titles}
     chosen = [
@@ -61,6 +63,13 @@ def step_choices(document: Json, number: int, needs: Collection[str], search: st
     ]
     rest = [StepChoice(str(each), titles[each], chain=chains.get(each, ())) for each in others[:MAX_SHOWN_STEPS]]
     return chosen + rest, max(0, len(others) - MAX_SHOWN_STEPS)
+
+
+def _nearest_first(steps: Sequence[int], document: Json, number: int) -> list[int]:
+    """Return the steps listed before a step from the nearest one on, then those after it."""
+    order = [step_number(step) for step in steps_of(document)]
+    before = set(order[: order.index(number)]) if number in order else set()
+    return [each for each in reversed(steps) if each in before] + [each for each in steps if each not in before]
 
 
 def dependency_arrows(document: Json, *, without: int) -> list[tuple[int, int]]:

@@ -44,6 +44,7 @@ from plans.web.compose.step_choices import StepChoice, step_choices
 from plans.web.compose.step_results import (
     MAX_LISTED,
     Example,
+    ResultSearch,
     StepResult,
     last_response,
     load_examples,
@@ -424,21 +425,22 @@ class StepForm:
         if node is None or form is None:
             self.panel = ""
             return
-        words = self.result_search.casefold().split()
-        found = [each for each in self.results if all(word in f"{each.key} {each.title}".casefold() for word in words)]
-        listed = found[:MAX_LISTED]
-        load_examples(listed, self.viewer, self.origin)
         is_text = node.kind in ("text", "area")
         is_alone = not (is_text and node.text)
+        search = ResultSearch(self.result_search)
+        found = search.candidates(self.results)
+        listed = found[:MAX_LISTED]
+        load_examples(listed, self.viewer, self.origin)
         for result in listed:
             result.list_parts(node.shape if is_alone else None, self.arguments.schema)
+        listed = search.select(listed)
         caret = self.arguments.picker.caret if self.arguments.picker else ""
         self.arguments.picker = ReferencePicker(
             place=place,
             label=node.path,
             text=self.result_search,
             results=listed,
-            more=len(found) - len(listed),
+            more=max(0, len(found) - MAX_LISTED),
             is_alone=is_alone,
             caret=caret,
         )

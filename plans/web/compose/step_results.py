@@ -5,6 +5,7 @@ from, or else that of the newest completed call of the same tool and query type 
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -112,6 +113,10 @@ class StepResult:
     example: Example | None = None
     parts: list[Part] = field(default_factory=list)
     more_parts: bool = False
+    found_parts: list[Part] = field(default_factory=list)
+    """The parts inside the result that are listed: those that a search names, or all of them."""
+    is_open: bool = False
+    """True if its parts are shown at once."""
 
     @cached_property
     def response_schema(self) -> SchemaMapping:
@@ -133,6 +138,41 @@ class StepResult:
     @property
     def whole(self) -> Part | None:
         return self.parts[0] if self.parts else None
+
+
+class ResultSearch:
+    """A search for results by key, description and tool, and for parts inside them by their path."""
+
+    def __init__(self, text: str) -> None:
+        self.words = [word for word in re.split(r"[\s.${}]+", text.casefold()) if word]
+
+    def candidates(self, results: Iterable[StepResult]) -> list[StepResult]:
+        """Return the results that match themselves, or else all, of which parts may match once they are listed."""
+        results = list(results)
+        return [result for result in results if not self._words_for_parts(result)] or results
+
+    def select(self, results: Sequence[StepResult]) -> list[StepResult]:
+        """Return the results that match, or of which a part matches, with the parts to list.
+
+        Without a search, only the parts of the first result are shown at once, and only where it does not fit itself.
+        """
+        selected = []
+        for result in results:
+            inner, words = result.parts[1:], self._words_for_parts(result)
+            result.found_parts = [part for part in inner if all(word in part.label.casefold() for word in words)]
+            if words and not result.found_parts:
+                continue
+            is_first = not selected and result.whole is not None and result.whole.fit == MISFITS
+            result.is_open = bool(words) or is_first
+            selected.append(result)
+        if len(selected) == 1:
+            selected[0].is_open = True
+        return selected
+
+    def _words_for_parts(self, result: StepResult) -> list[str]:
+        """Return the words that the result's own key, description and tool do not have."""
+        own = f"{result.key} {result.title} {result.tool}".casefold()
+        return [word for word in self.words if word not in own]
 
 
 def response_schema(output: SchemaMapping) -> SchemaMapping:

@@ -31,6 +31,8 @@ from plans.web.compose.builder import draft_or_404, version_for
 from plans.web.compose.step_form import StepConflict, StepForm
 from plans.web.try_tool import Trial, call_once, new_key
 
+SEARCHES = ("step-tool-hits", "step-result-hits", "step-needs-hits")
+"""Ids of the lists that follow what is typed into their search; the page takes them out of the whole form."""
 MAX_CONFLICT_TEXT = 2000
 MAX_CONFLICTS = 100
 
@@ -211,7 +213,7 @@ def _conflict_text(conflict: MergeConflict, number: int) -> StepConflict:
 def _render(
     request: PageRequest, draft: PlanDraft, form: StepForm, trial: Trial | None = None, status: int = 200
 ) -> HttpResponse:
-    part = is_fragment_request(request, "step-form") or request.headers.get("HX-Target") == "step-tool-hits"
+    part = is_fragment_request(request, "step-form") or request.headers.get("HX-Target") in SEARCHES
     template = "plans/compose/_step_form.html" if part else "plans/compose/step.html"
     shown = {"section": "plans", "draft": draft, **step_form_context(draft, form, trial)}
     return render(request, template, shown, status=status)

@@ -178,6 +178,27 @@ def test_picker_compares_types_and_leaves_out_later_steps(ada):
     assert found["secret.key"].whole.reference == ""
 
 
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("", {"first": ["a", "a.value"], "second": ["b", "b.0", "b.0.value"]}),
+        ("second", {"second": ["b", "b.0", "b.0.value"]}),
+        ("${second.b.0.value}", {"second": ["b.0.value"]}),
+        ("value", {"first": ["a.value"], "second": ["b.0.value"]}),
+        ("nothing", {}),
+    ],
+)
+def test_results_and_parts_inside_them_are_searched(ada, search, found):
+    memory = {"first": {"a": {"value": "x"}}, "second": {"b": [{"value": "y"}]}}
+    form = form_of(document_of(step(1, tool="book_trip", parameters={"title": ""}), memory=memory), 1, ada)
+    form.result_search = search
+    form.press("refer", "title")
+    form.draw()
+    results = form.arguments.picker.results
+    assert {result.key: [part.path_text for part in result.found_parts] for result in results} == found
+    assert [result.is_open for result in results] == [bool(search) or not place for place in range(len(results))]
+
+
 def test_new_tool_keeps_what_fits_and_shows_what_is_left(ada):
     document = document_of(step(1, tool="plan_trip", parameters={"title": "Rhine", "pace": "slow", "remark": "${x}"}))
     form = read_again(form_of(document, 1, ada))
@@ -233,6 +254,7 @@ def test_500_steps_are_searched(ada):
     form = form_of(document, 250, ada)
     assert len(form.choices) == 13 and form.more_choices == 486
     assert form.choices[0].value == "249" and form.choices[0].chosen
+    assert [choice.value for choice in form.choices[1:4]] == ["248", "247", "246"]
     form.needs_search = "step 500"
     form.draw()
     assert [choice.value for choice in form.choices] == ["249", "500"]
