@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
+from tests.house.source import PRODUCT, ROOT, SHIPPED, modules, parse, where, write
 
 ASKS = {"catalog/core/clock.py", "tests/catalog/core/test_clock.py", "tests/conftest.py", "tests/builders.py"}
 OWN_CLOCKS = {"timezone.now", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "time.time", "date.today"}
@@ -17,7 +17,7 @@ OWN_CLOCKS = {"timezone.now", "datetime.now", "datetime.utcnow", "datetime.datet
 
 def own_clocks(root: Path) -> Iterator[str]:
     """Yield where a process's own clock is read."""
-    for path in modules(root, *PRODUCT, "tests"):
+    for path in modules(root, *SHIPPED, "tests"):
         if path.relative_to(root).as_posix() not in ASKS:
             for node in ast.walk(parse(path)):
                 if isinstance(node, ast.Attribute) and ast.unparse(node) in OWN_CLOCKS:

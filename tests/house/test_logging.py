@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
+from tests.house.source import ROOT, SHIPPED, modules, parse, where, write
 
 
 def spoken_exceptions(root: Path) -> Iterator[str]:
     """Yield where a logger is handed an exception with its message: `.exception(…)`, or `exc_info`."""
-    for path in modules(root, *PRODUCT):
+    for path in modules(root, *SHIPPED):
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.Call) and _speaks(node):
                 yield where(root, path, node.lineno)

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from tests.house.source import PRODUCT, ROOT, functions, modules, parse, write
+from tests.house.source import ROOT, SHIPPED, functions, modules, parse, write
 
 KNOWN_NAMES = {"_", "self", "cls", "tx", "by", "pk", "cursor"}
 """Short names that everyone knows, and the one of a parameter that is not used."""
@@ -40,7 +40,7 @@ def words(name: str) -> set[str]:
 
 def classes(root: Path) -> set[str]:
     """Return the names of the product's classes."""
-    trees = (parse(path) for path in modules(root, *PRODUCT))
+    trees = (parse(path) for path in modules(root, *SHIPPED))
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
@@ -60,7 +60,7 @@ def named_in(annotation: ast.expr) -> set[str]:
 def strangers(root: Path) -> set[str]:
     """Return the parameters that share no word with their class, as `module.function(name: Class)`."""
     ours, found = classes(root), set()
-    for path in modules(root, *PRODUCT):
+    for path in modules(root, *SHIPPED):
         for function in functions(parse(path)):
             given = function.args
             for parameter in (*given.posonlyargs, *given.args, *given.kwonlyargs):

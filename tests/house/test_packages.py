@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.source import PRODUCT, ROOT, modules, parse, where, write
+from tests.house.source import PRODUCT, ROOT, SHIPPED, modules, parse, where, write
 
 MOST_MODULES = 25
 TIERS = {"db", "service", "slow", "layout"}
@@ -28,7 +28,7 @@ def packages_on_map(text: str, app: str) -> set[str]:
 
 def heaps(root: Path) -> list[str]:
     """Return the folders of the product that hold too many modules beside each other."""
-    counts = Counter(path.parent.relative_to(root) for path in modules(root, *PRODUCT) if path.name != "__init__.py")
+    counts = Counter(path.parent.relative_to(root) for path in modules(root, *SHIPPED) if path.name != "__init__.py")
     return [f"{folder} holds {count} modules" for folder, count in counts.items() if count > MOST_MODULES]
 
 
