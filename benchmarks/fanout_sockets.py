@@ -1,19 +1,21 @@
-"""`fanout_sockets_ms`, `socket_kib`: one event to the pages of 500 watchers of a plan of 500 steps, and their memory.
+"""`fanout_sockets_ms`, `fanout_cpu_ms`, `watching_cpu_ms`, `socket_kib`: 500 watchers of a plan of 500 steps.
 
 A step is skipped over REST; the clock runs from the time of the event, read in its transaction before the commit, until
-a watcher has received the message with it. Server and watchers share the machine.
+a watcher has received the message with it. Server and watchers share the machine, so the watchers are plain sockets:
+with a library for WebSockets, half of the time was theirs.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from time import time
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic, sleep, time
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client as Visitor
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.typing import Origin
 
 from benchmarks.client import Client
 from benchmarks.ground import Served, person, prepare, serving, step, token_for
@@ -28,25 +30,136 @@ PEOPLE = 20
 STEPS, EVENTS = 500, 5000
 ROUNDS = 10
 APART_SECONDS = 1.5
-AT_ONCE = 25
+IDLE_SECONDS = 10.0
+LONGEST_SECONDS = 60.0
+TEXT, CLOSE, PING, PONG = 0x81, 0x88, 0x89, b"\x8a\x80\x00\x00\x00\x00"
+"""First bytes of whole frames (RFC 6455); an empty pong with a mask of zeros."""
 
 
 def measure(runs: int) -> list[float]:
     """Return the milliseconds of each watcher and event."""
-    return _watch(runs * ROUNDS)[0]
+    with _audience() as audience:
+        return [latency for number in range(runs * ROUNDS) for latency in audience.skip(number + 2)[0]]
+
+
+def processor_time(runs: int) -> list[float]:
+    """Return the milliseconds of the server's processor time for each event, until the last watcher has it."""
+    with _audience() as audience:
+        return [audience.skip(number + 2)[1] for number in range(runs * ROUNDS)]
+
+
+def idle_processor_time(runs: int) -> list[float]:
+    """Return the milliseconds of the server's processor time for a second in which nothing happens."""
+    with _audience() as audience:
+        return [audience.idle() for _ in range(runs)]
 
 
 def memory(runs: int) -> list[float]:
     """Return the KiB by which the server's resident memory grows with each socket."""
-    return [_watch(0)[1] for _ in range(runs)]
+    found = []
+    for _ in range(runs):
+        with _audience() as audience:
+            found.append(audience.kib)
+    return found
 
 
-def _watch(events: int) -> tuple[list[float], float]:
+@dataclass(slots=True)
+class Watcher:
+    """One open WebSocket of a page, with the bytes of a frame that has not arrived whole."""
+
+    connection: socket.socket
+    received: bytearray = field(default_factory=bytearray)
+
+    def hears(self, wanted: bytes) -> bool:
+        """Read what has arrived; return whether a message contains this text."""
+        arrived = self.connection.recv(1 << 20)
+        if not arrived:
+            raise RuntimeError("The server closed a socket.")
+        self.received += arrived
+        found = False
+        while (frame := self._next_frame()) is not None:
+            kind, payload = frame
+            if kind == PING:
+                self.connection.sendall(PONG)
+            elif kind != TEXT:
+                raise RuntimeError(f"The server sent {payload!r}.")
+            found = found or wanted in payload
+        return found
+
+    def _next_frame(self) -> tuple[int, bytes] | None:
+        """Return the first byte and the content of the next whole frame of a server, which has no mask."""
+        if len(self.received) < 2:
+            return None
+        begin, length = 2, self.received[1]
+        if length > 125:
+            begin = 4 if length == 126 else 10
+            length = int.from_bytes(self.received[2:begin])
+        if len(self.received) < begin + length:
+            return None
+        kind, payload = self.received[0], bytes(self.received[begin : begin + length])
+        del self.received[: begin + length]
+        return kind, payload
+
+
+class Audience:
+    """The watchers of a plan that a server serves."""
+
+    def __init__(self, served: Served, plan: Plan, token: str, kib: float, watchers: list[Watcher]) -> None:
+        self.kib = kib
+        self._served = served
+        self._plan = plan
+        self._token = token
+        self._selector = DefaultSelector()
+        for watcher in watchers:
+            self._selector.register(watcher.connection, EVENT_READ, watcher)
+        self._size = len(watchers)
+
+    def skip(self, number: int) -> tuple[list[float], float]:
+        """Skip a step; return the milliseconds until each watcher heard of it, and the server's processor time."""
+        before = self._served.processor_ms()
+        path = f"plans/{self._plan.public_id}/steps/{number}/skip/"
+        client = Client(self._served.port, self._token)  # a connection kept from the event before may have been closed
+        skipping = threading.Thread(target=client.post, args=(path, {"reason": "Measured."}, 200))
+        skipping.start()
+        moments = self._listen(f'id=\\"s{number}\\"'.encode(), self._size, LONGEST_SECONDS)
+        skipping.join()
+        took = self._served.processor_ms() - before
+        if len(moments) < self._size:
+            raise RuntimeError(f"{self._size - len(moments)} watchers did not hear of step {number}.")
+        event = Event.objects.get(plan=self._plan, step_id=number, type="step.skipped")
+        self._listen(b"\0", 1, APART_SECONDS)
+        return [(moment - event.at.timestamp()) * 1000 for moment in moments], took
+
+    def idle(self) -> float:
+        """Return the milliseconds of the server's processor time for one of several seconds without an event."""
+        before = self._served.processor_ms()
+        self._listen(b"\0", 1, IDLE_SECONDS)
+        return (self._served.processor_ms() - before) / IDLE_SECONDS
+
+    def _listen(self, wanted: bytes, watchers: int, seconds: float) -> list[float]:
+        """Return the times at which so many watchers heard a text, of those that did so within these seconds."""
+        moments: dict[int, float] = {}
+        until = monotonic() + seconds
+        while len(moments) < watchers and (left := until - monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                if key.data.hears(wanted):
+                    moments.setdefault(key.fd, time())  # it may hear of the step again
+        return list(moments.values())
+
+
+@contextmanager
+def _audience() -> Iterator[Audience]:
     token = token_for(prepare(), "plans:write")
     plan = _plan(Requester(person("operator"), via="shell"))
     sessions = [_session_of(number) for number in range(PEOPLE)]
     with serving() as served:
-        return asyncio.run(_fan_out(served, plan, sessions, token, events))
+        with _watching(served, plan, sessions[:1]):
+            sleep(APART_SECONDS)  # what a first watcher loads is there for all
+            before = served.rss_mib()
+        with _watching(served, plan, sessions * (WATCHERS // len(sessions))) as watchers:
+            sleep(2 * APART_SECONDS)
+            kib = (served.rss_mib() - before) * 1024 / WATCHERS
+            yield Audience(served, plan, token, kib, watchers)
 
 
 def _plan(by: Requester) -> Plan:
@@ -56,6 +169,7 @@ def _plan(by: Requester) -> Plan:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         for number in range(EVENTS - Event.objects.filter(plan=plan).count()):
             tx.record("memory.written", number % STEPS + 1, key=f"key_{number}")
+    plan.refresh_from_db()
     return plan
 
 
@@ -67,59 +181,40 @@ def _session_of(number: int) -> str:
     return visitor.cookies[settings.SESSION_COOKIE_NAME].value
 
 
-async def _fan_out(
-    served: Served, plan: Plan, sessions: list[str], token: str, events: int
-) -> tuple[list[float], float]:
-    last_seq = (await Plan.objects.aget(pk=plan.pk)).last_seq
-    async with _sockets(served, plan, last_seq, sessions[:1]):
-        await asyncio.sleep(APART_SECONDS)  # what a first watcher loads is there for all
-        before = served.rss_mib()
-    found: list[float] = []
-    async with _sockets(served, plan, last_seq, sessions * (WATCHERS // len(sessions))) as sockets:
-        await asyncio.sleep(2 * APART_SECONDS)
-        kib = (served.rss_mib() - before) * 1024 / WATCHERS
-        for number in range(2, events + 2):
-            async with asyncio.TaskGroup() as tasks:
-                heard = [tasks.create_task(_hear(socket, f'id=\\"s{number}\\"')) for socket in sockets]
-                path = f"plans/{plan.public_id}/steps/{number}/skip/"
-                client = Client(served.port, token)  # a connection kept from the event before may have been closed
-                await asyncio.to_thread(client.post, path, {"reason": "Measured."}, 200)
-            moments = [each.result() for each in heard]
-            event = await Event.objects.aget(plan=plan, step_id=number, type="step.skipped")
-            found += [(moment - event.at.timestamp()) * 1000 for moment in moments]
-            await asyncio.sleep(APART_SECONDS)
-    return found, kib
-
-
-@asynccontextmanager
-async def _sockets(
-    served: Served, plan: Plan, last_seq: int, sessions: list[str]
-) -> AsyncIterator[list[ClientConnection]]:
-    url = f"ws://127.0.0.1:{served.port}/ws/pages/plans/{plan.public_id}/?after={last_seq}"
-    sockets: list[ClientConnection] = []
+@contextmanager
+def _watching(served: Served, plan: Plan, sessions: list[str]) -> Iterator[list[Watcher]]:
+    watchers: list[Watcher] = []
     try:
-        for begin in range(0, len(sessions), AT_ONCE):
-            opening = [
-                connect(
-                    url,
-                    origin=Origin(f"http://127.0.0.1:{served.port}"),
-                    additional_headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={session}"},
-                    compression=None,
-                    max_size=None,
-                    open_timeout=60,
-                )
-                for session in sessions[begin : begin + AT_ONCE]
-            ]
-            sockets += await asyncio.gather(*opening)
-        yield sockets
+        for session in sessions:
+            watchers.append(_open(served, plan, session))
+        yield watchers
     finally:
-        await asyncio.gather(*(socket.close() for socket in sockets))
+        for watcher in watchers:
+            watcher.connection.close()
 
 
-async def _hear(socket: ClientConnection, wanted: str) -> float:
-    """Return the time at which the message with a text arrived."""
-    async for message in socket:
-        moment = time()
-        if wanted in str(message):
-            return moment
-    raise RuntimeError("The server closed a socket.")
+def _open(served: Served, plan: Plan, session: str) -> Watcher:
+    """Open a socket of the plan's page, as a browser does (RFC 6455). Raises RuntimeError if it is refused."""
+    lines = (
+        f"GET /ws/pages/plans/{plan.public_id}/?after={plan.last_seq} HTTP/1.1",
+        f"Host: 127.0.0.1:{served.port}",
+        f"Origin: http://127.0.0.1:{served.port}",
+        f"Cookie: {settings.SESSION_COOKIE_NAME}={session}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: d2l0aG91dCBsaWJyYXJ5IQ==",
+    )
+    connection = socket.create_connection(("127.0.0.1", served.port), LONGEST_SECONDS)
+    connection.sendall("\r\n".join([*lines, "", ""]).encode())
+    watcher = Watcher(connection)
+    while b"\r\n\r\n" not in watcher.received:
+        arrived = connection.recv(1 << 16)
+        if not arrived:
+            break
+        watcher.received += arrived
+    head, _, rest = bytes(watcher.received).partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 101 "):
+        raise RuntimeError(f"The server refused a socket: {head!r}")
+    watcher.received = bytearray(rest)
+    return watcher

@@ -84,6 +84,8 @@ FIGURES = (
     Figure("catalog_page_ms", "catalog_page", value="p95"),
     Figure("jump_ms", "jump", value="p95"),
     Figure("fanout_sockets_ms", "fanout_sockets", value="p99"),
+    Figure("fanout_cpu_ms", "fanout_sockets", function="processor_time"),
+    Figure("watching_cpu_ms", "fanout_sockets", function="idle_processor_time"),
     Figure("socket_kib", "fanout_sockets", unit="KiB", function="memory"),
     Figure("plan_page_ms", "plan_page", value="p95"),
     Figure("queue_page_ms", "queue_page", value="p95"),

@@ -1,5 +1,6 @@
 """Setup of the measurements: a migrated database with people and tools, an executor, a real server."""
 
+import os
 import re
 import subprocess
 import sys
@@ -137,6 +138,11 @@ class Served:
     def rss_mib(self) -> float:
         """Return its resident memory in MiB."""
         return int(self._status("VmRSS").split()[0]) / 1024
+
+    def processor_ms(self) -> float:
+        """Return the processor time that it has used, in milliseconds; the system counts in hundredths of a second."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
     def threads(self) -> int:
         """Return its number of threads."""
