@@ -25,7 +25,7 @@ class PlanEventsSocket(Socket):
     """`/ws/plans/{id}/?after=SEQ`: the plan's stored events after number SEQ, then new events as they happen."""
 
     def enter(self) -> SocketUser:
-        return authorize_plan(self.scope, "plans:read")
+        return authorize_plan(self.scope, "plans:read")[0]
 
     async def tell(self, user: SocketUser) -> None:
         after = sockets.parse_after(self.scope["query_string"])
@@ -65,12 +65,11 @@ def plan_ref_of(scope: Any) -> str:
     return str(scope["url_route"]["kwargs"]["plan_ref"])
 
 
-def authorize_plan(scope: Any, token_scope: str | None) -> SocketUser:
-    """Return the user, who must be allowed to see the plan in the path. Raises SocketRefused."""
+def authorize_plan(scope: Any, token_scope: str | None) -> tuple[SocketUser, Plan]:
+    """Return the user, and the plan in the path, which they must be allowed to see. Raises SocketRefused."""
     sockets.parse_after(scope["query_string"])
     user = sockets.authenticate_socket(scope["headers"], token_scope)
     try:
-        plan_for(user.user, user.token, plan_ref_of(scope))
+        return user, plan_for(user.user, user.token, plan_ref_of(scope))
     except Plan.DoesNotExist:
         raise SocketRefused(sockets.NOT_FOUND, "There is no such plan, or you may not see it.") from None
-    return user

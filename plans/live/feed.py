@@ -110,6 +110,7 @@ log = logging.getLogger("toolgate.feed")
 ResultT = TypeVar("ResultT")
 READERS = 4
 POLL_SECONDS = CLOSE_SECONDS = 1.0
+PATIENCE_SECONDS = 0.2
 
 WaitEvent = asyncio.Event
 
@@ -141,6 +142,10 @@ class Feed:
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="toolgate-feed")
         self._later = ThreadPoolExecutor(1, thread_name_prefix="toolgate-feed-later")
+        self._running = 0
+        self._is_calm = asyncio.Event()
+        self._is_calm.set()
+        self._turn = asyncio.Lock()
         self._others: BroadcastChannel[int] = BroadcastChannel(self._apply_notifications)
         self.model_output = ModelOutputStream()
         self._polling = self.loop.create_task(self._poll_each_second())
@@ -160,11 +165,26 @@ class Feed:
 
     async def run(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Run a function that uses the database in one of the feed's threads."""
-        return await self._run(self._readers, function, *arguments)
+        self._running += 1
+        self._is_calm.clear()
+        try:
+            return await self._run(self._readers, function, *arguments)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._is_calm.set()
 
     async def run_later(self, function: Callable[..., ResultT], *arguments: object) -> ResultT:
-        """Like `run`, one at a time in a thread of its own: for work for each watcher, which may not delay news."""
-        return await self._run(self._later, function, *arguments)
+        """Like `run`, one at a time in a thread of its own: for work for each watcher, which may not delay news.
+
+        It begins when nothing else runs, because two threads share one interpreter, but at latest after
+        PATIENCE_SECONDS.
+        """
+        async with self._turn:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await self._is_calm.wait()
+            return await self._run(self._later, function, *arguments)
 
     async def _run(self, threads: ThreadPoolExecutor, function: Callable[..., ResultT], *arguments: object) -> ResultT:
         def run() -> ResultT:

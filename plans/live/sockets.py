@@ -5,14 +5,12 @@ is a token. Access is checked again while the socket is open. Even a refused soc
 see the code. Plain ASGI is used because Channels consumers share one thread for all database work and lose that code.
 """
 
-import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from random import uniform
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -31,6 +29,7 @@ from catalog.core.asgi import Receive, Scope, Send
 from catalog.core.transactions import log_unexpected
 from catalog.models import ApiToken
 from plans import metrics
+from plans.live.access_marks import access_marks
 from plans.live.feed import current_feed
 from plans.live.waits import until_disconnected, until_one_ends
 
@@ -54,6 +53,8 @@ class SocketUser:
     user: User
     token: ApiToken | None
     sees_all: bool
+    session_key: str = ""
+    """Key of the session; empty for a token."""
 
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -85,7 +86,7 @@ def authenticate_socket(headers: Headers, scope: str | None) -> SocketUser:
         raise SocketRefused(SIGNED_OUT, "Sign in first.")
     if lacks_required_factor(user):
         raise SocketRefused(NO_RIGHT, FACTOR_REQUIRED)
-    return SocketUser(user, None, can_see_all(user))
+    return SocketUser(user, None, can_see_all(user), key)
 
 
 def is_allowed_origin(origin: str, host: str) -> bool:
@@ -120,7 +121,6 @@ def parse_after(query: bytes) -> int:
 
 
 log = logging.getLogger("toolgate.sockets")
-RECHECK_SECONDS = 3.0
 
 
 class Socket(ABC):
@@ -152,7 +152,10 @@ class Socket(ABC):
 
     @abstractmethod
     def enter(self) -> SocketUser:
-        """Return the authenticated user, or raise SocketRefused. Called in a thread, again every RECHECK_SECONDS."""
+        """Return the authenticated user, or raise SocketRefused. Called in a thread.
+
+        It is called again whenever the access may have changed, and so may read nothing that `read_marks` does not.
+        """
 
     @abstractmethod
     async def tell(self, user: SocketUser) -> None:
@@ -161,15 +164,17 @@ class Socket(ABC):
     async def recheck_access(self, user: SocketUser) -> None:
         """Check access repeatedly. Raises SocketRefused once the user has signed out or lost a right."""
         gone = SocketRefused(NO_RIGHT, "You no longer have access.")
-        while True:
-            # Sockets that were opened together are not all checked at once.
-            await asyncio.sleep(RECHECK_SECONDS * uniform(0.7, 1))  # noqa: S311 - no secret
-            try:
-                now = await self.feed.run_later(self.enter)
-            except SocketRefused as refusal:
-                raise (gone if refusal.code == NOT_FOUND else refusal) from None
-            if user.sees_all and not now.sees_all:
-                raise gone
+        plan_ref = str(self.scope["url_route"]["kwargs"].get("plan_ref", ""))
+        with access_marks(self.feed).follow(user.user.pk, user.session_key, plan_ref) as is_due:
+            while True:
+                await is_due.wait()
+                is_due.clear()
+                try:
+                    now = await self.feed.run_later(self.enter)
+                except SocketRefused as refusal:
+                    raise (gone if refusal.code == NOT_FOUND else refusal) from None
+                if user.sees_all and not now.sees_all:
+                    raise gone
 
     async def say(self, message: dict[str, Any]) -> None:
         """Send one message as JSON; return when the client can take more."""

@@ -164,11 +164,10 @@ class PlanSocket(PageSocket):
     """
 
     _can_see_private_parts = False
-    """Updated with each access check: on connect, and every few seconds after (`Socket.recheck_access`)."""
+    """Updated with each access check: on connect, and within seconds of a change (`Socket.recheck_access`)."""
 
     def enter(self) -> SocketUser:
-        visitor = authorize_plan(self.scope, None)
-        plan = Plan.objects.select_related("token").get(public_id=plan_ref_of(self.scope))
+        visitor, plan = authorize_plan(self.scope, None)
         self._can_see_private_parts = can_see_private_in_plan(visitor.user, plan)
         return visitor
 
@@ -235,10 +234,9 @@ class SessionSocket(PageSocket):
     _session: RenderSource | None = None
 
     def enter(self) -> SocketUser:
-        visitor = authorize_plan(self.scope, None)
+        visitor, plan = authorize_plan(self.scope, None)
         if self._session is None:
-            plans = Plan.objects.select_related("author", "token")
-            self._session = session_source(plans.get(public_id=plan_ref_of(self.scope)))
+            self._session = session_source(plan)
         return visitor
 
     def subjects(self, user: SocketUser) -> Sequence[RenderSource]:

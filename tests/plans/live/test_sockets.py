@@ -5,7 +5,7 @@ from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 
 from catalog.models import ApiToken
-from plans.live import sockets
+from plans.live import access_marks
 from plans.live.sockets import SocketRefused, is_allowed_origin, parse_after
 from plans.models import Plan
 from tests.builders import make_plan, step
@@ -111,8 +111,8 @@ async def test_someone_without_a_role_sees_only_their_own(plan: Plan, ada: User)
 @pytest.fixture
 def quick_rechecks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at access again at once: it is done within five seconds."""
-    assert sockets.RECHECK_SECONDS < 5
-    monkeypatch.setattr(sockets, "RECHECK_SECONDS", 0.1)
+    assert access_marks.RECHECK_SECONDS < 5
+    monkeypatch.setattr(access_marks, "RECHECK_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("quick_rechecks")
