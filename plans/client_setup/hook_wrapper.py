@@ -1,0 +1,214 @@
+"""Ask Toolgate before a coding agent runs one of its own tools, and report the run afterwards.
+
+`manage.py connect` copies this file beside the configuration of the client, which runs it as a hook:
+
+    python3 -I toolgate_hook.py CLIENT ask      before a tool runs: prints the decision, or refuses
+    python3 -I toolgate_hook.py CLIENT report   after it ran
+
+The hook's body comes on stdin. Address and token are in `toolgate.json` beside this file. Only a well-formed answer
+with an explicit decision lets a tool run. On any doubt (no connection, an error, a redirect, an answer that is not
+understood, or none in time) the program writes the reason to stderr and ends with status 2, by which the clients
+refuse the tool. It needs Python 3.9 and nothing else.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+SECONDS = 590
+"""Seconds for everything. The hook's own timeout is longer: some clients run the tool when a hook is too slow."""
+MAX_BYTES = 8 * 1024 * 1024
+"""Size at which a body or an answer is refused."""
+REPORT_ATTEMPTS = 3
+ASKING_EVENT = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini-cli": "BeforeTool"}
+OWN_TOOLS = {"claude-code": "mcp__toolgate__", "codex": "mcp__toolgate__", "gemini-cli": "mcp_toolgate_"}
+"""Tools of Toolgate's own MCP server: the server gates each call, so it is not asked twice."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Refused(Exception):
+    """The tool must not run; the text is for the model and for people."""
+
+
+def main() -> None:
+    watchdog = threading.Timer(SECONDS, refuse, ["Toolgate did not answer in time."])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        client, action = sys.argv[1:]
+        body = sys.stdin.buffer.read(MAX_BYTES + 1)
+        if action == "ask":
+            sys.stdout.write(json.dumps(decision(client, body)))
+            sys.stdout.flush()
+        elif action == "report":
+            report(client, body)
+        else:
+            raise Refused("The hook is set up wrongly: write ask or report.")
+    except Refused as refusal:
+        refuse(str(refusal))
+    except BaseException as error:  # noqa: BLE001 - uncaught, it would end with 1, and the tool would run
+        refuse(f"Toolgate could not be asked ({type(error).__name__}).")
+    os._exit(0)
+
+
+def refuse(reason: str) -> NoReturn:
+    """End with status 2. The reason is never empty: Codex runs a tool whose hook wrote nothing to stderr."""
+    try:
+        os.write(2, (reason + " The tool was not run.\n").encode("utf-8", "replace"))
+    finally:
+        os._exit(2)
+
+
+def decision(client: str, body: bytes) -> dict[str, Any]:
+    """Ask about a tool, and return the answer in the client's form, made anew from its checked parts."""
+    question = parsed(body, "the hook's body")
+    event, tool = ASKING_EVENT[client], question.get("tool_name")
+    if question.get("hook_event_name") != event or not isinstance(tool, str) or not tool:
+        raise Refused("The hook's body is not a question about a tool.")
+    if tool.startswith(OWN_TOOLS[client]):
+        return allowed(client, None)
+    status, content_type, text = post(client, body)
+    if status != 200:
+        raise Refused(problem(status, text))
+    if content_type != "application/json":
+        raise Refused("Toolgate's address answers with something else than JSON.")
+    answer = parsed(text, "Toolgate's answer")
+    return gemini_decision(answer, question) if client == "gemini-cli" else claude_decision(client, answer)
+
+
+def claude_decision(client: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Check an answer in the form of Claude Code, which Codex shares."""
+    output = answer.get("hookSpecificOutput")
+    if not isinstance(output, dict) or output.get("hookEventName") != ASKING_EVENT[client]:
+        raise Refused("Toolgate's answer holds no decision.")
+    verdict, reason, edited = (
+        output.get(name) for name in ("permissionDecision", "permissionDecisionReason", "updatedInput")
+    )
+    if verdict == "allow" and (edited is None or isinstance(edited, dict)):
+        return allowed(client, edited)
+    if verdict == "deny" or (verdict == "defer" and client == "claude-code"):
+        told = {"hookEventName": ASKING_EVENT[client], "permissionDecision": verdict}
+        told["permissionDecisionReason"] = reason if isinstance(reason, str) and reason else "Refused by Toolgate."
+        return {"hookSpecificOutput": told}
+    raise Refused("Toolgate's answer holds no decision.")
+
+
+def gemini_decision(answer: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
+    """Check an answer in the form of Gemini CLI, which merges an edited input over the input of its model."""
+    verdict, reason, output = answer.get("decision"), answer.get("reason"), answer.get("hookSpecificOutput", {})
+    if verdict == "deny":
+        return {"decision": "deny", "reason": reason if isinstance(reason, str) and reason else "Refused by Toolgate."}
+    edited = output.get("tool_input") if isinstance(output, dict) else 0
+    if verdict != "allow" or not (edited is None or isinstance(edited, dict)):
+        raise Refused("Toolgate's answer holds no decision.")
+    if edited is not None:
+        asked = question.get("tool_input")
+        dropped = sorted(set(asked) - set(edited)) if isinstance(asked, dict) else []
+        if dropped:
+            raise Refused(f"It was approved without {', '.join(dropped)}, which Gemini CLI cannot leave out.")
+    return allowed("gemini-cli", edited)
+
+
+def allowed(client: str, edited: "dict[str, Any] | None") -> dict[str, Any]:
+    if client == "gemini-cli":
+        more = {"hookEventName": "BeforeTool", "tool_input": edited}
+        return {"decision": "allow"} if edited is None else {"decision": "allow", "hookSpecificOutput": more}
+    output: dict[str, Any] = {"hookEventName": ASKING_EVENT[client], "permissionDecision": "allow"}
+    if edited is not None:
+        output["updatedInput"] = edited
+    return {"hookSpecificOutput": output}
+
+
+def report(client: str, body: bytes) -> None:
+    """Report a run. A report that cannot be sent is lost: the outcome of the call is then unknown at Toolgate."""
+    if str(parsed(body, "the hook's body").get("tool_name")).startswith(OWN_TOOLS[client]):
+        return
+    for attempt in range(REPORT_ATTEMPTS):
+        try:
+            if post(client, body)[0] < 500:
+                return
+        except Refused:
+            pass
+        time.sleep(attempt)
+    os.write(2, b"The run could not be reported to Toolgate.\n")
+
+
+def parsed(text: bytes, name: str) -> dict[str, Any]:
+    if len(text) > MAX_BYTES:
+        raise Refused(f"{name.capitalize()} is too large.")
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError):
+        raise Refused(f"{name.capitalize()} is not JSON.") from None
+    if not isinstance(value, dict):
+        raise Refused(f"{name.capitalize()} is not a JSON object.")
+    return value
+
+
+def without_repeats(pairs: Any) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("A key is repeated.")
+    return found
+
+
+def problem(status: int, text: bytes) -> str:
+    """Return the sentence of a problem document, which names what is wrong; or one about the status."""
+    try:
+        detail = json.loads(text)["detail"]
+    except (ValueError, LookupError, TypeError):
+        detail = None
+    return f"Toolgate answered {status}. {detail[:500] if isinstance(detail, str) else ''}"
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follow none: the token would be sent elsewhere, and elsewhere would decide."""
+
+
+class AllStatuses(urllib.request.HTTPErrorProcessor):
+    def http_response(self, request: Any, response: Any) -> Any:
+        """Return every answer, whatever its status is; its caller reads the status."""
+        return response
+
+    https_response = http_response
+
+
+def post(client: str, body: bytes) -> tuple[int, str, bytes]:
+    """Send a body; return status, content type and text of the answer. Raises Refused without an answer."""
+    settings = read_settings()
+    host = urlsplit(settings["url"]).hostname or ""
+    proxies = urllib.request.ProxyHandler({} if host in LOOPBACK else None)
+    headers = {
+        "Authorization": "Bearer " + settings["token"],
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "User-Agent": "toolgate-hook",
+    }
+    request = urllib.request.Request(settings["url"] + "/api/v1/hooks/" + client + "/", body, headers)  # noqa: S310 - `connect` checks the address
+    opener = urllib.request.build_opener(proxies, NoRedirects, AllStatuses)
+    try:
+        with opener.open(request, timeout=SECONDS) as response:
+            content_type = response.headers.get_content_type()
+            return response.status, content_type, response.read(MAX_BYTES + 1)
+    except OSError as error:
+        cause = getattr(error, "reason", None) or error
+        raise Refused(f"Toolgate does not answer at {settings['url']} ({cause}).") from None
+
+
+def read_settings() -> dict[str, str]:
+    try:
+        settings = json.loads((Path(__file__).parent / "toolgate.json").read_text(encoding="utf-8"))
+        return {"url": str(settings["url"]).rstrip("/"), "token": str(settings["token"])}
+    except (OSError, ValueError, LookupError, TypeError):
+        raise Refused("toolgate.json beside the hook cannot be read. Run the command connect again.") from None
+
+
+if __name__ == "__main__":
+    main()

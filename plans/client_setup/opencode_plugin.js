@@ -1,0 +1,89 @@
+// Asks Toolgate before opencode runs one of its own tools, and reports the run afterwards.
+// `manage.py connect opencode` writes this file. Only a well-formed answer that allows lets a tool run: on any doubt
+// the plugin throws, and opencode does not run the tool. Address and token are in toolgate/toolgate.json beside it.
+import { readFileSync } from "node:fs";
+
+const SECONDS = 590;
+const SETTINGS = new URL("../toolgate/toolgate.json", import.meta.url);
+const OWN_TOOLS = "toolgate_"; // of Toolgate's own MCP server, which gates each call itself
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const settings = () => JSON.parse(readFileSync(SETTINGS, "utf8"));
+
+const post = async (body) => {
+  const { url, token } = settings();
+  const response = await fetch(`${url.replace(/\/+$/, "")}/api/v1/hooks/opencode/`, {
+    method: "POST",
+    headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json", Accept: "application/json" },
+    body: JSON.stringify(body),
+    redirect: "error",
+    signal: AbortSignal.timeout(SECONDS * 1000),
+    timeout: false,
+  });
+  const text = await response.text();
+  if (response.status !== 200) {
+    let detail = "";
+    try {
+      detail = JSON.parse(text).detail ?? "";
+    } catch {}
+    throw new Error(`Toolgate answered ${response.status}. ${detail}`);
+  }
+  if ((response.headers.get("content-type") ?? "").split(";")[0].trim() !== "application/json")
+    throw new Error("its address answers with something else than JSON");
+  return JSON.parse(text);
+};
+
+const ask = async (body) => {
+  let answer;
+  try {
+    answer = await post(body);
+  } catch (error) {
+    throw new Error(`Toolgate could not be asked: ${error?.message}. The tool was not run.`);
+  }
+  if (!isObject(answer) || answer.decision !== "allow" || !isObject(answer.args))
+    throw new Error((isObject(answer) && answer.message) || "Refused: Toolgate's answer holds no decision.");
+  return answer.args;
+};
+
+const report = async (body) => {
+  for (let attempt = 0; attempt < 3; attempt++) {
+    try {
+      return await post(body);
+    } catch {
+      await new Promise((done) => setTimeout(done, attempt * 1000));
+    }
+  }
+};
+
+export const Toolgate = async ({ directory }) => {
+  const asked = new Map(); // by call id: the call, until its end is reported
+  return {
+    config: async (config) => {
+      try {
+        const { url, token } = settings();
+        const headers = { Authorization: `Bearer ${token}` };
+        const toolgate = { type: "remote", url: `${url}/mcp`, headers, oauth: false, enabled: true };
+        config.mcp = { toolgate, ...config.mcp };
+      } catch {} // thrown here, it might unload the plugin; without settings every tool is refused
+    },
+    "tool.execute.before": async (input, output) => {
+      if (input.tool.startsWith(OWN_TOOLS)) return;
+      const args = await ask({ hook_event_name: "tool.execute.before", input, output: { args: output.args }, directory });
+      for (const name of Object.keys(output.args)) delete output.args[name];
+      Object.assign(output.args, args);
+      asked.set(input.callID, { ...input, args });
+    },
+    "tool.execute.after": async (input, output) => {
+      if (input.tool.startsWith(OWN_TOOLS)) return;
+      asked.delete(input.callID);
+      await report({ hook_event_name: "tool.execute.after", input, output, directory });
+    },
+    // A tool that fails ends without `after`.
+    event: async ({ event }) => {
+      const part = event.type === "message.part.updated" ? event.properties.part : undefined;
+      if (part?.type !== "tool" || part.state.status !== "error" || !asked.has(part.callID)) return;
+      const input = asked.get(part.callID);
+      asked.delete(part.callID);
+      await report({ hook_event_name: "tool.execute.error", input, error: String(part.state.error), directory });
+    },
+  };
+};

@@ -1,0 +1,208 @@
+"""The hook that runs beside Claude Code, Codex and Gemini CLI: only an explicit decision lets a tool run."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from plans.client_setup import hook_wrapper
+from tests.http_server import serving
+from tests.plans.client_setup.answers import AnsweringServer, as_json, doubtful
+
+EDITED = {"command": "echo edited"}
+
+
+def question(client: str, **more: Any) -> bytes:
+    tool = "run_shell_command" if client == "gemini-cli" else "Bash"
+    body = {"hook_event_name": hook_wrapper.ASKING_EVENT[client], "tool_name": tool, "tool_input": {"command": "rm x"}}
+    return json.dumps(body | more).encode()
+
+
+def claude_form(verdict: str, **more: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": verdict, **more}}
+
+
+ALLOW: dict[str, dict[str, Any]] = {
+    "claude-code": claude_form("allow", updatedInput=EDITED),
+    "codex": claude_form("allow", updatedInput=EDITED),
+    "gemini-cli": {
+        "decision": "allow",
+        "hookSpecificOutput": {"hookEventName": "BeforeTool", "tool_input": EDITED},
+    },
+}
+CLIENTS = list(ALLOW)
+WRONG_FORMS: dict[str, dict[str, Any]] = {
+    "claude-code": {
+        "ask": claude_form("ask"),
+        "unknown decision": claude_form("maybe"),
+        "decision that is a list": claude_form("allow") | {"hookSpecificOutput": ["allow"]},
+        "other event": {"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "allow"}},
+        "without event": {"hookSpecificOutput": {"permissionDecision": "allow"}},
+        "input that is a text": claude_form("allow", updatedInput="echo"),
+        "form of Gemini CLI": ALLOW["gemini-cli"],
+    },
+    "codex": {"defer": claude_form("defer"), "form of Gemini CLI": ALLOW["gemini-cli"]},
+    "gemini-cli": {
+        "ask": {"decision": "ask"},
+        "input that is a text": {"decision": "allow", "hookSpecificOutput": {"tool_input": "echo"}},
+        "input without an argument": {"decision": "allow", "hookSpecificOutput": {"tool_input": {}}},
+        "form of Claude Code": ALLOW["codex"],
+    },
+}
+
+
+def all_answers() -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for client, allow in ALLOW.items():
+        answers |= {f"{client} {name}": each for name, each in doubtful(allow).items()}
+        answers |= {f"{client} {name}": as_json(each) for name, each in WRONG_FORMS[client].items()}
+        answers[f"{client} allow"] = as_json(allow)
+    answers["allow"] = as_json(ALLOW["codex"])
+    answers["claude-code deny"] = answers["codex deny"] = as_json(claude_form("deny", permissionDecisionReason="No."))
+    answers["claude-code defer"] = as_json(claude_form("defer"))
+    answers["gemini-cli deny"] = as_json({"decision": "deny", "reason": "No."})
+    return answers
+
+
+ANSWERS = all_answers()
+REFUSED = [
+    pytest.param(client, name, id=f"{client} {name}")
+    for client in CLIENTS
+    for name in [*doubtful(ALLOW[client]), *WRONG_FORMS[client]]
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AnsweringServer]:
+    with serving(AnsweringServer(ANSWERS)) as running:
+        yield running
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The copy beside a client's configuration, with little patience."""
+    path = shutil.copy(hook_wrapper.__file__, tmp_path / "toolgate_hook.py")
+    specification = importlib.util.spec_from_file_location("toolgate_hook", path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    monkeypatch.setattr(module, "SECONDS", 0.2)
+    return module
+
+
+def point_at(wrapper: ModuleType, url: str) -> None:
+    assert wrapper.__file__ is not None
+    settings = Path(wrapper.__file__).with_name("toolgate.json")
+    settings.write_text(json.dumps({"url": url, "token": "tg_of-the-agent"}))
+
+
+@pytest.mark.parametrize(("client", "name"), REFUSED)
+def test_a_doubtful_answer_refuses(wrapper: ModuleType, server: AnsweringServer, client: str, name: str) -> None:
+    point_at(wrapper, server.url(f"{client} {name}"))
+    before = len(server.taken)
+    with pytest.raises(Exception) as refusal:
+        wrapper.decision(client, question(client))
+    assert str(refusal.value) or type(refusal.value).__name__
+    assert len(server.taken) == before + 1  # it was asked, and a redirect was not followed
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_allowed_call_runs_with_the_approved_input(
+    wrapper: ModuleType, server: AnsweringServer, client: str
+) -> None:
+    point_at(wrapper, server.url(f"{client} allow"))
+    assert wrapper.decision(client, question(client)) == ALLOW[client]
+    path, authorization, body = server.taken[-1]
+    assert path.endswith(f"/api/v1/hooks/{client}/")
+    assert (authorization, body) == ("Bearer tg_of-the-agent", question(client))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_refusal_reaches_the_model(wrapper: ModuleType, server: AnsweringServer, client: str) -> None:
+    point_at(wrapper, server.url(f"{client} deny"))
+    assert "No." in json.dumps(wrapper.decision(client, question(client)))
+
+
+def test_only_claude_code_can_defer(wrapper: ModuleType, server: AnsweringServer) -> None:
+    point_at(wrapper, server.url("claude-code defer"))
+    answer = wrapper.decision("claude-code", question("claude-code"))
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "defer"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://127.0.0.1:{port}/codex-allow", "gopher://127.0.0.1"])
+def test_a_server_that_cannot_be_reached_refuses(wrapper: ModuleType, server: AnsweringServer, url: str) -> None:
+    point_at(wrapper, url.format(port=server.server_port))
+    with pytest.raises(wrapper.Refused):
+        wrapper.decision("codex", question("codex"))
+
+
+@pytest.mark.parametrize("settings", [None, "", "[]", '{"url": "http://127.0.0.1:1"}', "\x00"])
+def test_unreadable_settings_refuse(wrapper: ModuleType, tmp_path: Path, settings: str | None) -> None:
+    if settings is not None:
+        (tmp_path / "toolgate.json").write_text(settings)
+    with pytest.raises(wrapper.Refused):
+        wrapper.decision("codex", question("codex"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        question("codex", hook_event_name="PostToolUse"),
+        question("codex", tool_name=""),
+        question("codex", tool_name=None),
+        question("codex", tool_input={"command": "x" * hook_wrapper.MAX_BYTES}),
+    ],
+    ids=["empty", "list", "object", "other event", "no tool", "null tool", "too large"],
+)
+def test_a_body_that_is_no_question_refuses_unasked(wrapper: ModuleType, server: AnsweringServer, body: bytes) -> None:
+    point_at(wrapper, server.url("codex allow"))
+    before = len(server.taken)
+    with pytest.raises(wrapper.Refused):
+        wrapper.decision("codex", body)
+    assert len(server.taken) == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_tools_of_the_mcp_server_are_not_asked_twice(wrapper: ModuleType, client: str) -> None:
+    point_at(wrapper, "http://127.0.0.1:1")
+    wrapper.decision(client, question(client, tool_name=f"{hook_wrapper.OWN_TOOLS[client]}write_file"))
+
+
+def run_hook(folder: Path, *arguments: str, body: bytes) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-I", "-S", str(folder / "toolgate_hook.py"), *arguments]
+    return subprocess.run(command, input=body, capture_output=True, timeout=30)
+
+
+@pytest.mark.parametrize("arguments", [["codex", "ask"], ["cursor", "ask"], ["codex"], ["codex", "run"], []])
+def test_a_refusal_ends_with_2_and_a_reason(wrapper: ModuleType, tmp_path: Path, arguments: list[str]) -> None:
+    point_at(wrapper, "http://127.0.0.1:1")
+    done = run_hook(tmp_path, *arguments, body=question("codex"))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr  # Codex runs a tool whose hook ends with 2 and says nothing
+
+
+def test_a_decision_ends_with_0(wrapper: ModuleType, tmp_path: Path, server: AnsweringServer) -> None:
+    point_at(wrapper, server.url("codex allow"))
+    done = run_hook(tmp_path, "codex", "ask", body=question("codex"))
+    assert (done.returncode, json.loads(done.stdout)) == (0, ALLOW["codex"])
+
+
+@pytest.mark.parametrize(("name", "requests"), [("codex allow", 1), ("codex 401", 1), ("codex 503", 3)])
+def test_a_report_is_repeated_while_the_server_fails(
+    wrapper: ModuleType, server: AnsweringServer, monkeypatch: pytest.MonkeyPatch, name: str, requests: int
+) -> None:
+    monkeypatch.setattr(wrapper.time, "sleep", lambda seconds: None)
+    point_at(wrapper, server.url(name))
+    before = len(server.taken)
+    wrapper.report("codex", question("codex", hook_event_name="PostToolUse"))
+    assert len(server.taken) == before + requests

@@ -1,0 +1,71 @@
+"""The plugin that runs in opencode: only an explicit decision lets a tool run. It runs here in Node."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plans import client_setup
+from tests.http_server import serving
+from tests.plans.client_setup.answers import AnsweringServer, as_json, doubtful
+
+PLUGIN = Path(client_setup.__file__).parent / "opencode_plugin.js"
+DRIVER = Path(__file__).parent / "opencode_driver.mjs"
+ALLOW = {"decision": "allow", "args": {"command": "echo edited"}}
+READ_AS_ALLOWED = ("key twice",)
+"""JSON.parse takes the last of repeated keys."""
+
+
+def run_plugin(folder: Path, urls: list[str]) -> dict[str, Any]:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("There is no Node.")
+    for name in ("plugin", "toolgate"):
+        (folder / name).mkdir()
+    # Node takes a module by its ending; opencode takes both.
+    plugin = folder / "plugin" / "toolgate.mjs"
+    plugin.write_text(PLUGIN.read_text().replace("const SECONDS = 590;", "const SECONDS = 0.5;"))
+    command = [node, str(DRIVER), str(plugin), str(folder / "toolgate" / "toolgate.json"), *urls]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_doubtful_answer_refuses(tmp_path: Path) -> None:
+    answers = {name: each for name, each in doubtful(ALLOW).items() if name not in READ_AS_ALLOWED}
+    answers |= {
+        "allow": as_json(ALLOW),
+        "deny": as_json({"decision": "deny", "message": "No."}),
+        "wait": as_json({"decision": "wait"}),
+        "allow without arguments": as_json({"decision": "allow"}),
+        "allow with a text": as_json({"decision": "allow", "args": "echo"}),
+    }
+    with serving(AnsweringServer(answers)) as server:
+        urls = {name: server.url(name) for name in answers if name != "allow"}
+        outcomes = run_plugin(tmp_path, ["http://127.0.0.1:1", "gopher://x", *urls.values()])
+    assert {url for url, outcome in outcomes.items() if not outcome.get("refused")} == set()
+    assert outcomes[urls["deny"]] == {"refused": "No."}
+
+
+def test_without_settings_it_refuses(tmp_path: Path) -> None:
+    assert run_plugin(tmp_path, [""])[""]["refused"]
+
+
+def test_an_allowed_call_runs_with_the_approved_input_and_its_failure_is_reported_once(tmp_path: Path) -> None:
+    with serving(AnsweringServer({"allow": as_json(ALLOW)})) as server:
+        outcomes = run_plugin(tmp_path, [server.url("allow")])
+    assert outcomes[server.url("allow")] == {"args": {"command": "echo edited"}}
+    asked, reported = server.taken
+    assert asked[:2] == ("/allow/api/v1/hooks/opencode/", "Bearer tg_of-the-agent")
+    call = {"tool": "bash", "sessionID": "ses_1", "callID": "call_1"}
+    assert json.loads(asked[2]) == {
+        "hook_event_name": "tool.execute.before",
+        "input": call,
+        "output": {"args": {"command": "rm x", "description": "y"}},
+        "directory": "/home/ada/work",
+    }
+    assert json.loads(reported[2])["hook_event_name"] == "tool.execute.error"
