@@ -370,6 +370,7 @@ SILENCED_SYSTEM_CHECKS = ["oauth2_provider.W008"]
 TOOLGATE_TOOLS: list[str] = env.list("TOOLGATE_TOOLS", [])
 TOOLGATE_STDIO_COMMANDS: list[str] = env.list("TOOLGATE_STDIO_COMMANDS", [])
 TOOLGATE_STDIO_ENVIRONMENT = setting_checks.check_variable_patterns(env.list("TOOLGATE_STDIO_ENVIRONMENT", []))
+TOOLGATE_TRACE_HTTP_TOOLS = env.bool("TOOLGATE_TRACE_HTTP_TOOLS", False)
 TOOLGATE_MODEL = env.str("TOOLGATE_MODEL", "").strip()
 TOOLGATE_WORKSPACE = Path(env.str("TOOLGATE_WORKSPACE", str(VAR_DIR / "workspace")))
 _protected_files = [

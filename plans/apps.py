@@ -37,13 +37,14 @@ class PlansConfig(AppConfig):
 def _register_with_transactions() -> None:
     from plans.agents.loop import wake_agents
     from plans.engine.approval_effects import HANDLERS
-    from plans.engine.reports import count_review
+    from plans.engine.reports import count_review, trace_wait
     from plans.live.feed import notify_feeds
     from plans.live.waits import wake_waiters
     from plans.store import transactions
 
     fact.connect(transactions.record_fact_event, dispatch_uid="plans.store.transactions")
     fact.connect(count_review, dispatch_uid="plans.engine.reports")
+    fact.connect(trace_wait, dispatch_uid="plans.engine.reports.wait")
     for kind, handler in HANDLERS.items():
         transactions.register_fact_handler(kind, handler)
     transactions.register_step_end_handler(wake_agents)

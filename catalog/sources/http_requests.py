@@ -5,17 +5,21 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import httpx2
+from django.conf import settings
+from opentelemetry.trace import SpanKind
 
 from catalog.calls.vault import keyring
+from catalog.core import tracing
 from catalog.core.content_blocks import MAX_RESULT
 from catalog.core.egress import AsyncGuardedTransport, RequestNotSent, ResponseTooLarge, no_cookies, retry_after
 from catalog.core.lenient_json import cut_text
-from catalog.errors import EffectUnknown, ToolValidationError, UpstreamError, UpstreamUnavailable
+from catalog.errors import EffectUnknown, ToolgateError, ToolValidationError, UpstreamError, UpstreamUnavailable
 from catalog.results import NO_MESSAGE, Preview, ResultWarning, UpstreamResult
 from catalog.sources.definitions import visible_text
 from catalog.sources.http_answers import MAX_READ, Body, answer_of, is_json, read_body
@@ -27,6 +31,7 @@ READING_METHODS = ("GET", "HEAD")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 JSON = "application/json"
 MAX_REDIRECTS = 3
+DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_SENT_URL = 50_000
 """Characters of a URL without the stored credentials; the HTTP client sends at most 65,536."""
 CONNECT_SHARE = 0.5
@@ -243,6 +248,23 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> Upstrea
 
     Raises EffectUnknown if the request may have been carried out, and UpstreamError for other failures.
     """
+    parts = urlsplit(request.url)
+    facts: dict[str, str | int] = {
+        "source": source,
+        "http.request.method": request.method,
+        "server.address": parts.hostname or "",
+    }
+    with suppress(ValueError):
+        facts["server.port"] = parts.port or DEFAULT_PORTS.get(parts.scheme, 443)
+    with tracing.span(request.method, facts, kind=SpanKind.CLIENT):  # the path and the query hold arguments
+        try:
+            return await _send(source, request, timeout)
+        except ToolgateError as error:
+            tracing.fail_span(error.kind)
+            raise
+
+
+async def _send(source: str, request: PreparedRequest, timeout: float) -> UpstreamResult[Any]:
     try:
         response, body = await _exchange(request, timeout)
     except RequestNotSent as error:
@@ -262,6 +284,7 @@ async def send(source: str, request: PreparedRequest, timeout: float) -> Upstrea
         raise EffectUnknown(f"The connection to {source} broke before it answered.") from None
     except (httpx2.InvalidURL, UnicodeError):
         raise UpstreamError(f"The address of {source} is invalid.", "upstream_refused") from None
+    tracing.add_span_attributes(**{"http.response.status_code": response.status_code})
     return _result(source, request, response, body)
 
 
@@ -272,11 +295,16 @@ async def _exchange(request: PreparedRequest, seconds: float) -> tuple[httpx2.Re
     no status arrives within `seconds`; a body that takes longer is cut.
     """
     method, url, body = request.method, request.target(), request.body
+    traced = tracing.trace_headers() if settings.TOOLGATE_TRACE_HTTP_TOOLS else {}
     limits = httpx2.Timeout(None, connect=seconds * CONNECT_SHARE, pool=seconds * CONNECT_SHARE)
     ends = asyncio.get_running_loop().time() + seconds
     for _ in range(MAX_REDIRECTS + 1):
         sent = _http_client().build_request(
-            method, url, content=body or None, headers={**request.headers, **request.secret_headers}, timeout=limits
+            method,
+            url,
+            content=body or None,
+            headers={**traced, **request.headers, **request.secret_headers},
+            timeout=limits,
         )
         try:
             async with asyncio.timeout_at(ends):

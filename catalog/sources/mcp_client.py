@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from catalog.context import ProgressListener
+from catalog.core import tracing
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.runner import background_loop
 from catalog.errors import SourceProblem, UpstreamError, UpstreamUnavailable
@@ -170,6 +171,7 @@ class Connection:
         """Open the connection, wait for the request to close it, and close it, all in this one task."""
         handshake = Handshake()
         try:
+            tracing.leave_trace()  # of the call that needed it first: the connection serves those of others
             async with connected(self.settings, handshake, self._record_change) as link:
                 session.ready.set_result(link)
                 listening = asyncio.create_task(self._listen(link.client))

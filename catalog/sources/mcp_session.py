@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+from opentelemetry.trace import SpanKind
 
+from catalog.core import tracing
 from catalog.core.egress import RequestNotSent, describe_failure
 from catalog.sources.definitions import Schema, visible_text
 from catalog.sources.mcp_failures import MAX_RESPONSE, MAX_WORDS, Failure, Fault, RequestFailed
@@ -18,9 +20,11 @@ from catalog.sources.settings import UpstreamSettings
 class Link:
     """A connected client of the SDK that returns raw results and raises failures as RequestFailed."""
 
-    def __init__(self, client: Any, channel: Any) -> None:
+    def __init__(self, client: Any, channel: Any, settings: UpstreamSettings) -> None:
         self.client = client
         self.channel = channel
+        self._source = settings.name
+        self._transport = "pipe" if settings.command else "tcp"
 
     @property
     def offers_tasks(self) -> bool:
@@ -34,7 +38,29 @@ class Link:
 
         The SDK's own method refuses a whole result, such as a list of tools, for one part that it does not know.
         `schema` is the input schema of the called tool: it may name arguments that are repeated as headers.
+        The SDK writes the current trace into the request's `_meta`.
         """
+        if not tracing.is_exporting():
+            return await self._request(method, params, schema, on_progress)
+        facts = {
+            "source": self._source,
+            "network.transport": self._transport,
+            "mcp.protocol.version": str(self.client.protocol_version),
+        }
+        tool = str(params["name"]) if method == "tools/call" else ""
+        with tracing.mcp_operation(SpanKind.CLIENT, method, facts, tool=tool) as operation:
+            try:
+                result = await self._request(method, params, schema, on_progress)
+            except RequestFailed as error:
+                operation.fail(str(error.failure.fault))
+                raise
+            if result.get("isError") is True:
+                operation.fail("tool_error")
+            return result
+
+    async def _request(
+        self, method: str, params: Mapping[str, Any], schema: Schema | None, on_progress: Any
+    ) -> dict[str, Any]:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded with the SDK
         from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # noqa: PLC0415
 
@@ -157,7 +183,7 @@ async def connected(
         channel.connected = True
         if web is not None:
             web.connected = True
-        yield Link(entered, channel)
+        yield Link(entered, channel, settings)
 
 
 def innermost_error(error: BaseException) -> BaseException:

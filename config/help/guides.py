@@ -31,7 +31,7 @@ GROUPS = (
         ),
     ),
     (gettext_lazy("Build"), ("sources", "tools", "secrets", "models", "api")),
-    (gettext_lazy("Run"), ("hosting", "settings", "operations", "cluster", "invariants")),
+    (gettext_lazy("Run"), ("hosting", "settings", "operations", "traces", "cluster", "invariants")),
 )
 NAMES = tuple(name for _, names in GROUPS for name in names)
 GUIDE_OF_SECTION: Mapping[str, str] = {

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.template.loader import render_to_string
+from opentelemetry.trace import SpanKind
 from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
@@ -85,7 +86,7 @@ def request_ids(given_id: str, given_traceparent: str) -> Iterator[str]:
     with ExitStack() as inside:
         inside.enter_context(bound_contextvars(**ids))
         inside.enter_context(tracing.remote_parent(traceparent))
-        inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent))
+        inside.enter_context(tracing.span("request", {"request_id": request_id}, traceparent, SpanKind.SERVER))
         yield request_id
 
 

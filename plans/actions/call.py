@@ -33,7 +33,18 @@ from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
 from plans.documents.references import escape_references
-from plans.engine import admission, calls, finishing, grants, hints, holding, limits, loop, running_first, start
+from plans.engine import (
+    admission,
+    calls,
+    finishing,
+    grants,
+    hints,
+    holding,
+    limits,
+    loop,
+    running_first,
+    start,
+)
 from plans.engine.calls import new_call
 from plans.engine.hints import LocalExecutor
 from plans.engine.holding import preview_in_share
@@ -202,7 +213,7 @@ class _AdmittedCall:
 
 
 def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
-    verdict = gate(calls.facts_for_rules(prepared, plan))
+    verdict = admission.ask_gate(plan, prepared)
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, plan, prepared)
     if isinstance(verdict, pipeline.Hold):

@@ -15,6 +15,7 @@ from approvals.policies.gate import gate
 from approvals.requests import held_calls, start_check
 from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED_PREFIX
 from approvals.reviews.edits import summarise_edits
+from catalog.core import tracing
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, PolicyRefusal, ToolDrifted, ToolError
@@ -178,8 +179,22 @@ def refuse_as_before(context: StartContext, prepared: PreparedCall, request: App
     return call
 
 
+def ask_gate(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None = None) -> pipeline.GateDecision:
+    """Return the gate's verdict on a call, in a span of the plan's trace."""
+    ids = {"tool": prepared.target.tool.name, "level": prepared.level}
+    with tracing.span("gate", ids, plan.traceparent):
+        verdict = gate(facts_for_rules(prepared, plan, step_pk))
+        facts = {"verdict": type(verdict).__name__.lower()}
+        if isinstance(verdict, pipeline.Hold):
+            facts["policy.name"] = verdict.terms.policy
+        elif isinstance(verdict, pipeline.Deny) and verdict.policy:
+            facts["policy.name"] = verdict.policy
+        tracing.add_span_attributes(**facts)
+    return verdict
+
+
 def _ask_gate(context: StartContext, prepared: PreparedCall) -> pipeline.Allow | pipeline.Hold:
-    verdict = gate(facts_for_rules(prepared, context.plan, context.step.pk))
+    verdict = ask_gate(context.plan, prepared, context.step.pk)
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, context.plan, prepared, context.step.step_id)
     return verdict

@@ -193,14 +193,16 @@ def run_handler(running_call: RunningCall) -> pipeline.CallOutcome:
     prepared = running_call.prepared
     if not late_results.holds_lease(running_call):
         return pipeline.expired_before_start(prepared.target.tool)
-    with reports.handler_span(running_call), recorded_progress(running_call):
-        return pipeline.run_call(
-            prepared.target.tool,
-            prepared.arguments,
-            calls.context_for_handler(running_call),
-            partial(late_results.may_undo, running_call),
-            secrets=prepared.secrets,
-        )
+    run = partial(
+        pipeline.run_call,
+        prepared.target.tool,
+        prepared.arguments,
+        calls.context_for_handler(running_call),
+        partial(late_results.may_undo, running_call),
+        secrets=prepared.secrets,
+    )
+    with recorded_progress(running_call):
+        return reports.run_in_span(running_call, run)
 
 
 def finish_and_claim_next(

@@ -5,6 +5,8 @@ thread. A call that has not ended within 50 ms is stored as running and goes on 
 before, no trace is left, and the client, which got no answer, may repeat the call: it is safe.
 """
 
+from functools import partial
+
 from django.db import connection
 
 from catalog.definitions.levels import SafetyLevel
@@ -38,10 +40,12 @@ def may_run_first(prepared: PreparedCall) -> bool:
 def run_handler(unstored_call: UnstoredCall) -> pipeline.CallOutcome:
     """Run the handler of a call that is not stored yet."""
     running_call = unstored_call.running_call
-    with reports.log_context(running_call), reports.handler_span(running_call):
-        return pipeline.run_call(
+    with reports.log_context(running_call):
+        run = partial(
+            pipeline.run_call,
             running_call.prepared.target.tool,
             running_call.prepared.arguments,
             calls.context_for_handler(running_call),
             lambda: unstored_call.stored is None or late_results.may_undo(unstored_call.stored),
         )
+        return reports.run_in_span(running_call, run)

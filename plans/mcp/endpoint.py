@@ -25,14 +25,13 @@ from catalog.core.canonical_json import MAX_JSON_BYTES
 from catalog.core.transactions import is_unavailable, log_unexpected
 from plans.live.sockets import is_allowed_origin
 from plans.live.waits import until_disconnected, until_one_ends, until_stopped
-from plans.mcp import waiting
+from plans.mcp import operations, waiting
 from plans.mcp.callers import FAULT_KEY, OPENED_KEY, SCOPE_KEY, in_call_thread, in_thread, verify
 from plans.mcp.list_changes import MAX_STREAMS_PER_TOKEN, ListChanges, Stream, StreamsClosed, TooManyStreams
 from plans.mcp.messages import Refusal, RequestId, read_message
+from plans.mcp.operations import CALL, LISTEN, OPERATION_KEY
 from plans.mcp.plain_calls import make_plain_call, read_plain_call
 from plans.mcp.server import build_server
-
-LISTEN, CALL = "subscriptions/listen", "tools/call"
 
 
 class McpEndpoint:
@@ -79,51 +78,62 @@ class McpEndpoint:
             await send({"type": "http.response.body", "body": body})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._manager is None or self._cancellations is None:
+        if self._manager is None:
             raise unavailable("This server is starting or stopping.")
         headers = headers_of(scope)
         check_scheme(scope, headers)
         check_host(headers)
-        first = await receive()
-        if first["type"] != "http.request":
+        first_message = await receive()
+        if first_message["type"] != "http.request":
             return
         # Of a repeated header the SDK reads the first, or refuses the request.
         may_be_plain = scope["method"] == "POST" and len(headers) == len(scope["headers"])
-        plain = read_plain_call(headers, first.get("body", b"")) if may_be_plain else None
+        plain = read_plain_call(headers, first_message.get("body", b"")) if may_be_plain else None
         if plain is None:
             caller = await self._authenticate(scope, headers, in_thread, verify)
-            scope = {**scope, SCOPE_KEY: caller}
-        else:
+            await self._serve_message({**scope, SCOPE_KEY: caller}, headers, first_message, receive, send)
+            return
+        with operations.traced(scope, headers, plain.message):
             make = partial(make_plain_call, call=plain, server_info=self._server.server_info_stamp)
             answer = await self._authenticate(scope, headers, in_call_thread, make)
-            if answer.body:
-                length = (b"content-length", str(len(answer.body)).encode())
-                start = {"status": 200, "headers": [length, (b"content-type", b"application/json")]}
-                await send({"type": "http.response.start", **start})
-                await send({"type": "http.response.body", "body": answer.body})
+            if not answer.body:
+                scope = {**scope, SCOPE_KEY: answer.caller, OPENED_KEY: answer.opened}
+                await self._serve_message(scope, headers, first_message, receive, send)
                 return
-            caller = answer.caller
-            scope = {**scope, SCOPE_KEY: caller, OPENED_KEY: answer.opened}
+            operations.record_result(scope.get(OPERATION_KEY), is_error=answer.is_error)
+            length = (b"content-length", str(len(answer.body)).encode())
+            start = {"status": 200, "headers": [length, (b"content-type", b"application/json")]}
+            await send({"type": "http.response.start", **start})
+            await send({"type": "http.response.body", "body": answer.body})
+
+    async def _serve_message(
+        self, scope: Scope, headers: Mapping[str, str], first_message: Message, receive: Receive, send: Send
+    ) -> None:
+        """Pass a request on to the SDK; `scope` has its caller, and `first_message` its body."""
+        caller, manager, cancellations = scope[SCOPE_KEY], self._manager, self._cancellations
+        if manager is None or cancellations is None:
+            raise unavailable("This server is stopping.")
         if scope["method"] == "GET" and is_of_handshake_era(headers):
             await self._stream_changes(scope, headers, receive, send)
             return
         message: dict[str, Any] = {}
         if scope["method"] == "POST":
             # The SDK parses the body again; it takes no parsed messages, and its own parser accepts more than we do.
-            received = read_message(first.get("body", b""))
-            message, scope[FAULT_KEY], first["body"] = received.content, received.fault, received.body
+            received = read_message(first_message.get("body", b""))
+            message, scope[FAULT_KEY], first_message["body"] = received.content, received.fault, received.body
         params = message.get("params")
-        if message.get("method") == CALL and caller.may_step_up:
-            raise insufficient_scope(scope, headers, caller.token.scopes, request_id=message.get("id"))
-        if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
-            # A client of the handshake era cancels a request by a notification, which is a request of its own.
-            self._cancellations.cancel(caller, params.get("requestId"))
-        serve = partial(self._manager.handle_request, scope, replay(first, receive), send)
-        if message.get("method") == LISTEN:
-            async with self._open_stream(scope) as stream:
-                await until_one_ends(serve(), stream.ended.wait())
-        else:
-            await serve()
+        with operations.traced(scope, headers, message):
+            if message.get("method") == CALL and caller.may_step_up:
+                raise insufficient_scope(scope, headers, caller.token.scopes, request_id=message.get("id"))
+            if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
+                # A client of the handshake era cancels a request by a notification, which is a request of its own.
+                cancellations.cancel(caller, params.get("requestId"))
+            serve = partial(manager.handle_request, scope, replay(first_message, receive), send)
+            if message.get("method") == LISTEN:
+                async with self._open_stream(scope) as stream:
+                    await until_one_ends(serve(), stream.ended.wait())
+            else:
+                await serve()
 
     async def _authenticate(
         self,

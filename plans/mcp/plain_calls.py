@@ -36,6 +36,14 @@ class PlainCall:
     version: str
     name: str
     arguments: dict[str, Any]
+    traceparent: object = None
+    """The client's trace, as it was sent."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The members of the request that its trace needs."""
+        params = {"name": self.name, "_meta": {"traceparent": self.traceparent}}
+        return {"id": self.request_id, "method": METHOD, "params": params}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class PlainAnswer:
     caller: Caller
     body: bytes = b""
     opened: OpenedCall | None = None
+    is_error: bool = False
 
 
 def read_plain_call(headers: Mapping[str, str], body: bytes) -> PlainCall | None:
@@ -78,7 +87,8 @@ def read_plain_call(headers: Mapping[str, str], body: bytes) -> PlainCall | None
     if name == listing.APPROVAL_RESULT or "toolgate/session" in params["_meta"] or arguments is None or schema is None:
         return None
     is_valid = validate_mcp_param_headers(schema, arguments, headers) is None
-    return PlainCall(message["id"], route.protocol_version, name, arguments) if is_valid else None
+    traceparent = params["_meta"].get("traceparent")
+    return PlainCall(message["id"], route.protocol_version, name, arguments, traceparent) if is_valid else None
 
 
 def make_plain_call(text: str, user_agent: str, call: PlainCall, server_info: Mapping[str, Any]) -> PlainAnswer | None:
@@ -93,7 +103,8 @@ def make_plain_call(text: str, user_agent: str, call: PlainCall, server_info: Ma
     if state is None or state.result is None:
         return PlainAnswer(caller, opened=OpenedCall(state))
     try:
-        return PlainAnswer(caller, answer_body(call, state.result, server_info))
+        body = answer_body(call, state.result, server_info)
+        return PlainAnswer(caller, body, is_error=bool(state.result.is_error))
     except ValueError:  # the SDK answers with an error of its own
         return PlainAnswer(caller, opened=OpenedCall(state))
 

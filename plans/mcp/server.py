@@ -28,6 +28,7 @@ from plans.mcp.callers import (
     scope_of,
     session_of,
 )
+from plans.mcp.operations import record_outcome
 from plans.mcp.waiting import usual_seconds, wait_for_end, wait_for_people
 
 INSTRUCTIONS = (
@@ -67,7 +68,7 @@ def build_server(listen: Callable[[Context, Any], Awaitable[Any]]) -> ToolgateSe
         get_tool_input_schema=listing.input_schema_of,
         on_subscriptions_listen=listen,
     )
-    server.middleware.clear()  # spans are Toolgate's own
+    server.middleware[:] = [record_outcome]  # spans are Toolgate's own
     server.extensions[tasks.EXTENSION] = {}
     server.add_request_handler("tools/list", types.PaginatedRequestParams, guarded(list_tools))
     server.add_request_handler("tools/call", types.CallToolRequestParams, guarded(call_tool))
