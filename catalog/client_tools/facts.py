@@ -1,13 +1,24 @@
 """Facts of a call that a coding agent runs itself, derived by rules from its input: programs, effects, paths, hosts."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from catalog.client_tools.commands import EFFECT_ORDER, Analysis, analyse_command, ordered
+from catalog.client_tools.inputs import ReadInput, changes_of_patch, edits_of, read_input
+from catalog.client_tools.paths import effects_of_path, is_absolute_directory, is_source_file, resolve_path, unique
+from catalog.client_tools.programs import DELETES, READS, SEARCHES, SENDS, UNKNOWN, WRITES, host_of
+
+EFFECTS = EFFECT_ORDER
+"""All effects, in the order in which facts list them."""
+MAX_FACTS = 200
+"""Maximum values of a kind, for rules and pages; with more, a call is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedFacts:
-    """Facts of one call; each tuple is without repetition and in the order of the input.
+    """Facts of one call; each tuple is without repetition, effects are in the order of `EFFECTS`.
 
     `paths` are absolute, with `..` resolved against the working directory that the client claims; what begins with `~`
     stays so. `understood` is True if every part of the call is known entirely: only then may a rule that allows fit.
@@ -20,6 +31,148 @@ class DerivedFacts:
     understood: bool = False
 
 
+NOT_UNDERSTOOD = DerivedFacts(effects=(UNKNOWN,))
+"""Facts of a call of a tool that is not known here: it may do anything."""
+
+
 def derived_facts(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts | None:
-    """Return the facts of a call; None for a tool that is not known here. `tool` is the client's own name of it."""
-    return None
+    """Return the facts of a call; None for a tool that is not known here. `tool` is the client's own name of it.
+
+    Never raises, whatever the input.
+    """
+    found = read_input(tool, input)
+    if found is None:
+        return None
+    return facts_of(found, cwd)
+
+
+def facts_of(found: ReadInput, cwd: str) -> DerivedFacts:
+    return _DERIVATIONS[found.tool.kind](found, cwd)
+
+
+def analysis_of(found: ReadInput, cwd: str) -> Analysis:
+    """Return the analysis of a command; its working directory may be given beside it."""
+    command = found.values.get("command", "")
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        analysis = analyse_command(command, cwd, found.path("directory"))
+    else:
+        analysis = analyse_command(found.text("command"), cwd, found.path("directory"))
+    return Analysis(analysis.parts, unique((*analysis.doubts, *found.doubts)))
+
+
+def _of_command(found: ReadInput, cwd: str) -> DerivedFacts:
+    analysis = analysis_of(found, cwd)
+    parts, effects = analysis.parts, set(analysis.effects)
+    if directory := found.path("directory"):
+        effects |= effects_of_path(resolve_path(directory, cwd), cwd)
+    return _facts(
+        effects,
+        programs=[program for part in parts for program in part.programs],
+        paths=[path for part in parts for path in part.paths],
+        hosts=[host for part in parts for host in part.hosts],
+        understood=analysis.is_understood,
+    )
+
+
+def _facts(
+    effects: Iterable[str],
+    *,
+    understood: bool,
+    programs: Sequence[str] = (),
+    paths: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+) -> DerivedFacts:
+    values = [unique(programs), unique(paths), unique(hosts)]
+    understood = understood and max(map(len, values)) <= MAX_FACTS
+    found = set(effects) if understood else {*effects, UNKNOWN}
+    shown = [each[:MAX_FACTS] for each in values]
+    return DerivedFacts(shown[0], ordered(found), shown[1], shown[2], understood)
+
+
+def _of_paths(found: ReadInput, cwd: str, paths: Sequence[str], *effects: str) -> DerivedFacts:
+    resolved = [resolve_path(path, cwd) for path in paths]
+    touched = {effect for path in resolved for effect in effects_of_path(path, cwd)}
+    understood = is_absolute_directory(cwd) and bool(paths) and not found.doubts
+    return _facts({*effects, *touched}, paths=resolved, understood=understood)
+
+
+def _of_one_path(*effects: str) -> Callable[[ReadInput, str], DerivedFacts]:
+    def derive(found: ReadInput, cwd: str) -> DerivedFacts:
+        path = found.path()
+        found.text("content"), found.text("old"), found.text("new")
+        return _of_paths(found, cwd, [path] if path else [], *effects)
+
+    return derive
+
+
+def _of_list(found: ReadInput, cwd: str) -> DerivedFacts:
+    return _of_paths(found, cwd, [found.path() or "."], READS)
+
+
+def _of_glob(found: ReadInput, cwd: str) -> DerivedFacts:
+    """Names of files are listed; a pattern may lead out of the directory by `..`, `~` or its alternatives."""
+    base, pattern = found.path() or ".", found.path("pattern")
+    if ".." in pattern or re.search(r"[{,][/~]", pattern) or not pattern:
+        found.doubts.append("The pattern may lead elsewhere.")
+    beside = pattern if pattern.startswith(("/", "~")) else f"{base}/{pattern}"
+    return _of_paths(found, cwd, [base, beside], READS)
+
+
+def _of_search(found: ReadInput, cwd: str) -> DerivedFacts:
+    """Content of files that the call does not name is read, unless it names one of source code, or their ending."""
+    base, pattern = found.path() or ".", found.text("glob")
+    found.text("pattern")
+    is_narrow = is_source_file(base) or (
+        re.fullmatch(r"[\w*./-]*\*\.\w+", pattern) is not None and is_source_file(f"x.{pattern.rpartition('.')[2]}")
+    )
+    if ".." in pattern or pattern.startswith(("/", "~")):
+        found.doubts.append("The pattern may lead elsewhere.")
+    return _of_paths(found, cwd, [base], READS, *(() if is_narrow else (SEARCHES,)))
+
+
+def _of_edits(found: ReadInput, cwd: str) -> DerivedFacts:
+    path = found.path()
+    edits_of(found)
+    return _of_paths(found, cwd, [path] if path else [], WRITES)
+
+
+def _of_patch(found: ReadInput, cwd: str) -> DerivedFacts:
+    changes = changes_of_patch(found)
+    effects = {WRITES} | ({DELETES} if any(each.action in ("delete", "move") for each in changes) else set())
+    return _of_paths(found, cwd, [each.path for each in changes], *effects)
+
+
+def _of_fetch(found: ReadInput, cwd: str) -> DerivedFacts:
+    url = found.text("url")
+    host = host_of(url)
+    plain = re.fullmatch(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?#][^\s\\]*)?", url, re.I)
+    return _facts({SENDS}, hosts=[host] if host else [], understood=bool(plain and host) and not found.doubts)
+
+
+def _of_fetch_prompt(found: ReadInput, cwd: str) -> DerivedFacts:
+    """The addresses stand in a text for a model, which may choose others."""
+    text = f"{found.text('prompt')} {found.text('url')}"[:100_000]
+    hosts = [host for url in re.findall(r"https?://[^\s'\"<>)]+", text) if (host := host_of(url))]
+    return _facts({SENDS}, hosts=hosts, understood=False)
+
+
+def _of_web_search(found: ReadInput, cwd: str) -> DerivedFacts:
+    found.text("query")
+    return _facts({SENDS}, understood=not found.doubts)
+
+
+_DERIVATIONS: Mapping[str, Callable[[ReadInput, str], DerivedFacts]] = {
+    "command": _of_command,
+    "read": _of_one_path(READS),
+    "write": _of_one_path(WRITES),
+    "edit": _of_one_path(WRITES),
+    "notebook": _of_one_path(WRITES),
+    "list": _of_list,
+    "glob": _of_glob,
+    "search": _of_search,
+    "edits": _of_edits,
+    "patch": _of_patch,
+    "fetch": _of_fetch,
+    "fetch_prompt": _of_fetch_prompt,
+    "web_search": _of_web_search,
+}

@@ -1,11 +1,147 @@
-"""Previews of calls that a coding agent runs itself, computed from what the client sent."""
+"""Previews of calls that a coding agent runs itself, computed from what the client sent.
 
-from collections.abc import Mapping
+The files themselves are not known: a diff compares the texts that the client sent, and its summary says so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from catalog.client_tools.commands import AnalysedPart
+from catalog.client_tools.facts import analysis_of, facts_of
+from catalog.client_tools.inputs import FileChange, ReadInput, changes_of_patch, edits_of, read_input
+from catalog.client_tools.paths import unique
 from catalog.results import Preview
+
+MAX_ROWS = 100
+MAX_NAME = 200
+MAX_LISTED = 8
+AS_SENT = "as sent; the file itself is not known here"
+EFFECT_WORDS = {
+    "reads": "reads",
+    "searches": "reads files it does not name",
+    "writes": "writes",
+    "deletes": "deletes",
+    "sends": "uses the network",
+    "pushes": "pushes or publishes",
+    "installs": "installs",
+    "executes": "runs code that is not seen here",
+    "outside": "outside of the working directory",
+    "credentials": "touches credentials",
+    "client_settings": "touches settings of the client",
+    "git": "touches git's own files or hooks",
+    "ci": "touches files of CI",
+    "unknown": "cannot be told",
+}
+"""Effects in words for reviewers."""
 
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> Preview | None:
-    """Return the preview of a call; None for a tool that is not known here. Never raises for hostile input."""
-    return None
+    """Return the preview of a call; None for a tool that is not known here. Never raises, whatever the input."""
+    found = read_input(tool, input)
+    if found is None:
+        return None
+    return _PREVIEWS[found.tool.kind](tool, found, cwd)
+
+
+def _of_command(tool: str, found: ReadInput, cwd: str) -> Preview:
+    analysis = analysis_of(found, cwd)
+    programs = unique(program for part in analysis.parts for program in part.programs)
+    listed = ", ".join(_cut(program, 40) for program in programs[:MAX_LISTED])
+    more = f" and {len(programs) - MAX_LISTED} more" if len(programs) > MAX_LISTED else ""
+    summary = f"Run {listed}{more}" if programs else "Run a command that could not be read"
+    rows = [_row_of_part(part) for part in analysis.parts[:MAX_ROWS]]
+    if len(analysis.parts) > MAX_ROWS:
+        rows.append(_row(f"{len(analysis.parts) - MAX_ROWS} more parts are not listed", "", "", ""))
+    if analysis.doubts:
+        rows.append(_row("The command as a whole", EFFECT_WORDS["unknown"], "", " ".join(analysis.doubts[:MAX_LISTED])))
+    return Preview(summary, "rows", rows=tuple(rows))
+
+
+def _row_of_part(part: AnalysedPart) -> dict[str, str]:
+    effects = ", ".join(EFFECT_WORDS[effect] for effect in part.effects)
+    touched = [*part.paths, *part.hosts]
+    more = [f"and {len(touched) - MAX_LISTED} more"] if len(touched) > MAX_LISTED else []
+    listed = ", ".join([*(_cut(each) for each in touched[:MAX_LISTED]), *more])
+    return _row(part.text, effects or "nothing by itself", listed, " ".join(part.doubts[:MAX_LISTED]))
+
+
+def _row(part: str, effects: str, touched: str, doubts: str) -> dict[str, str]:
+    return {"Part": part, "Does": effects, "Paths and hosts": touched, "Cannot be told": doubts}
+
+
+def _cut(text: str, longest: int = MAX_NAME) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _of_write(tool: str, found: ReadInput, cwd: str) -> Preview:
+    summary = f"Create or replace {_cut(found.path())} ({AS_SENT})"
+    return Preview(summary, "diff", before="", after=found.text("content"))
+
+
+def _of_edit(tool: str, found: ReadInput, cwd: str) -> Preview:
+    summary = f"Edit {_cut(found.path())} ({AS_SENT})"
+    return Preview(summary, "diff", before=found.text("old"), after=found.text("new"))
+
+
+def _of_edits(tool: str, found: ReadInput, cwd: str) -> Preview:
+    changes = edits_of(found)
+    count = f"{len(changes)} edit{'' if len(changes) == 1 else 's'}"
+    return _of_changes(f"Make {count} in {_cut(found.path())} ({AS_SENT})", changes)
+
+
+def _of_patch(tool: str, found: ReadInput, cwd: str) -> Preview:
+    changes = changes_of_patch(found)
+    if not changes:
+        return Preview("Apply a patch that could not be read", "none")
+    paths = unique(change.path for change in changes)
+    listed = ", ".join(_cut(path, 80) for path in paths[:MAX_LISTED])
+    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+    return _of_changes(f"Patch {listed}{more} ({AS_SENT})", changes)
+
+
+def _of_changes(summary: str, changes: Sequence[FileChange]) -> Preview:
+    """Return one diff of all changes, each under a line that names its file."""
+    before, after = [], []
+    for change in changes:
+        head = f"=== {change.action} {change.path}"
+        before += [head, *([change.before] if change.before is not None else [])]
+        after += [head, *([change.after] if change.after is not None else [])]
+    return Preview(summary, "diff", before="\n".join(before) + "\n", after="\n".join(after) + "\n")
+
+
+def _of_fetch(tool: str, found: ReadInput, cwd: str) -> Preview:
+    hosts = facts_of(found, cwd).hosts
+    host = ", ".join(_cut(host, 100) for host in hosts[:MAX_LISTED]) or "a host that cannot be told"
+    rows = [{"Host": _cut(each), "Does": EFFECT_WORDS["sends"]} for each in hosts[:MAX_ROWS]]
+    return Preview(f"Fetch from {host}", "rows" if rows else "none", rows=tuple(rows))
+
+
+def _of_web_search(tool: str, found: ReadInput, cwd: str) -> Preview:
+    return Preview("Search the web", "text", after=found.text("query"))
+
+
+def _of_path(verb: str) -> Callable[[str, ReadInput, str], Preview]:
+    def of_path(tool: str, found: ReadInput, cwd: str) -> Preview:
+        facts = facts_of(found, cwd)
+        effects = ", ".join(EFFECT_WORDS[effect] for effect in facts.effects)
+        rows = [{"Path": _cut(path), "Does": effects} for path in facts.paths]
+        return Preview(f"{verb} {_cut(found.path() or '.')}", "rows" if rows else "none", rows=tuple(rows))
+
+    return of_path
+
+
+_PREVIEWS: Mapping[str, Callable[[str, ReadInput, str], Preview]] = {
+    "command": _of_command,
+    "read": _of_path("Read"),
+    "list": _of_path("List"),
+    "glob": _of_path("List files in"),
+    "search": _of_path("Search in"),
+    "write": _of_write,
+    "notebook": _of_write,
+    "edit": _of_edit,
+    "edits": _of_edits,
+    "patch": _of_patch,
+    "fetch": _of_fetch,
+    "fetch_prompt": _of_fetch,
+    "web_search": _of_web_search,
+}

@@ -1,0 +1,123 @@
+"""Analysis of a shell command: its parts, each with programs, effects, paths and hosts, and what cannot be told."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from catalog.client_tools.paths import effects_of_path, is_absolute_directory, resolve_path, unique
+from catalog.client_tools.programs import UNKNOWN, Part, describe
+from catalog.client_tools.shell_syntax import MAX_COMMAND, SimpleCommand, Word, read_command
+
+MAX_SCRIPTS = 50
+"""Maximum texts that are read because a command hands them to a shell."""
+MAX_PATHS = 1000
+MAX_DIRECTORIES = 8
+EFFECT_ORDER = (
+    *("reads", "searches", "writes", "deletes", "sends", "pushes", "installs", "executes"),
+    *("outside", "credentials", "client_settings", "git", "ci", "unknown"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedPart:
+    """One simple command with what it does; `doubts` say what cannot be told."""
+
+    text: str
+    programs: tuple[str, ...]
+    effects: tuple[str, ...]
+    paths: tuple[str, ...]
+    hosts: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The parts of a command; `doubts` are those about the text as a whole."""
+
+    parts: tuple[AnalysedPart, ...]
+    doubts: tuple[str, ...]
+
+    @property
+    def is_understood(self) -> bool:
+        return bool(self.parts) and not self.doubts and not any(part.doubts for part in self.parts)
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        found = {effect for part in self.parts for effect in part.effects}
+        return ordered(found if self.is_understood else {*found, UNKNOWN})
+
+
+def ordered(effects: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(effects, key=EFFECT_ORDER.index))
+
+
+def analyse_command(command: str | Sequence[str], cwd: str, directory: str = "") -> Analysis:
+    """Return the analysis of a command, given as text or as words that no shell reads. Never raises.
+
+    Paths are judged by the client's working directory `cwd`; the command starts in `directory`, by default there.
+    """
+    doubts: dict[str, None] = {}
+    if not is_absolute_directory(cwd):
+        doubts["The working directory is not known."] = None
+    drafts: list[Part] = []
+    if isinstance(command, str):
+        texts = deque([command])
+    elif sum(map(len, command)) > MAX_COMMAND:
+        return Analysis((), (f"The command has more than {MAX_COMMAND:,} characters and was not read.",))
+    else:
+        words = [Word(word, is_quoted=True) for word in command]
+        drafts.append(describe(SimpleCommand(words=words, text=" ".join(command)[:400])))
+        texts = deque(drafts[0].scripts)
+    read, unread = 0, 2 * MAX_COMMAND
+    while texts:
+        text = texts.popleft()
+        read, unread = read + 1, unread - len(text)
+        if read > MAX_SCRIPTS or unread < 0:
+            doubts["The command has too many parts; some were not read."] = None
+            break
+        script = read_command(text)
+        doubts.update(dict.fromkeys(script.doubts))
+        for each in script.commands:
+            drafts.append(describe(each))
+            texts.extend(drafts[-1].scripts)
+    return Analysis(tuple(_with_paths(drafts, cwd, directory or cwd, doubts)), tuple(doubts))
+
+
+def _with_paths(drafts: Sequence[Part], cwd: str, directory: str, doubts: dict[str, None]) -> list[AnalysedPart]:
+    """Return the parts with paths resolved in every directory in which one of them may run.
+
+    Which `cd` succeeds is not known, so each is taken both ways, for every part.
+    """
+    directories = {resolve_path(directory, cwd): None}
+    changed: list[list[str]] = []
+    for draft in drafts:
+        changed.append([resolve_path(target, each) for target in draft.directories for each in directories])
+        directories.update(dict.fromkeys(changed[-1]))
+        if len(directories) > MAX_DIRECTORIES:
+            doubts["It changes the directory too often."] = None
+            directories = dict.fromkeys(list(directories)[:MAX_DIRECTORIES])
+    known: dict[str, set[str]] = {}
+    parts = []
+    for draft, paths in zip(drafts, changed, strict=True):
+        for text in dict.fromkeys(draft.touched):
+            starts = [cwd] if text[:1] in ("/", "~") else directories
+            paths += [resolve_path(text, each) for each in starts]
+        effects = set(draft.effects)
+        for path in (paths := list(dict.fromkeys(paths))):
+            if path not in known and len(known) >= MAX_PATHS:
+                doubts["It names too many paths; some were not read."] = None
+                break
+            if path not in known:
+                known[path] = effects_of_path(path, cwd)
+            effects |= known[path]
+        parts.append(
+            AnalysedPart(
+                draft.text,
+                unique(draft.programs),
+                ordered(effects),
+                unique(paths),
+                unique(draft.hosts),
+                tuple(draft.doubts),
+            )
+        )
+    return parts

@@ -1,0 +1,243 @@
+"""The tools of coding agents by the clients' own names, and the fields of their inputs.
+
+Field names are those of Claude Code, Codex, Gemini CLI and opencode. A field that is not listed may change what a call
+does, so a call with one is not understood.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_EDITS = 200
+_SUSPECT_PATH = re.compile(r"[\x00-\x1f\x7f\\]|://|^\$|^\s|\s$|^%")
+"""A path that a client may read in another way: with control characters, a backslash, a scheme or spaces around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool:
+    """A tool with the names of its fields by role; other fields in `harmless` change nothing that matters here."""
+
+    kind: str
+    roles: Mapping[str, tuple[str, ...]]
+    harmless: frozenset[str] = frozenset()
+
+
+def _tool(kind: str, harmless: str = "", **roles: str) -> ClientTool:
+    return ClientTool(kind, {role: tuple(names.split()) for role, names in roles.items()}, frozenset(harmless.split()))
+
+
+_READ = _tool("read", "offset limit pages start_line end_line", path="file_path filePath path absolute_path")
+_LIST = _tool("list", "ignore respect_git_ignore file_filtering_options", path="path dir_path")
+_GLOB = _tool(
+    "glob", "case_sensitive respect_git_ignore respect_gemini_ignore", pattern="pattern", path="path dir_path"
+)
+_GREP = _tool(
+    "search",
+    "output_mode -A -B -C -n -i context type head_limit offset multiline case_sensitive fixed_strings before after "
+    "max_matches_per_file total_max_matches names_only",
+    pattern="pattern",
+    path="path dir_path",
+    glob="glob include",
+)
+_WRITE = _tool("write", path="file_path filePath path", content="content")
+_EDIT = _tool(
+    "edit",
+    "replace_all replaceAll expected_replacements instruction allow_multiple",
+    path="file_path filePath path",
+    old="old_string oldString",
+    new="new_string newString",
+)
+_EDITS = _tool("edits", path="file_path filePath path", edits="edits")
+_PATCH = _tool("patch", patch="command input patch patchText")
+_FETCH = _tool("fetch", "prompt format timeout", url="url")
+_SEARCH_WEB = _tool(
+    "web_search",
+    "allowed_domains blocked_domains numResults livecrawl type contextMaxCharacters",
+    query="query",
+)
+_SHELL = _tool("command", "timeout timeout_ms justification login", command="command cmd", directory="workdir cwd")
+
+CLIENT_TOOLS: Mapping[str, ClientTool] = {
+    # Claude Code
+    "Bash": _tool("command", "description timeout run_in_background", command="command"),
+    "Read": _READ,
+    "NotebookRead": _tool("read", "cell_id", path="notebook_path"),
+    "LS": _LIST,
+    "Glob": _GLOB,
+    "Grep": _GREP,
+    "Write": _WRITE,
+    "Edit": _EDIT,
+    "MultiEdit": _EDITS,
+    "NotebookEdit": _tool("notebook", "cell_id cell_type edit_mode", path="notebook_path", content="new_source"),
+    "WebFetch": _FETCH,
+    "WebSearch": _SEARCH_WEB,
+    # Codex
+    "shell": _SHELL,
+    "shell_command": _SHELL,
+    "local_shell": _SHELL,
+    "exec_command": _tool("command", "yield_time_ms max_output_tokens", command="cmd command", directory="workdir"),
+    "apply_patch": _PATCH,
+    "view_image": _tool("read", path="path"),
+    "web_search": _SEARCH_WEB,
+    # Gemini CLI
+    "run_shell_command": _tool(
+        "command", "description is_background", command="command", directory="directory dir_path"
+    ),
+    "read_file": _READ,
+    "list_directory": _LIST,
+    "search_file_content": _GREP,
+    "grep_search": _GREP,
+    "write_file": _WRITE,
+    "replace": _EDIT,
+    "web_fetch": _tool("fetch_prompt", prompt="prompt", url="url"),
+    "google_web_search": _SEARCH_WEB,
+    # opencode; glob and grep are also tools of Gemini CLI
+    "bash": _tool("command", "description timeout", command="command", directory="workdir"),
+    "read": _READ,
+    "list": _LIST,
+    "glob": _GLOB,
+    "grep": _GREP,
+    "write": _WRITE,
+    "edit": _EDIT,
+    "multiedit": _EDITS,
+    "patch": _PATCH,
+    "webfetch": _FETCH,
+    "websearch": _SEARCH_WEB,
+}
+
+
+@dataclass(slots=True)
+class ReadInput:
+    """The input of a call by the roles of its tool's fields; `doubts` say what could not be told."""
+
+    tool: ClientTool
+    values: dict[str, Any] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+
+    def text(self, role: str) -> str:
+        """Return the text of a role; empty, with a doubt, if the field holds something else."""
+        value = self.values.get(role, "")
+        if not isinstance(value, str):
+            self.doubts.append(f"The field {role} is no text.")
+            return ""
+        return value
+
+    def path(self, role: str = "path") -> str:
+        """Return the path of a role, with a doubt if a client may read it in another way."""
+        text = self.text(role)
+        if _SUSPECT_PATH.search(text):
+            self.doubts.append("The path may be read in more than one way.")
+        return text
+
+
+def read_input(tool: str, sent: Mapping[str, Any]) -> ReadInput | None:
+    """Return the fields of a call by role; None if the tool is not known here."""
+    known = CLIENT_TOOLS.get(tool)
+    if known is None:
+        return None
+    found = ReadInput(known)
+    listed = set(known.harmless)
+    for role, names in known.roles.items():
+        given = [name for name in names if sent.get(name) is not None]
+        listed.update(names)
+        if len(given) > 1:
+            found.doubts.append(f"The fields {', '.join(given)} say the same thing twice.")
+        if given:
+            found.values[role] = sent[given[0]]
+    unknown = sorted(name for name in sent if name not in listed)
+    if unknown:
+        found.doubts.append(f"The field {unknown[0][:40]} is not known here.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A change of a file as the client sent it: `before` is text that it replaces, None where it sent none."""
+
+    action: str  # "write", "edit", "create", "delete" or "move"
+    path: str
+    before: str | None
+    after: str | None
+
+
+def edits_of(found: ReadInput) -> list[FileChange]:
+    """Return the edits of a MultiEdit; what has no texts is a doubt."""
+    path, edits = found.path(), found.values.get("edits")
+    if not isinstance(edits, list) or not 0 < len(edits) <= MAX_EDITS:
+        found.doubts.append(f"The edits are no list of 1 to {MAX_EDITS}.")
+        return [FileChange("edit", path, None, None)]
+    changes = []
+    for each in edits:
+        fields = each if isinstance(each, Mapping) else {}
+        texts = [fields.get(name, fields.get(other)) for name, other in _EDIT_NAMES]
+        if not all(isinstance(text, str) for text in texts):
+            found.doubts.append("An edit has no texts.")
+            continue
+        if not fields.keys() <= {name for names in _EDIT_NAMES for name in names} | {"replace_all", "replaceAll"}:
+            found.doubts.append("An edit has a field that is not known here.")
+        changes.append(FileChange("edit", path, texts[0], texts[1]))
+    return changes or [FileChange("edit", path, None, None)]
+
+
+_EDIT_NAMES = (("old_string", "oldString"), ("new_string", "newString"))
+_DIRECTIVE = re.compile(r"\*\*\* (Add File|Update File|Delete File|Move to): *(.*)")
+_ACTIONS = {"Add File": "create", "Update File": "edit", "Delete File": "delete", "Move to": "move"}
+
+
+def changes_of_patch(found: ReadInput) -> list[FileChange]:
+    """Return the changes of a patch in the form of Codex; a line out of place is a doubt.
+
+    Every line that any reader could take for the name of a file is taken for one.
+    """
+    given = found.values.get("patch", "")
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2 and given[0] == "apply_patch":
+        given = given[1]
+    if not isinstance(given, str):
+        found.doubts.append("The patch is no text.")
+        return []
+    lines = given.strip().split("\n")
+    if lines[0].strip() != "*** Begin Patch" or lines[-1].strip() != "*** End Patch":
+        found.doubts.append("The patch does not begin and end as one.")
+    changes: list[FileChange] = []
+    for change in _sections(lines, found):
+        if len(changes) >= MAX_EDITS:
+            found.doubts.append(f"The patch changes more than {MAX_EDITS} files.")
+            break
+        changes.append(change)
+    if any(_SUSPECT_PATH.search(change.path) or not change.path for change in changes):
+        found.doubts.append("The path may be read in more than one way.")
+    return changes
+
+
+def _sections(lines: Sequence[str], found: ReadInput) -> Iterator[FileChange]:
+    action, path = "", ""
+    before: list[str] = []
+    after: list[str] = []
+
+    def change() -> FileChange:
+        removed = "\n".join(before) if action in ("edit", "move") else None
+        return FileChange(action, path, removed, None if action == "delete" else "\n".join(after))
+
+    for line in lines:
+        directive = _DIRECTIVE.fullmatch(line.strip())
+        if directive is not None:
+            if line.startswith(" "):
+                found.doubts.append("A line of the patch may be the name of a file.")
+            if action:
+                yield change()
+            # A renamed file goes on with its changes.
+            action, path = _ACTIONS[directive[1]], directive[2]
+            before, after = [], []
+        elif line.startswith("@@"):
+            before.append(line)
+            after.append(line)
+        elif line[:1] in ("-", "+", " ", ""):
+            if line[:1] in ("-", " ", ""):
+                before.append(line[1:])
+            if line[:1] in ("+", " ", ""):
+                after.append(line[1:])
+        elif line.strip() not in ("*** Begin Patch", "*** End Patch", "*** End of File"):
+            found.doubts.append("A line of the patch is not known here.")
+    if action:
+        yield change()

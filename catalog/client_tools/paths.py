@@ -1,0 +1,111 @@
+"""Paths that a coding agent names: resolved against the working directory that its client claims, and classified.
+
+No file is read, so links are unknown: a path inside of the working directory may lead elsewhere.
+"""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterable
+
+MAX_PATH = 4096
+
+OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI = "outside", "credentials", "client_settings", "git", "ci"
+"""Effects of touching a path: outside of the working directory, or one that needs care wherever it is."""
+
+_CLIENT_SETTINGS = re.compile(
+    r"\.(claude|codex|gemini|opencode|cursor|vscode|idea|continue|windsurf|roo|cline|clinerules|zed|kiro|amazonq|junie|agents)"
+    r"|\.(claude|mcp|cursorrules|windsurfrules|aider.*|envrc|geminiignore|claudeignore)(\.jsonc?|\.ya?ml|\.md)?"
+    r"|(claude|agents?|gemini)(\.local|\.override)?\.md|copilot-instructions\.md|opencode\.jsonc?|mcp\.json|\.toolgate.*"
+    r"|\.(bash|zsh|k?sh)(rc|_?profile|_login|_logout|env|_aliases)|\.profile|\.zlogin|\.zlogout|\.inputrc|\.tmux\.conf"
+)
+_GIT = re.compile(
+    r"\.git|git~[0-9]+|\.git(modules|attributes|config|hooks)|\.?githooks|\.husky|packed-refs|commondir|gitdir|\.pre-commit-config\.ya?ml|\.?lefthook(-local)?\.(ya?ml|toml|json)|\.huskyrc.*|\.lintstagedrc.*"
+)
+"""Git's own files and hooks. HEAD is one as well: with it, a directory is a repository whose settings git obeys."""
+_CI = re.compile(
+    r"\.(github|gitlab|circleci|buildkite|forgejo|gitea|woodpecker|teamcity|semaphore|azuredevops|azure-pipelines)"
+    r"|\.(gitlab-ci.*|travis|drone|woodpecker|cirrus|appveyor)\.(ya?ml|star)|\.?appveyor\.ya?ml|jenkinsfile.*"
+    r"|azure-pipelines.*\.ya?ml|bitbucket-pipelines\.ya?ml|cloudbuild\.(ya?ml|json)|buildspec\.ya?ml|codemagic\.ya?ml"
+    r"|wercker\.ya?ml|\.drone\.jsonnet|\.gitlab-ci.*"
+)
+_CREDENTIALS = re.compile(
+    r"\.(ssh|gnupg|aws|azure|kube|docker|gcloud|password-store|secrets?|vault-token|netrc|npmrc|pypirc|pgpass|my\.cnf"
+    r"|git-credentials|htpasswd|dockercfg|yarnrc(\.yml)?|boto|s3cfg|databricks.*|terraformrc|.*_?history)"
+    r"|.*\.(env(\..*)?|pem|key|p12|pfx|jks|keystore|kdbx?|ppk|asc|gpg|ovpn|tfstate(\..*)?|tfvars(\.json)?)"
+    r"|_netrc|.*id_(rsa|dsa|ecdsa|ed25519)(_sk)?(\.(?!pub$).*)?|service[-_]?account.*\.json|g?shadow|environ"
+    r"|application_default_credentials.*|login\.keychain.*|logins\.json|key[34]\.db|cookies(\.sqlite)?"
+)
+_LIKELY_CREDENTIALS = re.compile(r"(.*[._-])?(credentials?|secrets?|passwords?)([._-].*)?")
+"""Names of files and directories with secrets, unless they hold source code: `secrets/detectors.py`."""
+_HARMLESS = re.compile(r"\.?env[._-](example|sample|template|dist)|\.env\.(example|sample|template|dist)")
+"""Templates of files with secrets, which hold none."""
+
+_CODE = "c|cc|cpp|cs|dart|erl|exs?|go|h|hpp|hs|java|jl|jsx?|kt|lua|mjs|ml|php|pl|py|pyi|r|rb|rs|scala|swift|tsx?|zig"
+_CODE_FILE = re.compile(rf".*\.({_CODE})")
+_SOURCE_FILE = re.compile(
+    rf".*\.({_CODE}|css|html|m|md|proto|rst|sass|scss|svelte|tex|txt|vue)",
+    re.I,
+)
+_WORKTREE = re.compile(r"/\.(claude|codex|cursor)/worktrees/[^/]+/")
+"""Directories in which clients put copies of a repository to work in."""
+
+
+def is_absolute_directory(text: str) -> bool:
+    """Return True if a client's working directory is an absolute path of a POSIX system that can be resolved."""
+    return text.startswith("/") and len(text) <= MAX_PATH and not set(text) & {"\0", "\n", "\\"}
+
+
+def resolve_path(text: str, cwd: str) -> str:
+    """Return the path without `.` and `..`, absolute unless it begins with `~`, which stays: no home is known."""
+    if text.startswith("~"):
+        home, _, rest = text.partition("/")
+        below = posixpath.normpath(f"/{rest}") if not _leaves(rest) else f"/../{rest}"
+        return home if below == "/" else f"{home}{below}"
+    joined = posixpath.normpath(posixpath.join(cwd or "/", text))
+    return f"/{joined.lstrip('/')}"
+
+
+def _leaves(relative: str) -> bool:
+    return posixpath.normpath(f"./{relative}").startswith("..")
+
+
+def is_inside(path: str, cwd: str) -> bool:
+    """Return True if a resolved path is the working directory or lies in it."""
+    base = posixpath.normpath(cwd).rstrip("/")
+    return bool(base) and (path == base or path.startswith(f"{base}/"))
+
+
+def effects_of_path(path: str, cwd: str) -> set[str]:
+    """Return the effects of touching a resolved path, whatever is done with it."""
+    found = set() if is_inside(path, cwd) else {OUTSIDE}
+    base = posixpath.normpath(cwd).rstrip("/") if not found else ""
+    names = [_folded(name) for name in _WORKTREE.sub("/", f"{path}/").split("/") if name]
+    for pattern, effect in ((_CLIENT_SETTINGS, CLIENT_SETTINGS), (_GIT, GIT), (_CI, CI), (_CREDENTIALS, CREDENTIALS)):
+        if any(pattern.fullmatch(name) and not _HARMLESS.fullmatch(name) for name in names):
+            found.add(effect)
+    if names and names[-1] == "head":
+        found.add(GIT)
+    # Directories above the working directory have names that the agent did not choose.
+    inner = [_folded(name) for name in path[len(base) :].split("/") if name]
+    is_code = bool(inner) and _CODE_FILE.fullmatch(inner[-1]) is not None
+    if not is_code and any(_LIKELY_CREDENTIALS.fullmatch(name) for name in inner):
+        found.add(CREDENTIALS)
+    return found
+
+
+def _folded(name: str) -> str:
+    """Return a name without what some file systems ignore: case, invisible characters, dots or spaces at its end."""
+    plain = unicodedata.normalize("NFKC", name)
+    visible = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Cf", "Cc", "Mn"))
+    return visible.casefold().rstrip(". ").partition(":")[0]
+
+
+def is_source_file(text: str) -> bool:
+    """Return True if a path has the ending of a file of source code or text, which is no directory."""
+    name = text.rpartition("/")[2]
+    return _SOURCE_FILE.fullmatch(name) is not None
+
+
+def unique(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,947 @@
+"""Rules on programs: the effects of a command by its name and arguments.
+
+A program without a rule runs code that nobody sees here. A rule that vouches for a command (`_RULES`) lists the options
+that it knows; any other option is a doubt. Rules that do not vouch (`_EFFECTS`) only name effects for reviewers and for
+policies that hold or deny.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from catalog.client_tools.paths import CLIENT_SETTINGS, CREDENTIALS, GIT, is_source_file
+from catalog.client_tools.shell_syntax import SimpleCommand, Word
+
+READS, SEARCHES, WRITES, DELETES = "reads", "searches", "writes", "deletes"
+PUSHES, INSTALLS, SENDS, EXECUTES, UNKNOWN = "pushes", "installs", "sends", "executes", "unknown"
+
+MAX_WRAPPERS = 8
+SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ash", "ksh", "mksh", "fish", "pwsh", "powershell", "cmd"})
+TRUSTED_DIRECTORIES = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
+HARMLESS_VARIABLES = frozenset({"LC_ALL", "LC_CTYPE", "LANG", "NO_COLOR", "FORCE_COLOR", "CI"})
+HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
+
+NOT_LITERAL = "A word is known to the shell alone."
+
+
+@dataclass(slots=True)
+class Part:
+    """One simple command as far as rules tell what it does; `doubts` is empty if they tell everything.
+
+    `touched` are words that are paths, `directories` those to which it changes, `scripts` texts that a shell runs.
+    """
+
+    text: str
+    programs: list[str] = field(default_factory=list)
+    effects: set[str] = field(default_factory=set)
+    touched: list[str] = field(default_factory=list)
+    directories: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+    def doubt(self, sentence: str) -> None:
+        if sentence not in self.doubts:
+            self.doubts.append(sentence)
+
+    def touch(self, word: Word, *effects: str) -> None:
+        """Note a path and what is done with it; one that only the shell knows is a doubt."""
+        self.effects.update(effects)
+        if not word.is_literal:
+            self.doubt(NOT_LITERAL)
+        if word.has_glob:
+            if re.search(r"(^|/)\.[^/]*[*?\[]", word.text):
+                self.doubt("A pattern of file names may match the directory above.")
+            if READS in effects:
+                self.effects.add(SEARCHES)
+        elif word.text.startswith("~") and not word.has_tilde:
+            self.touched.append(f"./{word.text}")
+            return
+        if word.is_literal or word.text[:1] in ("/", "~"):
+            self.touched.append(word.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options that a rule knows: letters without a value, letters with one, and long ones, with a final = for a value.
+
+    `numbers` allows -5. `lenient` means that no option of the program does harm, `none` that it has no options.
+    """
+
+    flags: str = ""
+    valued: str = ""
+    long: frozenset[str] = frozenset()
+    numbers: bool = False
+    lenient: bool = False
+    none: bool = False
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The arguments of a command by its rule's options; options given are named by their letter or long name."""
+
+    operands: list[Word] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)
+    after_dashes: int | None = None
+    """Number of operands before `--`; None without it."""
+
+
+def describe(command: SimpleCommand) -> Part:
+    """Return what a simple command does, as far as rules tell."""
+    part = Part(command.text, doubts=list(command.doubts))
+    for name, _ in command.assignments:
+        if name not in HARMLESS_VARIABLES or not command.words:
+            part.doubt(f"It sets the variable {name}.")
+    for redirect in command.redirects:
+        _describe_redirect(redirect.operator, redirect.target, part)
+    words: Sequence[Word] = command.words
+    for _ in range(MAX_WRAPPERS):
+        if not words:
+            break
+        words = _describe_program(words, part, command)
+    else:
+        part.doubt("Too many programs start each other.")
+    if part.doubts:
+        part.effects.add(UNKNOWN)
+    return part
+
+
+def _describe_redirect(operator: str, target: Word, part: Part) -> None:
+    if operator in ("<<", "<<-", "<<<"):
+        return
+    if operator in (">&", "<&") and re.fullmatch(r"[0-9]+-?|-", target.text) and target.is_known:
+        return
+    network = re.match(r"/dev/(tcp|udp)/([^/]+)/", target.text)
+    if network:
+        part.effects.add(SENDS)
+        part.hosts.append(network[2])
+        part.doubt("It opens a network connection.")
+    elif target.text not in HARMLESS_DEVICES or not target.is_known:
+        if target.has_glob:
+            part.doubt("A pattern of file names is the target of a redirection.")
+        part.touch(
+            target, *((READS,) if operator in ("<", "<&") else (READS, WRITES) if operator == "<>" else (WRITES,))
+        )
+
+
+def _describe_program(words: Sequence[Word], part: Part, command: SimpleCommand) -> Sequence[Word]:
+    """Describe the program of these words; return the words of another command that it starts, or none."""
+    first = words[0]
+    name = first.text
+    if not first.is_known or first.has_tilde:
+        part.doubt("The program is known to the shell alone.")
+        part.effects.add(EXECUTES)
+        part.programs.append(name)
+        _note_paths(words[1:], part)
+        return ()
+    if "/" in name:
+        base = name.rpartition("/")[2]
+        if not any(name == f"{directory}{base}" for directory in TRUSTED_DIRECTORIES):
+            part.programs.append(name)
+            part.touch(first, EXECUTES)
+            part.doubt("It runs a program by its path.")
+        name = base
+    part.programs.append(name)
+    wrapper = _WRAPPERS.get(name)
+    if wrapper is not None:
+        return wrapper(words, part)
+    if name in SHELLS:
+        _shell(name, words, part, command)
+    elif name in ("eval", "source", "."):
+        _evaluated(name, words, part)
+    elif name == "git":
+        _git(words, part)
+    elif name == "find":
+        _find(words, part)
+    elif (rule := _RULES.get(name)) is not None:
+        found = _arguments(words[1:], rule.options, part)
+        rule.apply(found, part, command)
+    else:
+        _describe_by_effects(name, words, part)
+    return ()
+
+
+# --- arguments
+
+
+def _arguments(words: Sequence[Word], options: Options, part: Part) -> Arguments:
+    """Sort arguments into options and operands; what the rule does not know is a doubt."""
+    if options.none:
+        return Arguments(list(words))
+    found = Arguments()
+    valued = ""
+    for word in words:
+        if valued:
+            found.given[valued] = word.text
+            if not word.is_known:
+                part.doubt(NOT_LITERAL)
+            valued = ""
+        elif found.after_dashes is not None or not word.text.startswith("-") or word.text == "-":
+            is_open = not word.is_known and word.text[:1] in ("*", "?", "[", "…")
+            if is_open and found.after_dashes is None and not options.lenient:
+                part.doubt("A file name that the shell fills in may be taken for an option.")
+            found.operands.append(word)
+        else:
+            valued = _option(word, options, found, part)
+    if valued:
+        part.doubt(f"The option -{valued} has no value.")
+    return found
+
+
+def _option(word: Word, options: Options, found: Arguments, part: Part) -> str:
+    """Take up an option; return its letter if its value is the next word."""
+    text = word.text
+    if text == "--":
+        found.after_dashes = len(found.operands)
+    elif not word.is_known:
+        part.doubt(NOT_LITERAL)
+    elif text.startswith("--"):
+        name, equals, value = text[2:].partition("=")
+        if f"{name}{equals}" not in options.long:
+            part.doubt(f"The option --{name[:40]} is not known here.")
+        found.given[name] = value
+    elif options.numbers and text[1:].isascii() and text[1:].isdigit():
+        found.given["number"] = text[1:]
+    else:
+        return _short_options(text, options, found, part)
+    return ""
+
+
+def _short_options(text: str, options: Options, found: Arguments, part: Part) -> str:
+    """Take up a cluster of short options; return the last one if its value is the next word."""
+    for place, letter in enumerate(text[1:], start=1):
+        if letter in options.valued:
+            rest = text[place + 1 :]
+            found.given[letter] = rest
+            return "" if rest else letter
+        found.given[letter] = ""
+        if letter not in options.flags:
+            part.doubt(f"The option -{letter} is not known here.")
+            return ""
+    return ""
+
+
+# --- rules that vouch for a command
+
+Apply = Callable[[Arguments, Part, SimpleCommand], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    options: Options
+    apply: Apply
+
+
+def _reads_files(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    part.effects.add(READS)
+    for word in found.operands:
+        if word.text != "-" or not word.is_known:
+            part.touch(word, READS)
+
+
+def _lists(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    """Names and sizes of files alone are read, so a pattern of names is no search."""
+    part.effects.add(READS)
+    for word in found.operands:
+        part.touch(word)
+
+
+def _reads_or_searches(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    """Like `_reads_files`, but of a directory the files in it are read."""
+    _reads_files(found, part, command)
+    if not all(word.is_known and is_source_file(word.text) for word in found.operands):
+        part.effects.add(SEARCHES)
+
+
+def _touches_nothing(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    part.effects.add(READS)
+    if not all(word.is_known for word in found.operands):
+        part.doubt(NOT_LITERAL)
+
+
+def _echo(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    part.effects.add(READS)
+    for word in found.operands:
+        if not word.is_literal:
+            part.doubt(NOT_LITERAL)
+        elif word.has_glob:
+            part.touch(word)
+
+
+def _printf(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    if not found.operands:
+        part.doubt("It has no format.")
+    _echo(found, part, command)
+
+
+def _date(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    part.effects.add(READS)
+    if not all(word.is_known and word.text.startswith("+") for word in found.operands):
+        part.doubt("It may set the time.")
+
+
+def _test(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    words: Sequence[Word] = command.words
+    if words[0].text.endswith("["):
+        words = words[:-1] if words[-1].text == "]" else ()
+    if len(words) == 3 and words[1].is_known and words[1].text in ("-e", "-f", "-d", "-s", "-r", "-w", "-x", "-L"):
+        part.effects.add(READS)
+        part.touch(words[2])
+    else:
+        part.doubt("The test is not known here.")
+
+
+def _sort(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    _reads_files(found, part, command)
+
+
+def _uniq(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    _reads_files(Arguments(found.operands[:1]), part, command)
+    for word in found.operands[1:]:
+        part.touch(word, WRITES)
+    if any(not word.is_known for word in found.operands):
+        part.doubt(NOT_LITERAL)
+
+
+def _sed(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    """Vouch for `sed -n 1,20p FILE` alone: scripts can write files and run commands."""
+    scripts = [found.given["e"]] if "e" in found.given else [word.text for word in found.operands[:1] if word.is_known]
+    files = found.operands if "e" in found.given else found.operands[1:]
+    printed = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")
+    if "n" not in found.given or not scripts or not all(printed.fullmatch(each) for each in scripts):
+        part.doubt("Its script is not known here.")
+    _reads_files(Arguments(files), part, command)
+
+
+def _grep(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    files = found.operands if "e" in found.given else found.operands[1:]
+    if "e" not in found.given and (not found.operands or not found.operands[0].is_literal):
+        part.doubt(NOT_LITERAL)
+    is_recursive = not found.given.keys().isdisjoint({"r", "R", "recursive"})
+    _reads_files(Arguments(files), part, command)
+    if is_recursive and not (files and all(word.is_known and is_source_file(word.text) for word in files)):
+        part.effects.add(SEARCHES)
+
+
+def _ripgrep(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    if "files" in found.given:
+        _lists(found, part, command)
+        return
+    files = found.operands if "e" in found.given else found.operands[1:]
+    if "e" not in found.given and (not found.operands or not found.operands[0].is_literal):
+        part.doubt(NOT_LITERAL)
+    _reads_files(Arguments(files), part, command)
+    reads_input = command.is_piped and not files
+    if not reads_input and not (files and all(word.is_known and is_source_file(word.text) for word in files)):
+        part.effects.add(SEARCHES)
+
+
+def _makes(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    _change(found.operands, part, WRITES)
+
+
+def _removes(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    _change(found.operands, part, DELETES)
+
+
+def _copies(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    for word in found.operands[:-1]:
+        part.touch(word, READS)
+    _change(found.operands, part, WRITES)
+
+
+def _moves(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    _change(found.operands, part, WRITES, DELETES)
+
+
+def _change(words: Sequence[Word], part: Part, *effects: str) -> None:
+    part.effects.update(effects)
+    for word in words:
+        part.touch(word, *effects)
+        if word.has_glob:
+            part.doubt("A pattern of file names is changed.")
+
+
+def _changes_directory(found: Arguments, part: Part, command: SimpleCommand) -> None:
+    part.effects.add(READS)
+    if len(found.operands) > 1 or any(word.text == "-" or not word.is_known for word in found.operands):
+        part.doubt("The directory is known to the shell alone.")
+    for word in found.operands[:1]:
+        is_name = word.text.startswith("~") and not word.has_tilde
+        part.directories.append(f"./{word.text}" if is_name else word.text)
+    if not found.operands:
+        part.directories.append("~")
+
+
+_FIND_TESTS = {
+    **dict.fromkeys(("name", "iname", "path", "ipath", "type", "maxdepth", "mindepth", "size", "mtime", "mmin"), 1),
+    **dict.fromkeys(("ctime", "cmin", "perm", "regex", "iregex", "user", "group", "printf"), 1),
+    **dict.fromkeys(("not", "o", "a", "or", "and", "prune", "print", "print0", "empty", "ls", "depth", "xdev"), 0),
+    **dict.fromkeys(("true", "false", "quit"), 0),
+}
+"""Tests and actions of find that only read, with the number of their values."""
+
+
+def _find(words: Sequence[Word], part: Part) -> None:
+    part.effects.add(READS)
+    place = 1
+    while place < len(words) and words[place].text in ("-L", "-H", "-P"):
+        place += 1
+    while place < len(words) and words[place].text[:1] not in ("-", "(", "!", ")"):
+        part.touch(words[place])
+        if not words[place].is_known and words[place].text[:1] in ("*", "?", "[", "…"):
+            part.doubt("A file name that the shell fills in may be taken for an option.")
+        place += 1
+    while place < len(words):
+        word = words[place]
+        text = word.text
+        if text in ("(", ")", "!"):
+            place += 1
+        elif text[1:] in _FIND_TESTS and text.startswith("-"):
+            values = words[place + 1 : place + 1 + _FIND_TESTS[text[1:]]]
+            if any(not value.is_known for value in values):
+                part.doubt(NOT_LITERAL)
+            place += 1 + _FIND_TESTS[text[1:]]
+        else:
+            _find_action(text, words[place + 1 :], part)
+            return
+
+
+def _find_action(name: str, words: Sequence[Word], part: Part) -> None:
+    """Describe the first action of find that does more than read, and every program named after it."""
+    part.doubt(f"find {name[:40]} is not known here.")
+    if any(word.text == "-delete" for word in words) or name == "-delete":
+        part.effects.add(DELETES)
+    if any(word.text.startswith("-fprint") or word.text == "-fls" for word in words) or name.startswith(("-fp", "-fl")):
+        part.effects.add(WRITES)
+    starts = [0] if name in _FIND_EXEC else []
+    starts += [place + 1 for place, word in enumerate(words[:-1]) if word.text in _FIND_EXEC]
+    for start in starts[:MAX_WRAPPERS]:
+        # Up to the next action, so that one find after another is not read again and again.
+        rest = words[start : start + 200]
+        end = next((place for place, word in enumerate(rest) if word.text in _FIND_ENDS), len(rest))
+        _describe_inner(rest[:end], part)
+    _note_paths(words, part)
+
+
+_FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_FIND_ENDS = _FIND_EXEC | {";", "+"}
+
+
+def _describe_inner(words: Sequence[Word], part: Part) -> None:
+    """Add what a command does that another one starts with arguments of its own; it is never vouched for."""
+    inner = describe(SimpleCommand(words=list(words)))
+    part.programs += inner.programs
+    part.effects |= inner.effects
+    part.hosts += inner.hosts
+    part.scripts += inner.scripts
+    part.touched += inner.touched
+    part.doubt("It starts a program with arguments that are not known here.")
+
+
+def _vouched(
+    flags: str = "", valued: str = "", long: str = "", *, numbers: bool = False, lenient: bool = False
+) -> Options:
+    return Options(flags, valued, frozenset(long.split()), numbers, lenient)
+
+
+_HASH = _Rule(_vouched("bt", "a", lenient=True), _reads_files)
+_TEXT = _Rule(Options(none=True), _touches_nothing)
+_RULES: Mapping[str, _Rule] = {
+    "cat": _Rule(_vouched("AbeEnstTuv", lenient=True), _reads_files),
+    "head": _Rule(_vouched("qvz", "nc", "lines= bytes=", numbers=True, lenient=True), _reads_files),
+    "tail": _Rule(_vouched("qvzr", "nc", "lines= bytes=", numbers=True, lenient=True), _reads_files),
+    "wc": _Rule(_vouched("clLmw", "", "lines words bytes"), _reads_files),
+    "nl": _Rule(_vouched("p", "bdfhilnsvw", lenient=True), _reads_files),
+    "tac": _Rule(_vouched(lenient=True), _reads_files),
+    "rev": _Rule(_vouched(lenient=True), _reads_files),
+    "fold": _Rule(_vouched("bs", "w", lenient=True), _reads_files),
+    "paste": _Rule(_vouched("sz", "d", lenient=True), _reads_files),
+    "comm": _Rule(_vouched("123z", lenient=True), _reads_files),
+    "cmp": _Rule(_vouched("bls", lenient=True), _reads_files),
+    "cut": _Rule(_vouched("sz", "bcdf", lenient=True), _reads_files),
+    "column": _Rule(_vouched("t", "s", lenient=True), _reads_files),
+    "sort": _Rule(_vouched("bdfghMnRrVzuci", "kt", "reverse unique numeric-sort human-numeric-sort"), _sort),
+    "uniq": _Rule(_vouched("cdiuDz", "fsw", "count"), _uniq),
+    **dict.fromkeys(("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum"), _HASH),
+    "ls": _Rule(
+        _vouched("aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1", "", "all almost-all color= color recursive", lenient=True),
+        _lists,
+    ),
+    "stat": _Rule(_vouched("Lx", "c", "format="), _lists),
+    "du": _Rule(_vouched("achsSkmxb0", "d", "max-depth= apparent-size"), _lists),
+    "df": _Rule(_vouched("ahiklmTP", lenient=True), _lists),
+    "file": _Rule(_vouched("bikL", "", "brief mime-type"), _lists),
+    "readlink": _Rule(_vouched("efmnqsvz", lenient=True), _lists),
+    "realpath": _Rule(_vouched("emqsz", lenient=True), _lists),
+    "tree": _Rule(_vouched("adfpshDFiCAv", "LIP", "noreport dirsfirst gitignore"), _lists),
+    "diff": _Rule(_vouched("abBciNpqrstuwy", "UC", "color= color brief unified= stat"), _reads_or_searches),
+    "grep": _Rule(
+        _vouched(
+            "aEFGHILPcbhilnoqrRsvwxzZ",
+            "eABCm",
+            "color= colour= color include= exclude= exclude-dir= line-number ignore-case count files-with-matches "
+            "only-matching word-regexp fixed-strings extended-regexp perl-regexp max-count= context= after-context= "
+            "before-context= no-messages recursive invert-match with-filename no-filename quiet",
+            numbers=True,
+        ),
+        _grep,
+    ),
+    "rg": _Rule(
+        _vouched(
+            "ilnNcHIhvwxFoSsUqP",
+            "eABCmgtTj",
+            "files glob= iglob= type= type-not= no-heading heading line-number ignore-case smart-case case-sensitive "
+            "files-with-matches count max-count= context= after-context= before-context= color= word-regexp "
+            "fixed-strings multiline no-ignore hidden sort= max-depth= only-matching json",
+        ),
+        _ripgrep,
+    ),
+    "sed": _Rule(_vouched("nEr", "e"), _sed),
+    "echo": _Rule(Options(none=True), _echo),
+    "printf": _Rule(_vouched(), _printf),
+    "pwd": _Rule(_vouched("LP"), _touches_nothing),
+    "true": _TEXT,
+    "false": _TEXT,
+    ":": _TEXT,
+    "sleep": _TEXT,
+    "seq": _Rule(_vouched("w", "fs", numbers=True), _touches_nothing),
+    "basename": _Rule(_vouched("az", "s"), _touches_nothing),
+    "dirname": _Rule(_vouched("z"), _touches_nothing),
+    "tr": _Rule(_vouched("cCdst"), _touches_nothing),
+    "whoami": _TEXT,
+    "id": _Rule(_vouched("ugnGr"), _touches_nothing),
+    "uname": _Rule(_vouched("asnrvmpio"), _touches_nothing),
+    "nproc": _TEXT,
+    "arch": _TEXT,
+    "uptime": _TEXT,
+    "which": _Rule(_vouched("a"), _touches_nothing),
+    "type": _Rule(_vouched("at"), _touches_nothing),
+    "date": _Rule(_vouched("uR", "", "utc"), _date),
+    "test": _Rule(_vouched("efdsrwxL"), _test),
+    "[": _Rule(_vouched("efdsrwxL"), _test),
+    "cd": _Rule(_vouched(), _changes_directory),
+    "mkdir": _Rule(_vouched("pv", "", "parents"), _makes),
+    "touch": _Rule(_vouched("acm"), _makes),
+    "tee": _Rule(_vouched("a", "", "append"), _makes),
+    "cp": _Rule(_vouched("finpuv"), _copies),
+    "mv": _Rule(_vouched("finuv"), _moves),
+    "rm": _Rule(_vouched("rRfivd", "", "recursive force verbose"), _removes),
+    "rmdir": _Rule(_vouched("pv"), _removes),
+    "unlink": _Rule(_vouched(), _removes),
+}
+
+
+# --- git
+
+_GIT_OPTIONS: Mapping[str, Options] = {
+    "status": _vouched("sb", "u", "short branch porcelain porcelain= untracked-files= ignored show-stash no-renames"),
+    "log": _vouched(
+        "zpuw",
+        "nSG",
+        "oneline graph all decorate decorate= stat name-only name-status max-count= author= since= until= after= "
+        "before= format= pretty= pretty no-merges merges reverse abbrev-commit follow first-parent date= grep= patch "
+        "no-color shortstat numstat branches tags no-decorate",
+        numbers=True,
+    ),
+    "diff": _vouched(
+        "bwpuzR",
+        "U",
+        "stat name-only name-status cached staged numstat shortstat summary quiet color= color no-color word-diff "
+        "check unified= ignore-all-space ignore-space-change exit-code no-ext-diff no-textconv merge-base diff-filter=",
+    ),
+    "show": _vouched(
+        "swpz",
+        "U",
+        "stat name-only name-status oneline format= pretty= no-patch no-color numstat shortstat quiet color=",
+    ),
+    "branch": _vouched("avr", "", "list all remotes show-current verbose no-color merged no-merged"),
+    "rev-parse": _vouched(
+        "",
+        "",
+        "show-toplevel abbrev-ref abbrev-ref= short short= git-dir is-inside-work-tree show-prefix verify show-cdup",
+    ),
+    "ls-files": _vouched("comdkz", "", "others exclude-standard cached modified deleted error-unmatch"),
+    "blame": _vouched("wMCslep", "L", "date="),
+    "describe": _vouched("", "", "tags always dirty abbrev= all"),
+    "remote": _vouched(),
+    "rev-list": _vouched("", "n", "count all max-count= oneline"),
+}
+"""Subcommands that read, with the options that are known not to do more."""
+_GIT_EFFECTS: Mapping[str, tuple[str, ...]] = {
+    "push": (PUSHES, SENDS),
+    "send-email": (PUSHES, SENDS),
+    **dict.fromkeys(("fetch", "pull", "clone", "submodule", "lfs"), (SENDS, WRITES)),
+    "ls-remote": (SENDS,),
+    **dict.fromkeys(
+        ("add", "commit", "merge", "rebase", "revert", "cherry-pick", "am", "apply", "mv", "tag"), (WRITES,)
+    ),
+    **dict.fromkeys(("checkout", "switch", "restore", "reset", "stash", "rm", "clean", "worktree"), (WRITES, DELETES)),
+    "grep": (READS, SEARCHES),
+    **dict.fromkeys(
+        ("config", "hook", "init", "update-ref", "symbolic-ref", "filter-branch", "gc", "prune"), (GIT, WRITES)
+    ),
+    **dict.fromkeys(("credential", "credential-store", "credential-cache"), (CREDENTIALS,)),
+    **dict.fromkeys(("archive", "bundle", "format-patch"), (READS, SEARCHES, WRITES)),
+    "bisect": (EXECUTES, WRITES),
+}
+_GIT_GLOBAL_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
+
+
+def _git(words: Sequence[Word], part: Part) -> None:
+    place = 1
+    while place < len(words) and words[place].text.startswith("-"):
+        text = words[place].text
+        if text not in ("--no-pager", "-P"):
+            part.doubt(f"git {text[:40]} is not known here.")
+        if text in ("-c", "--config-env"):
+            part.effects.add(EXECUTES)
+        place += 2 if text in _GIT_GLOBAL_VALUED else 1
+    if place >= len(words) or not words[place].is_known:
+        part.doubt("git's command is not known here.")
+        part.effects.add(EXECUTES)
+        _note_paths(words[1:], part)
+        return
+    name, rest = words[place].text, words[place + 1 :]
+    options = _GIT_OPTIONS.get(name)
+    if options is None:
+        part.effects.update(_GIT_EFFECTS.get(name, (EXECUTES,)))
+        part.doubt(f"git {name[:40]} may run hooks, aliases or filters.")
+        for word in rest:
+            part.hosts += _hosts_in(word.text)
+        _note_paths(rest, part)
+        return
+    part.effects.add(READS)
+    found = _arguments(rest, options, part)
+    _GIT_APPLY.get(name, _git_names)(found, part)
+
+
+_REVISION = re.compile(r"([\w.-]+/)?(HEAD|ORIG_HEAD|FETCH_HEAD|MERGE_HEAD|@)([~^][0-9]*)*")
+
+
+def _git_names(found: Arguments, part: Part) -> None:
+    """Revisions and paths look alike; each is checked as a path, which does no harm to a revision."""
+    for word in found.operands:
+        if not (word.is_known and _REVISION.fullmatch(word.text)):
+            part.touch(word)
+        if word.text.startswith(":"):
+            part.doubt("A pattern of git names its files.")
+
+
+def _git_content(found: Arguments, part: Part) -> None:
+    """Content of files is shown; unless each is named as a file of source code, others may be among them."""
+    _git_names(found, part)
+    is_summary = not found.given.keys().isdisjoint(
+        {"stat", "name-only", "name-status", "numstat", "shortstat", "no-patch", "s", "quiet", "check"}
+    ) and found.given.keys().isdisjoint({"p", "u", "patch", "U", "unified"})
+    paths = found.operands[found.after_dashes :] if found.after_dashes is not None else []
+    if not is_summary and not (paths and all(word.is_known and is_source_file(word.text) for word in paths)):
+        part.effects.add(SEARCHES)
+
+
+def _git_log(found: Arguments, part: Part) -> None:
+    if found.given.keys().isdisjoint({"p", "u", "patch", "S", "G", "L"}):
+        _git_names(found, part)
+    else:
+        _git_content(found, part)
+        part.effects.add(SEARCHES)
+
+
+def _git_show(found: Arguments, part: Part) -> None:
+    """`git show REVISION:PATH` shows one file."""
+    if len(found.operands) == 1 and ":" in found.operands[0].text and found.operands[0].is_known:
+        path = found.operands[0].text.partition(":")[2]
+        part.touch(Word(path or "."), READS)
+        if not is_source_file(path):
+            part.effects.add(SEARCHES)
+        return
+    _git_content(found, part)
+
+
+def _git_without_names(found: Arguments, part: Part) -> None:
+    if found.operands:
+        part.doubt("git may change something of this name.")
+
+
+def _git_file(found: Arguments, part: Part) -> None:
+    _git_names(found, part)
+    part.effects.add(READS)
+
+
+_GIT_APPLY: Mapping[str, Callable[[Arguments, Part], None]] = {
+    "diff": _git_content,
+    "show": _git_show,
+    "log": _git_log,
+    "branch": _git_without_names,
+    "remote": _git_without_names,
+    "blame": _git_file,
+}
+
+
+# --- programs that start others
+
+
+def _after_options(words: Sequence[Word], valued: str, part: Part, *, operands: int = 0) -> Sequence[Word]:
+    """Return the words after a wrapper's options and its first operands."""
+    place = 1
+    while place < len(words):
+        text = words[place].text
+        if text == "--":
+            place += 1
+            break
+        if not text.startswith("-") or text == "-":
+            break
+        part.doubt(f"The option {text[:40]} is not known here.")
+        place += 2 if text[1:] in valued.split() or text in valued.split() else 1
+    return words[place + operands :]
+
+
+def _time(words: Sequence[Word], part: Part) -> Sequence[Word]:
+    return _after_options(words, "f o", part)
+
+
+def _timeout(words: Sequence[Word], part: Part) -> Sequence[Word]:
+    rest = _after_options(words, "k s", part)
+    if not rest or not re.fullmatch(r"[0-9.]+[smhd]?", rest[0].text) or not rest[0].is_known:
+        part.doubt("The time is not known here.")
+    return rest[1:]
+
+
+def _command(words: Sequence[Word], part: Part) -> Sequence[Word]:
+    if len(words) > 2 and words[1].text in ("-v", "-V") and words[1].is_known:
+        part.effects.add(READS)
+        if not all(word.is_known for word in words):
+            part.doubt(NOT_LITERAL)
+        return ()
+    return _after_options(words, "", part)
+
+
+def _privileged(words: Sequence[Word], part: Part) -> Sequence[Word]:
+    part.doubt("It runs with the rights of another account.")
+    part.effects.add(EXECUTES)
+    rest = _after_options(words, "u g h p C D R T U r t", part)
+    while rest and re.match(r"[A-Za-z_]\w*=", rest[0].text):
+        rest = rest[1:]
+    return rest
+
+
+def _env(words: Sequence[Word], part: Part) -> Sequence[Word]:
+    rest = _after_options(words, "u C S", part)
+    if any(
+        word.text in ("-S", "--split-string") or word.text.startswith(("-S", "--split-string=")) for word in words[1:3]
+    ):
+        part.scripts.append(
+            " ".join(word.text.removeprefix("-S").removeprefix("--split-string=") for word in words[1:])
+        )
+    while rest and re.match(r"[^=]+=", rest[0].text):
+        part.doubt("It sets variables.")
+        rest = rest[1:]
+    if not rest:
+        part.effects.update((READS, CREDENTIALS))
+    return rest
+
+
+def _wrapper(valued: str = "", operands: int = 0, *, why: str = "") -> Callable[[Sequence[Word], Part], Sequence[Word]]:
+    def describe_wrapper(words: Sequence[Word], part: Part) -> Sequence[Word]:
+        if why:
+            part.doubt(why)
+        return _after_options(words, valued, part, operands=operands)
+
+    return describe_wrapper
+
+
+_ADDS = "It starts a program with arguments that are not known here."
+_WRAPPERS: Mapping[str, Callable[[Sequence[Word], Part], Sequence[Word]]] = {
+    **dict.fromkeys(("sudo", "doas", "su", "runuser", "pkexec"), _privileged),
+    "env": _env,
+    "time": _time,
+    "timeout": _timeout,
+    "gtimeout": _timeout,
+    "command": _command,
+    "builtin": _wrapper(),
+    "nice": _wrapper("n"),
+    "nohup": _wrapper(why="It leaves a process behind."),
+    "setsid": _wrapper(why="It leaves a process behind."),
+    "exec": _wrapper("a", why="It replaces the shell."),
+    "stdbuf": _wrapper("i o e"),
+    "ionice": _wrapper("c n p"),
+    "xargs": _wrapper("I i L l n P s d E e a", why=_ADDS),
+    "parallel": _wrapper("j I a", why=_ADDS),
+    "watch": _wrapper("n d", why=_ADDS),
+    "entr": _wrapper("", why=_ADDS),
+    "caffeinate": _wrapper("t w"),
+    "chronic": _wrapper(),
+    "script": _wrapper("c", why=_ADDS),
+    "unbuffer": _wrapper(),
+    "noglob": _wrapper(),
+    "nocorrect": _wrapper(),
+    "busybox": _wrapper(),
+    "toybox": _wrapper(),
+    "winpty": _wrapper(),
+    "firejail": _wrapper(),
+    "chroot": _wrapper("", 1, why="It runs in another root directory."),
+    "flock": _wrapper("w E", 1, why="It locks a file."),
+    "strace": _wrapper("e o p s", why=_ADDS),
+}
+
+
+def _shell(name: str, words: Sequence[Word], part: Part, command: SimpleCommand) -> None:
+    """Describe a shell: the text after -c, or its here-document, is read as a command; anything else is not seen."""
+    part.effects.add(EXECUTES)
+    options = [word.text for word in words[1:] if word.text.startswith(("-", "+"))]
+    place = next((n for n, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word.text) and n), 0)
+    if place and place + 1 < len(words):
+        script = words[place + 1]
+        part.scripts.append(script.text)
+        is_plain = place == 1 and words[1].text in ("-c", "-lc") and len(words) == 3
+        if is_plain and script.is_known and name in ("sh", "bash", "zsh", "dash"):
+            part.effects.discard(EXECUTES)
+            return
+        part.doubt("It runs a shell with options or a text that are not known here.")
+        _note_paths(words[1:], part)
+        return
+    part.scripts += command.stdin
+    part.doubt("It runs a shell with what it reads." if not options else "It runs a shell with options not known here.")
+    _note_paths(words[1:], part)
+
+
+def _evaluated(name: str, words: Sequence[Word], part: Part) -> None:
+    part.effects.add(EXECUTES)
+    if name == "eval":
+        part.scripts.append(" ".join(word.text for word in words[1:]))
+        part.doubt("It runs a text as a command.")
+    else:
+        part.doubt("It runs the commands of a file.")
+        for word in words[1:2]:
+            part.touch(word, READS)
+
+
+# --- programs whose effects are named, but not vouched for
+
+_EFFECTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("curl", "wget", "http", "https", "xh", "aria2c", "lynx", "w3m", "nc", "ncat", "netcat"), (SENDS,)),
+    **dict.fromkeys(("telnet", "ftp", "sftp", "socat", "dig", "nslookup", "host", "ping", "whois", "nmap"), (SENDS,)),
+    **dict.fromkeys(("openssl", "mail", "sendmail", "mutt", "rclone"), (SENDS,)),
+    **dict.fromkeys(("ssh", "mosh", "autossh"), (SENDS, EXECUTES)),
+    **dict.fromkeys(("scp", "rsync"), (SENDS, READS, WRITES)),
+    **dict.fromkeys(
+        ("gh", "glab", "hub", "aws", "gcloud", "az", "gsutil", "s3cmd", "doctl", "heroku", "fly"), (SENDS,)
+    ),
+    **dict.fromkeys(("flyctl", "vercel", "netlify", "wrangler", "firebase", "terraform", "tofu", "pulumi"), (SENDS,)),
+    **dict.fromkeys(("kubectl", "helm", "oc", "ansible", "ansible-playbook"), (SENDS,)),
+    **dict.fromkeys(("psql", "mysql", "mongosh", "redis-cli", "sqlcmd"), (SENDS,)),
+    **dict.fromkeys(("printenv", "set", "export", "declare", "typeset", "compgen"), (READS, CREDENTIALS)),
+    **dict.fromkeys(("security", "pass", "gpg", "gpg2", "ssh-add", "ssh-keygen", "vault", "op", "bw"), (CREDENTIALS,)),
+    **dict.fromkeys(("keyring", "secret-tool", "age", "sops", "aws-vault", "kwallet-query"), (CREDENTIALS,)),
+    **dict.fromkeys(("claude", "codex", "gemini", "opencode", "toolgate"), (EXECUTES, CLIENT_SETTINGS)),
+    **dict.fromkeys(("shred", "srm", "trash", "wipefs", "mkfs", "fdisk", "dropdb"), (DELETES,)),
+    **dict.fromkeys(("truncate", "dd"), (WRITES, DELETES)),
+    **dict.fromkeys(
+        ("chmod", "chown", "chgrp", "chattr", "ln", "link", "install", "setfacl", "mkfifo", "patch"), (WRITES,)
+    ),
+    **dict.fromkeys(("tar", "zip", "unzip", "gzip", "gunzip", "7z", "xz", "cpio", "pax"), (READS, SEARCHES, WRITES)),
+    **dict.fromkeys(("split", "csplit", "ed", "ex", "vi", "vim", "nvim", "nano", "emacs"), (READS, WRITES, EXECUTES)),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "perl", "jq", "yq"), (READS, EXECUTES)),
+    **dict.fromkeys(("fd", "fdfind", "ag", "ack"), (READS, SEARCHES)),
+    **dict.fromkeys(("less", "more", "xxd", "od", "hexdump", "strings", "base64"), (READS,)),
+    **dict.fromkeys(
+        ("kill", "pkill", "killall", "shutdown", "reboot", "systemctl", "service", "launchctl"), (EXECUTES,)
+    ),
+    **dict.fromkeys(("crontab", "at", "batch"), (EXECUTES, WRITES)),
+    "twine": (PUSHES, SENDS),
+}
+_INSTALLERS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("npm", "pnpm", "yarn", "bun"), frozenset({"install", "i", "ci", "add", "update", "upgrade", "link"})
+    ),
+    **dict.fromkeys(
+        ("pip", "pip3", "pipx", "conda", "mamba", "gem", "bundle", "composer"), frozenset({"install", "require"})
+    ),
+    **dict.fromkeys(
+        ("apt", "apt-get", "dnf", "yum", "zypper", "brew", "snap", "choco", "winget"), frozenset({"install"})
+    ),
+    **dict.fromkeys(
+        ("uv", "poetry", "cargo", "go", "apk", "deno"), frozenset({"add", "install", "sync", "get", "pip"})
+    ),
+    "pacman": frozenset({"-S", "-Sy", "-Syu", "-U"}),
+}
+_PUBLISHERS = frozenset({"publish", "push", "upload", "release", "deploy"})
+_PUBLISHING = frozenset(
+    {
+        "npm",
+        "pnpm",
+        "yarn",
+        "bun",
+        "cargo",
+        "poetry",
+        "uv",
+        "gem",
+        "docker",
+        "podman",
+        "helm",
+        "gh",
+        "glab",
+        "hub",
+        "twine",
+    }
+)
+
+
+def _describe_by_effects(name: str, words: Sequence[Word], part: Part) -> None:
+    """Name the effects that are likely; a program without a row runs code that is not seen."""
+    part.effects.update(_EFFECTS.get(name, (EXECUTES,)))
+    part.doubt(f"The effects of {name[:40]} cannot be told from its arguments.")
+    given = [word.text for word in words[1:]]
+    if not _INSTALLERS.get(name, frozenset()).isdisjoint(given) or (name == "yarn" and not given):
+        part.effects.update((INSTALLS, SENDS, EXECUTES))
+    if (name.startswith("python") or name == "py") and "pip" in given and "install" in given:
+        part.effects.update((INSTALLS, SENDS))
+    if name in _PUBLISHING and not _PUBLISHERS.isdisjoint(given):
+        part.effects.update((PUSHES, SENDS))
+    if name == "gh" and "pr" in given:
+        part.effects.add(PUSHES)
+    if SENDS in part.effects:
+        for text in given:
+            part.hosts += _hosts_in(text, is_address=name in ("curl", "wget", "http", "https", "ssh", "nc", "ping"))
+    if DELETES not in part.effects and not {"delete", "destroy", "rm", "drop", "prune", "--delete"}.isdisjoint(given):
+        part.effects.add(DELETES)
+    _note_paths(words[1:], part)
+
+
+def _hosts_in(text: str, *, is_address: bool = False) -> list[str]:
+    """Return the hosts that an argument names: that of a URL, or of `user@host:path`."""
+    found = []
+    for each in re.findall(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s'\"<>]+", text[:4096]):
+        host = host_of(each)
+        if host:
+            found.append(host)
+    if not found and (remote := re.match(r"[\w.-]+@([\w.-]+)(:|$)", text)):
+        found.append(remote[1].casefold())
+    if (
+        not found
+        and is_address
+        and (plain := re.fullmatch(r"((?:[\w-]+\.)+[A-Za-z]{2,}|localhost)(?::\d+)?(/.*)?", text))
+    ):
+        found.append(plain[1].casefold())
+    return found
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL in lower case; empty if it has none that can be told."""
+    try:
+        return (urlsplit(url).hostname or "").casefold().rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _note_paths(words: Sequence[Word], part: Part) -> None:
+    """Note what looks like a path, for rules that hold or deny: whole words, and what follows =, @, : or an option."""
+    for word in words:
+        text = re.sub(r"(?i)file:///?", "/", word.text[:4096])
+        text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s'\"]*", "", text)
+        pieces = {text, *re.split(r"[=@:,]", text), text[2:] if text.startswith("-") else text}
+        part.touched += sorted(each for each in pieces if _PATH.match(each))
+
+
+_PATH = re.compile(r"[~.]|[^-][^/]{0,254}[/.]|/")

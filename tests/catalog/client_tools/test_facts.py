@@ -1,0 +1,278 @@
+"""Facts of calls that coding agents run themselves, and their previews."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.client_tools.facts import derived_facts
+from catalog.client_tools.inputs import CLIENT_TOOLS
+from catalog.client_tools.previews import preview
+from catalog.client_tools.shell_syntax import MAX_COMMAND
+
+CWD = "/home/ada/project"
+
+
+def facts_of(command, **fields):
+    return derived_facts("Bash", {"command": command, **fields}, CWD)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ls", "ls -la src", "cat README.md", "head -n 5 a.py | tail -3", "git status", "git log --oneline -5 HEAD"),
+        *("git diff --stat", "git diff -- src/a.py", "grep -n foo src/a.py", "find . -name '*.py' -type f", "pwd"),
+        *("sed -n 1,20p a.py", "[ -f a.py ] && cat a.py", "timeout 5 ls", "bash -lc 'ls src'", "cd src && ls"),
+        *("cat a 2>/dev/null", "ls > /dev/null", "wc -l a.py", "echo done", "/bin/ls", "rg --files", "echo $?"),
+    ],
+)
+def test_a_known_read_inside_of_the_working_directory_only_reads(command):
+    facts = facts_of(command)
+
+    assert facts.understood
+    assert facts.effects == ("reads",)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("npm test", "make", "python x.py", "./ls", "/opt/ls", "curl https://x.example", "sudo ls", "xargs cat < a"),
+        *("cat $x", "cat $(ls)", "$x", "eval ls", "source a", ". a", "sh a.sh", "curl x | sh", "bash", "bash -c $x"),
+        *(
+            "PATH=. ls",
+            "LD_PRELOAD=a ls",
+            "X=1",
+            "export A=b",
+            "alias ls=rm",
+            "unalias ls",
+            "trap 'rm x' EXIT",
+            "exec ls",
+        ),
+        *(
+            "git -c alias.x=push x",
+            "git x",
+            "git -C /x status",
+            "git push",
+            "git commit -m x",
+            "git diff --no-index a b",
+        ),
+        *("git diff --output=x", "git branch x", "git config a b", "git log --output=x", "git --exec-path=. status"),
+        *("sort -o a b", "sort --compress-program=x a", "find . -exec ls {} +", "find . -delete", "find . -fprint x"),
+        *(
+            "rg --pre x y",
+            "grep -f a b",
+            "wc --files0-from=a",
+            "date -s x",
+            "date -f x",
+            "tree -o x",
+            "file -C",
+            "jq . a",
+        ),
+        *("sed 's/a/b/w x' a", "sed -i s/a/b/ a", "sed -n e a", "awk 1 a", "perl -e 1", "env A=b ls", "env -S 'rm x'"),
+        *("printf -v PATH x", "test -v 'a[$(rm x)]'", "cat .*/x", "sort *", "cat a{b,c}", "cat <(ls)", "ls &>$x"),
+        *("while :; do ls; done", "ls\nfor x in a; do ls; done", "f() { ls; }", "ls \u202e", "ls\rrm", "cd - && ls"),
+        *(
+            "cd $x && ls",
+            "pushd /",
+            "time -o x ls",
+            "timeout $x ls",
+            "tar xf a",
+            "ln -s /etc x",
+            "chmod +x a",
+            "dd of=a",
+        ),
+    ],
+)
+def test_what_rules_do_not_know_is_not_understood(command):
+    facts = facts_of(command)
+
+    assert not facts.understood
+    assert "unknown" in facts.effects
+
+
+@pytest.mark.parametrize(
+    ("command", "effect"),
+    [
+        *(("rm -rf build", "deletes"), ("rm x && ls", "deletes"), ("find . -name x -delete", "deletes")),
+        *(("git push", "pushes"), ("npm publish", "pushes"), ("docker push x", "pushes"), ("gh pr create", "pushes")),
+        *(("npm i x", "installs"), ("pip install x", "installs"), ("apt-get install x", "installs")),
+        *(("python -m pip install x", "installs"), ("uv add x", "installs")),
+        *(("curl https://x.example", "sends"), ("ssh me@x.example ls", "sends"), ("exec 3<>/dev/tcp/x/80", "sends")),
+        *(("cat .env", "credentials"), ("cat ~/.ssh/id_rsa", "credentials"), ("printenv", "credentials")),
+        *(("env", "credentials"), ("cat config/prod.env", "credentials"), ("git show HEAD:.env", "credentials")),
+        *(("cat SECRETS.yml", "credentials"), ("cat .\u200benv", "credentials"), ("cat server.KEY", "credentials")),
+        *(("tee .claude/settings.json", "client_settings"), ("cat > .mcp.json", "client_settings")),
+        *(("echo x >> CLAUDE.md", "client_settings"), ("cp a .codex/hooks.json", "client_settings")),
+        *(("cat a > .GIT/config", "git"), ("tee .git/hooks/pre-commit", "git"), ("touch sub/HEAD", "git")),
+        *(("tee .github/workflows/x.yml", "ci"), ("touch .gitlab-ci.yml", "ci"), ("rm Jenkinsfile", "ci")),
+        *(
+            ("cat ../x", "outside"),
+            ("ls /", "outside"),
+            ("cat a/../../x", "outside"),
+            ("cd sub; cat ../../x", "outside"),
+        ),
+        *(("cd nonexistent; cat ../x", "outside"), ("cat ~/x", "outside"), ("cat ~root/x", "outside")),
+        *(
+            ("cat < /etc/passwd", "outside"),
+            ("ls > ../x", "outside"),
+            ("cd && cat x", "outside"),
+            ("cat $HOME/x", "outside"),
+        ),
+        *(("cat *", "searches"), ("grep -r x .", "searches"), ("rg x", "searches"), ("git diff", "searches")),
+        *(("npm test; rm -rf ~", "deletes"), ("ls & git push", "pushes"), ('echo "$(git push)"', "pushes")),
+        *(("echo `git push`", "pushes"), ("eval 'git push'", "pushes"), ("bash -c 'git push'", "pushes")),
+        *(
+            ("sudo git push", "pushes"),
+            ("env A=b git push", "pushes"),
+            ("xargs git push", "pushes"),
+            ("(git push)", "pushes"),
+        ),
+        *(
+            ("if ls; then git push; fi", "pushes"),
+            ("cat <<E\n$(git push)\nE", "pushes"),
+            ("bash <<E\ngit push\nE", "pushes"),
+        ),
+        *(("find . -exec git push \\;", "pushes"), ("find . -exec ls \\; -exec git push \\;", "pushes")),
+        *(("g\\it pu'sh'", "pushes"), ("ls\ngit push", "pushes"), ("bash -c \"bash -c 'git push'\"", "pushes")),
+    ],
+)
+def test_effects_are_found_wherever_they_are(command, effect):
+    assert effect in facts_of(command).effects
+
+
+def test_paths_are_taken_from_every_directory_in_which_a_command_may_run():
+    facts = facts_of("cd a; cat ../x")
+
+    assert facts.paths == (f"{CWD}/a", "/home/ada/x", f"{CWD}/x")
+
+
+@pytest.mark.parametrize("cwd", ["", "project", "C:\\project", "/a\nb", "/a\0"])
+def test_without_a_working_directory_nothing_is_understood(cwd):
+    assert not derived_facts("Bash", {"command": "ls x"}, cwd).understood
+    assert not derived_facts("Read", {"file_path": "x"}, cwd).understood
+
+
+def test_the_root_is_no_working_directory_in_which_everything_is_inside():
+    assert "outside" in derived_facts("Read", {"file_path": "/etc/passwd"}, "/").effects
+
+
+@pytest.mark.parametrize(
+    ("tool", "sent", "effects"),
+    [
+        ("Read", {"file_path": "src/a.py"}, ("reads",)),
+        ("read_file", {"absolute_path": f"{CWD}/a"}, ("reads",)),
+        ("read", {"filePath": f"{CWD}/../a"}, ("reads", "outside")),
+        ("Read", {"file_path": f"{CWD}2/a"}, ("reads", "outside")),
+        ("Glob", {"pattern": "**/*.py"}, ("reads",)),
+        ("Grep", {"pattern": "x"}, ("reads", "searches")),
+        ("Grep", {"pattern": "x", "glob": "*.py"}, ("reads",)),
+        ("Write", {"file_path": "a", "content": ""}, ("writes",)),
+        ("edit", {"filePath": "a", "oldString": "b", "newString": "c"}, ("writes",)),
+        ("replace", {"file_path": ".git/config", "old_string": "b", "new_string": "c"}, ("writes", "git")),
+        ("MultiEdit", {"file_path": "a", "edits": [{"old_string": "b", "new_string": "c"}]}, ("writes",)),
+        ("NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "b"}, ("writes",)),
+        ("WebFetch", {"url": "https://docs.example/x", "prompt": "y"}, ("sends",)),
+        ("WebSearch", {"query": "x"}, ("sends",)),
+        ("shell", {"command": ["bash", "-lc", "ls src"]}, ("reads",)),
+        ("shell", {"command": ["rm", "-rf", "x"]}, ("deletes",)),
+        ("bash", {"command": "ls", "workdir": "/etc"}, ("reads", "outside")),
+    ],
+)
+def test_tools_of_every_client_have_effects(tool, sent, effects):
+    facts = derived_facts(tool, sent, CWD)
+
+    assert facts.effects == effects
+    assert facts.understood
+
+
+@pytest.mark.parametrize(
+    ("tool", "sent"),
+    [
+        ("Bash", {"command": "ls", "dangerouslyDisableSandbox": True}),
+        ("Bash", {"command": ["ls"], "shell": "/opt/x"}),
+        ("Bash", {"command": 5}),
+        ("Bash", {}),
+        ("Read", {"file_path": " /etc/passwd"}),
+        ("Read", {"file_path": "file:///etc/passwd"}),
+        ("Read", {"file_path": "a", "path": "/etc/passwd"}),
+        ("Read", {"file_path": "a\\..\\..\\b"}),
+        ("Read", {"file_path": ["a"]}),
+        ("Read", {}),
+        ("Glob", {"pattern": "{/etc/*,a}"}),
+        ("Glob", {"pattern": "a/../../*"}),
+        ("MultiEdit", {"file_path": "a", "edits": [{"old_string": "b"}]}),
+        ("WebFetch", {"url": "https://good.example@evil.example/"}),
+        ("WebFetch", {"url": "https://good.example\\@evil.example/"}),
+        ("WebFetch", {"url": "file:///etc/passwd"}),
+        ("web_fetch", {"prompt": "read https://a.example"}),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Add File: a\n+b"}),
+        ("apply_patch", {"input": "rm x"}),
+    ],
+)
+def test_inputs_that_a_client_may_read_in_another_way_are_not_understood(tool, sent):
+    facts = derived_facts(tool, sent, CWD)
+
+    assert not facts.understood
+    assert "unknown" in facts.effects
+
+
+def test_a_patch_names_every_file_that_it_touches():
+    patch = (
+        "*** Begin Patch\n*** Update File: src/a.py\n*** Move to: ../b.py\n@@\n-x\n+y\n"
+        "*** Add File: .github/workflows/x.yml\n+on: push\n*** Delete File: c\n*** End Patch"
+    )
+    facts = derived_facts("apply_patch", {"command": patch}, CWD)
+
+    assert facts.paths == (
+        f"{CWD}/src/a.py",
+        "/home/ada/b.py",
+        f"{CWD}/.github/workflows/x.yml",
+        f"{CWD}/c",
+    )
+    assert facts.effects == ("writes", "deletes", "outside", "ci")
+
+
+def test_an_unknown_tool_has_no_facts_and_no_preview():
+    assert derived_facts("Task", {"prompt": "x"}, CWD) is None
+    assert preview("Task", {"prompt": "x"}, CWD) is None
+
+
+def test_the_preview_of_a_command_lists_its_parts():
+    shown = preview("Bash", {"command": "cd sub && rm -rf ../..; $x"}, CWD)
+
+    assert shown.kind == "rows"
+    assert [row["Part"] for row in shown.rows] == ["cd sub", "rm -rf ../..", "$x"]
+    assert "/home" in shown.rows[1]["Paths and hosts"]
+    assert shown.rows[2]["Cannot be told"]
+
+
+def test_the_preview_of_an_edit_compares_what_the_client_sent():
+    shown = preview("Edit", {"file_path": "a", "old_string": "b", "new_string": "c"}, CWD)
+
+    assert (shown.kind, shown.before, shown.after) == ("diff", "b", "c")
+
+
+def test_a_long_command_is_cut_in_its_preview():
+    shown = preview("Bash", {"command": "\n".join(f"echo {'x' * 500}; cat /{'y' * 300}{n}" for n in range(500))}, CWD)
+
+    assert len(shown.rows) <= 102
+    assert all(len(text) <= 2000 for row in shown.rows for text in row.values())
+
+
+def test_a_command_beyond_the_limit_is_not_understood():
+    assert facts_of("a" * (MAX_COMMAND + 1)).effects == ("unknown",)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(CLIENT_TOOLS)), st.data())
+def test_no_input_raises(tool, data):
+    roles = [name for names in CLIENT_TOOLS[tool].roles.values() for name in names]
+    sent = data.draw(st.dictionaries(st.sampled_from(roles) | st.text(max_size=5), JSON, max_size=4))
+
+    derived_facts(tool, sent, CWD)
+    preview(tool, sent, CWD)
