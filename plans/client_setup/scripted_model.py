@@ -128,7 +128,9 @@ def _messages(turn: Turn, request: int) -> list[Event]:
     }  # fmt: skip
     events: list[Event] = [{"type": "message_start", "message": message}]
     if isinstance(turn, str):
-        blocks = [({"type": "text", "text": ""}, {"type": "text_delta", "text": turn})]
+        blocks: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            ({"type": "text", "text": ""}, {"type": "text_delta", "text": turn})
+        ]
     else:
         blocks = [
             (
