@@ -4,6 +4,7 @@
 
     python3 -I toolgate_hook.py CLIENT ask      before a tool runs: prints the decision, or refuses
     python3 -I toolgate_hook.py CLIENT report   after it ran
+    python3 -I toolgate_hook.py CLIENT headers  prints the headers for Toolgate's MCP server
 
 The hook's body comes on stdin. Address and token are in `toolgate.json` beside this file. Only a well-formed answer
 with an explicit decision lets a tool run. On any doubt (no connection, an error, a redirect, an answer that is not
@@ -42,14 +43,15 @@ def main() -> None:
     watchdog.start()
     try:
         client, action = sys.argv[1:]
-        body = sys.stdin.buffer.read(MAX_BYTES + 1)
         if action == "ask":
-            sys.stdout.write(json.dumps(decision(client, body)))
-            sys.stdout.flush()
+            sys.stdout.write(json.dumps(decision(client, sys.stdin.buffer.read(MAX_BYTES + 1))))
         elif action == "report":
-            report(client, body)
+            report(client, sys.stdin.buffer.read(MAX_BYTES + 1))
+        elif action == "headers":
+            sys.stdout.write(json.dumps({"Authorization": "Bearer " + read_settings()["token"]}))
         else:
-            raise Refused("The hook is set up wrongly: write ask or report.")
+            raise Refused("The hook is set up wrongly: write ask, report or headers.")
+        sys.stdout.flush()
     except Refused as refusal:
         refuse(str(refusal))
     except BaseException as error:  # noqa: BLE001 - uncaught, it would end with 1, and the tool would run
@@ -60,7 +62,7 @@ def main() -> None:
 def refuse(reason: str) -> NoReturn:
     """End with status 2. The reason is never empty: Codex runs a tool whose hook wrote nothing to stderr."""
     try:
-        os.write(2, (reason + " The tool was not run.\n").encode("utf-8", "replace"))
+        os.write(2, (reason + "\n").encode("utf-8", "replace"))
     finally:
         os._exit(2)
 
