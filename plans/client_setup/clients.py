@@ -189,7 +189,7 @@ def managed_settings(*paths: str) -> list[tuple[Path, Json]]:
 
 class ClaudeCode(ClientWithHooks):
     slug, label, program = "claude-code", "Claude Code", "claude"
-    asks, reports = "PreToolUse", ("PostToolUse", "PostToolUseFailure")
+    asks, reports = "PreToolUse", ("PostToolUse", "PostToolUseFailure", "PermissionDenied")
 
     @property
     def folder(self) -> Path:

@@ -48,7 +48,8 @@ class ScriptedModel:
 
         A request that offers no tools asks for something else, such as a title: it gets a text.
         """
-        return self.script[number] if body.get("tools") and number < len(self.script) else "Done."
+        tools = body.get("tools") or any("tools" in item for item in body.get("input", ()) if isinstance(item, dict))
+        return self.script[number] if tools and number < len(self.script) else "Done."
 
 
 @contextmanager
