@@ -106,7 +106,7 @@ lock: $(VENV)/dev.stamp ## resolve the locks again (UPGRADE=1 takes the newest v
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.lock
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
-	for client in $(CLIENTS)/*.in tests/plans/sources/servers/*.in benchmarks/peers/*.in; do $(LOCK) $(if $(UPGRADE),--upgrade) $$client --output-file $${client%.in}.lock; done
+	for client in $(CLIENTS)/*.in tests/plans/sources/servers/*.in tests/toolgate_client/frameworks/*.in benchmarks/peers/*.in; do $(LOCK) $(if $(UPGRADE),--upgrade) $$client --output-file $${client%.in}.lock; done
 
 clean: ## remove the environment and every cache; data in var/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis .coverage staticfiles

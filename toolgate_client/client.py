@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, cached_property, update_wrapper
 from inspect import isawaitable
 from time import monotonic
@@ -314,13 +315,14 @@ class Operations:
         *,
         call_id: str | None = None,
         wait_seconds: float | None = None,
+        report_of: Callable[[Any], RunReport] = lambda value: RunReport(succeeded=True, output=value),
     ) -> Flow[Any]:
         """Run a function of this process once Toolgate has allowed it, and report its result or exception.
 
         The function is called with the approved arguments, which a reviewer may have edited; `AsyncClient` awaits what
         it returns. Raises NotAllowed if it was refused or if nobody decided in `wait_seconds`, by default as long as it
         takes, and ToolgateError if Toolgate cannot be asked: in both cases the function was not called. A `call_id` is
-        for one run; the default is a new one.
+        for one run; the default is a new one. `report_of` makes the report of a result.
         """
         question = self.question(tool, json_copy(arguments), call_id or uuid4().hex)
         permission = yield from self.ask_until_decided(question, _end_of(wait_seconds))
@@ -339,8 +341,9 @@ class Operations:
             failure = RunReport(succeeded=False, message=message, duration_ms=_milliseconds_since(started))
             yield from self.report_or_log(permission.call, failure)
             raise
-        success = RunReport(succeeded=True, output=reportable(value), duration_ms=_milliseconds_since(started))
-        yield from self.report_or_log(permission.call, success)
+        report, duration_ms = report_of(value), _milliseconds_since(started)
+        ended = replace(report, output=reportable(report.output), duration_ms=duration_ms)
+        yield from self.report_or_log(permission.call, ended)
         return value
 
     def ask_until_decided(self, question: Mapping[str, Any], ends: float | None) -> Flow[Permission]:
@@ -539,3 +542,8 @@ def _text_of(value: Any) -> str:
         return str(value)
     except Exception:  # noqa: BLE001 - a result that cannot be written is still the caller's
         return f"<{type(value).__name__}>"
+
+
+def is_same_json(first: Any, second: Any) -> bool:
+    """Return whether two values are the same JSON; unlike Python, JSON tells `true` from `1`."""
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
