@@ -284,3 +284,31 @@ class RunReport:
     def document(self) -> dict[str, Any]:
         """Return the body of `permissions/{call}/result/`."""
         return {name: getattr(self, name) for name in ("succeeded", "output", "message", "duration_ms")}
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A session that ended to wait for a decision, and can be resumed now.
+
+    Session, directory and names are claims of the client that deferred: whoever resumes checks them.
+    """
+
+    call: str
+    client: str
+    session: str
+    cwd: str
+    decision: str
+    attempts: int
+
+    @classmethod
+    def read(cls, document: Any) -> "Deferred":
+        """Read one entry of `permissions/deferred/`. Raises MalformedAnswer."""
+        fields = Fields(document, "deferred session")
+        return cls(
+            fields.required("call", str),
+            fields.required("client", str),
+            fields.required("session", str),
+            fields.optional("cwd", str) or "",
+            fields.required("decision", str),
+            fields.optional("attempts", int) or 0,
+        )

@@ -36,6 +36,11 @@ class Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):
         yield self.content
 
 
+def unread(response: httpx.Response) -> httpx.Response:
+    """Return a response as it comes from a network."""
+    return httpx.Response(response.status_code, headers=response.headers, stream=Chunks(response.content))
+
+
 class Script:
     """A server that gives its replies in order; `requests` are those that it got."""
 
@@ -49,7 +54,7 @@ class Script:
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
-        return httpx.Response(reply.status_code, headers=reply.headers, stream=Chunks(reply.content))
+        return unread(reply)
 
     def bodies(self) -> list[Any]:
         """Return the JSON of the requests that have some."""

@@ -26,9 +26,9 @@ class GatedTools(AgentMiddleware):
         except NotAllowed as refusal:
             return ToolMessage(refusal.message, tool_call_id=request.tool_call["id"], status="error")
 
-    def _run(self, kind: type[Client | AsyncClient], request: Any, handler: Any) -> Any:
-        if not isinstance(self.client, kind):
-            raise TypeError(f"An agent that is run like this needs GatedTools with a {kind.__name__}.")
+    def _run(self, client_class: type[Client | AsyncClient], request: Any, handler: Any) -> Any:
+        if not isinstance(self.client, client_class):
+            raise TypeError(f"An agent that is run like this needs GatedTools with a {client_class.__name__}.")
         call = request.tool_call
         act = lambda approved: handler(request.override(tool_call={**call, "args": approved}))  # noqa: E731
         return self.client.run(call["name"], call["args"], act, report_of=_report)
