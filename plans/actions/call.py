@@ -328,20 +328,28 @@ def _start(
     If the call's grant was used up in the meantime, request approval instead. Raises Conflict if a policy changed.
     """
     claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
+    running_call = _begin(tx, plan, claimed, admitted)
+    if running_call is None:
+        return _request_approval(tx, plan, claimed, admitted)
+    tx.on_commit(lambda: executor.run_call(running_call))
+    return running_call.call
+
+
+def _begin(
+    tx: PlanTransaction, plan: PlanSnapshot, claimed: ClaimedStep, admitted: _AdmittedCall
+) -> RunningCall | None:
+    """Start an allowed call in this transaction; None if its grant was used up in the meantime.
+
+    Raises Conflict if a policy changed.
+    """
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
     if admitted.rule is not None:
         held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule)
-        running_call = holding.start_granted(tx, held_call, admitted.preview)
-        if running_call is None:
-            return _request_approval(tx, plan, claimed, admitted)
-    else:
-        context = StartContext(tx, plan, claimed, just_claimed=True)
-        work = admission.admit(context, admitted.prepared, counted=True)
-        if not isinstance(work, RunningCall):
-            raise Conflict("A policy changed while this call was being stored. Call again.")
-        running_call = work
-    tx.on_commit(lambda: executor.run_call(running_call))
-    return running_call.call
+        return holding.start_granted(tx, held_call, admitted.preview)
+    work = admission.admit(StartContext(tx, plan, claimed, just_claimed=True), admitted.prepared, counted=True)
+    if not isinstance(work, RunningCall):
+        raise Conflict("A policy changed while this call was being stored. Call again.")
+    return work
 
 
 def _request_approval(tx: PlanTransaction, plan: PlanSnapshot, claimed: ClaimedStep, admitted: _AdmittedCall) -> Call:

@@ -268,7 +268,7 @@ def _continue_with_call(context: StartContext, call_pk: int) -> WorkItem | None:
         case CallSituation.APPROVED:
             work = ApprovedCall(step, plan, call)
         case _:
-            work = _start_stored(context, call, situation)
+            work = start_stored(context, call, situation)
     return work
 
 
@@ -280,7 +280,7 @@ def _is_request_current(context: StartContext, call: Call, prepared: PreparedCal
     )
 
 
-def _start_stored(context: StartContext, call: Call, situation: CallSituation) -> RunningCall | HeldCall:
+def start_stored(context: StartContext, call: Call, situation: CallSituation) -> RunningCall | HeldCall:
     """Start a stored call. Hold it if it needed no approval when it was stored but policies now require one.
 
     A call that a grant allowed is held too, because its grant is checked again after the preview. A call with a

@@ -6,6 +6,7 @@ All functions run inside an open plan transaction and are fenced: a worker that 
 import json
 from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from approvals.models import ApprovalRequest
@@ -16,7 +17,7 @@ from catalog.calls import vault
 from catalog.calls.blobs import store_blobs
 from catalog.calls.vault import SecretScope
 from catalog.core import clock
-from catalog.core.content_blocks import MAX_RESULT, stored_content
+from catalog.core.content_blocks import MAX_RESULT, StoredContent, stored_content
 from catalog.core.transactions import retry_on_deadlock, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
@@ -89,12 +90,10 @@ def finish(
     _end_call(tx, running_call, outcome, optimistic=optimistic)
 
 
-def _end_call(
-    tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool
-) -> None:
-    """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
-    call, step, prepared = running_call.call, running_call.step, running_call.prepared
-    response = pipeline.standard_response(prepared.target.tool, prepared.given_arguments, outcome)
+def ending_of(
+    outcome: pipeline.CallOutcome, response: dict[str, Any], *, now: datetime
+) -> tuple[CallEnding, StoredContent | None]:
+    """Return the columns of a call that has ended with this outcome, and its content blocks with their bytes."""
     content = stored_content(outcome.content) if outcome.content is not None else None
     warnings = list(outcome.warnings)
     if content is not None and content.is_cut and all(each.code != "cut" for each in warnings):
@@ -104,10 +103,20 @@ def _end_call(
         response=as_json(response),
         message=outcome.message,
         error_kind=outcome.error_kind or "",
-        now=tx.now,
+        now=now,
         content=as_json(content.blocks) if content else "",
         warnings=as_json([each.as_json() for each in warnings]) if warnings or content else "",
     )
+    return ending, content
+
+
+def _end_call(
+    tx: PlanTransaction, running_call: RunningCall, outcome: pipeline.CallOutcome, *, optimistic: bool
+) -> None:
+    """End the call and its step; in one statement if the call succeeded and its tool has no result handler."""
+    call, step, prepared = running_call.call, running_call.step, running_call.prepared
+    response = pipeline.standard_response(prepared.target.tool, prepared.given_arguments, outcome)
+    ending, content = ending_of(outcome, response, now=tx.now)
     in_one_go = optimistic and _succeeded(outcome) and not extensions.has_result_handler(step.tool)
     if in_one_go:
         tx.defer(statements.end_step(tx.cursor, step, call, ending))
