@@ -281,6 +281,7 @@ class ToolContext:
     """One call as seen by its handler; the last three fields are None outside an agent.
 
     `session` is that of the call's owner: `session[Plan].latest()` is the to-do list of the planning tools.
+    `cwd` is the working directory that a client claims for a call that it runs itself; it is empty for all others.
     """
 
     call_id: str = ""
@@ -299,6 +300,7 @@ class ToolContext:
     prompt: Any = None
     rendered_prompt: Any = None
     adapter: Any = None
+    cwd: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.memory, dict):  # any other mapping is read-only already, and may load lazily

@@ -106,8 +106,9 @@ class Source(models.Model):
 
     @property
     def title(self) -> str:
-        """The name of an imported source; for a shipped set, the last part of its module's name, as in Workspace."""
-        return self.name if self.is_imported else self.name.rpartition(".")[2].capitalize()
+        """The name of an imported source or a client; for a shipped set, the last part of its module's name."""
+        is_named = self.is_imported or self.kind == self.Kind.CLIENT
+        return self.name if is_named else self.name.rpartition(".")[2].capitalize()
 
     @property
     def status(self) -> "Source.Status":
@@ -673,7 +674,10 @@ class ClientRun(models.Model):
     is_current = models.BooleanField(default=True)
     allowed_at = models.DateTimeField(null=True, help_text="Time at which the call was handed out to the client.")
     allowed_until = models.DateTimeField(
-        null=True, help_text="Time after which the outcome of a call that was handed out and not reported is unknown."
+        null=True, help_text="Time after which its outcome is unknown; null unless it is handed out and not reported."
+    )
+    run_digest = models.CharField(
+        max_length=64, blank=True, help_text="SHA-256 like `input_digest`, of the input that was handed out."
     )
     reported_at = models.DateTimeField(null=True, help_text="Time at which the client reported the end of the call.")
     deferred_at = models.DateTimeField(
@@ -701,7 +705,7 @@ class ClientRun(models.Model):
             models.Index(
                 fields=["allowed_until"],
                 name="client_run_out",
-                condition=Q(allowed_until__isnull=False, reported_at=None),
+                condition=Q(allowed_until__isnull=False),
             ),
             models.Index(
                 fields=["owner", "deferred_at"],

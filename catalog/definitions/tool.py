@@ -90,7 +90,8 @@ class Tool(Generic[ParamsT, ResultT]):
     The fields from `bound` on are for other ways of declaring tools: `bound` binds the arguments, `reads` makes a
     result of the returned value. Without `fills_defaults`, omitted arguments are not filled in: an upstream server does
     that itself.
-    `title` and `hints` of an imported tool are those of its source.
+    `title` and `hints` of an imported tool are those of its source. `client_tool` is the client's own name of a tool
+    that its client runs; it is empty for tools that run here.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Tool(Generic[ParamsT, ResultT]):
     binding: Binding = field(init=False)
     output_schema: dict[str, Any] | None = field(init=False, default=None)
     title: str = field(init=False, default="")
+    client_tool: str = field(init=False, default="")
     hints: Mapping[str, Any] = field(init=False, default_factory=dict)
     rates: tuple[RateLimit, ...] = field(init=False, default=())
     _declared_reversibility: Reversibility | None = field(init=False, default=None, repr=False)
@@ -245,6 +247,11 @@ class Tool(Generic[ParamsT, ResultT]):
     def digest(self) -> str:
         """Return the SHA-256 of the source of the module that defines the handler."""
         return source_digest(self.handler.__module__ if self.handler else "")
+
+    @property
+    def runs_in_client(self) -> bool:
+        """True if the client of the tool's source runs the calls, and Toolgate only decides on them."""
+        return bool(self.client_tool)
 
     @property
     def annotations(self) -> dict[str, bool]:

@@ -31,7 +31,7 @@ def publish_changes(facts: Sequence[signals.Fact], *, is_changed: bool) -> None:
     if is_changed:
         bump_revision()
     for fact in facts:  # last: each waits for the head of the audit log
-        signals.record_fact(fact.kind, **fact.data)
+        signals.record_fact(fact.kind, by=fact.by, **fact.data)
 
 
 def rows_by_upstream(source: Source, only: Sequence[str] | None = None) -> dict[str, Tool]:
@@ -103,7 +103,7 @@ def take_up_definition(tool_row: Tool, definition: Definition) -> list[signals.F
 
 
 def _write_implementation(tool_row: Tool, reference: str, digest: str) -> None:
-    kind = Implementation.Kind.MCP if (tool_row.definition or {}).get("kind") == "mcp" else Implementation.Kind.HTTP
+    kind = Implementation.Kind((tool_row.definition or {})["kind"])
     tool_row.implementations.exclude(reference=reference).filter(registered=True).update(registered=False)
     tool_row.implementations.update_or_create(
         reference=reference, defaults={"kind": kind, "digest": digest, "registered": True}

@@ -56,8 +56,8 @@ class CallableTool:
 
     @property
     def is_ready(self) -> bool:
-        """True if the tool is enabled and served, with the code of the catalog and without a held change."""
-        is_served = self.implementation_pk is not None or any(self.bounds)
+        """True if the tool is enabled and served here, with the code of the catalog and without a held change."""
+        is_served = not self.tool.runs_in_client and (self.implementation_pk is not None or any(self.bounds))
         return self.enabled and is_served and not self.drifted and not self.held
 
     def with_catalog_contract(self) -> "CallableTool | None":

@@ -50,9 +50,9 @@ def imported_sources() -> QuerySet[Source]:
 
 
 def switchable_sources() -> QuerySet[Source]:
-    """Return the sources that administrators can enable and disable, by name: imported sources and shipped sets."""
+    """Return the sources that administrators can enable and disable, by name: imported ones, clients, shipped sets."""
     shipped = Q(kind=Source.Kind.PYTHON, name__in=shipped_modules())
-    return Source.objects.filter(IMPORTED | shipped).order_by("name")
+    return Source.objects.filter(IMPORTED | Q(kind=Source.Kind.CLIENT) | shipped).order_by("name")
 
 
 def create_source(
@@ -82,7 +82,9 @@ def is_name_taken(name: str) -> bool:
 def update_source(
     source: Source, values: Mapping[str, Any], *, by: User, any_command: bool = False, is_claimed: bool = False
 ) -> Source:
-    """Change a source. Masked values of secrets keep the stored ones. Of a shipped set, only `enabled` can be changed.
+    """Change a source. Masked values of secrets keep the stored ones.
+
+    Of a client or a shipped set, only `enabled` can be changed.
 
     Levels that follow from a changed `trusted` apply at once. Raises what `create_source` raises.
     """
@@ -117,12 +119,15 @@ def update_source(
 
 
 def _switch_set(source: Source, values: Mapping[str, Any], *, by: User) -> Source:
-    """Enable or disable a shipped set. Raises ParameterError for other changes, and Conflict for other modules."""
-    if not is_shipped_set(source.name):
-        raise Conflict("Only imported sources and the sets that ship with Toolgate can be changed.")
+    """Enable or disable a client or a shipped set.
+
+    Raises ParameterError for other changes, and Conflict for other modules.
+    """
+    if source.kind != Source.Kind.CLIENT and not is_shipped_set(source.name):
+        raise Conflict("Only imported sources, clients and the sets that ship with Toolgate can be changed.")
     other = next((name for name in values if name != "enabled"), None)
     if other is not None:
-        message = "A set that ships with Toolgate can only be enabled or disabled."
+        message = "A client, or a set that ships with Toolgate, can only be enabled or disabled."
         raise field_error(other, "invalid", message)
     with catalog_write_lock():
         source = Source.objects.select_for_update().get(pk=source.pk)

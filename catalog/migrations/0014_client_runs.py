@@ -75,8 +75,16 @@ class Migration(migrations.Migration):
                 (
                     "allowed_until",
                     models.DateTimeField(
-                        help_text="Time after which the outcome of a call that was handed out and not reported is unknown.",
+                        help_text="Time after which its outcome is unknown; null unless it is handed out and not reported.",
                         null=True,
+                    ),
+                ),
+                (
+                    "run_digest",
+                    models.CharField(
+                        blank=True,
+                        help_text="SHA-256 like `input_digest`, of the input that was handed out.",
+                        max_length=64,
                     ),
                 ),
                 (
@@ -111,7 +119,7 @@ class Migration(migrations.Migration):
                         name="client_run_by_input",
                     ),
                     models.Index(
-                        condition=models.Q(("allowed_until__isnull", False), ("reported_at", None)),
+                        condition=models.Q(("allowed_until__isnull", False)),
                         fields=["allowed_until"],
                         name="client_run_out",
                     ),

@@ -28,13 +28,13 @@ ADDED_FIELDS = frozenset({"is_task", "title", "hints"})
 class Definition:
     """One imported tool.
 
-    `upstream` is the tool's name at the upstream. `offered_digest` is the SHA-256 of the MCP server's entry; `http`
-    says how the arguments become an HTTP request (`http_requests.Operation` as JSON). `why` explains the level. If
-    `is_task`, the tool must be called as an MCP task. `title` and `hints` come from the server; hints about the level
-    are left out.
+    `upstream` is the tool's name at the upstream. A tool of the kind `client` runs in its client, never here.
+    `offered_digest` is the SHA-256 of the MCP server's entry; `http` says how the arguments become an HTTP request
+    (`http_requests.Operation` as JSON). `why` explains the level. If `is_task`, the tool must be called as an MCP task.
+    `title` and `hints` come from the server; hints about the level are left out.
     """
 
-    kind: Literal["mcp", "http"]
+    kind: Literal["mcp", "http", "client"]
     upstream: str
     description: str
     input_schema: Schema

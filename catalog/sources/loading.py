@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from catalog.context import progress_listener
+from catalog.client_tools.previews import preview as preview_of_client_tool
+from catalog.context import ToolContext, progress_listener
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.binding import Binding, Handler
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
-from catalog.errors import SchemaProblem, ToolgateError, UpstreamError, UpstreamUnavailable
+from catalog.errors import SchemaProblem, ToolError, ToolgateError, UpstreamError, UpstreamUnavailable
 from catalog.models import Tool as ToolRow
 from catalog.results import Preview, ResultWarning, ToolResult, UpstreamResult
 from catalog.schemas import compile_schema
@@ -81,6 +82,8 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
     previewer = None
     if definition.http is not None:
         handler, previewer = _http_handlers(definition, Operation.from_json(definition.http), settings)
+    elif definition.kind == "client":
+        handler, previewer = _client_handlers(definition, settings)
     tool: LoadedTool = Tool(
         name=name,
         description=definition.description,
@@ -98,6 +101,7 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
         tool.preview(previewer)
     vars(tool).update(reference=reference_of(definition, settings), digest=implementation_digest(definition, settings))
     tool.title, tool.hints = definition.title, definition.hints
+    tool.client_tool = definition.upstream if definition.kind == "client" else ""
     if definition.kind == "mcp":  # the client ends a call; before it connects and lists, twice if a session was lost
         vars(tool).update(longest_seconds=(PATIENCE + 4) * definition.timeout)
     return tool
@@ -141,6 +145,24 @@ def _http_handlers(definition: Definition, operation: Operation, settings: Upstr
 
     def show(arguments: dict[str, Any]) -> Preview:
         return http_requests.preview(http_requests.prepare(operation, arguments, settings.headers, settings.query))
+
+    return call, show
+
+
+def runs_in_client(tool_name: str, client: str) -> ToolError:
+    """Return the error for a call of a tool that only its client can run."""
+    return ToolError(
+        f"{tool_name} is a tool of {client}, which runs it itself and asks first. It cannot be called through Toolgate."
+    )
+
+
+def _client_handlers(definition: Definition, settings: UpstreamSettings) -> tuple[Handler, Handler]:
+    def call(arguments: dict[str, Any]) -> ToolResult[Any]:
+        raise runs_in_client(definition.upstream, settings.name)
+
+    def show(arguments: dict[str, Any], *, context: ToolContext) -> Preview:
+        plain = Preview(f"{settings.name} runs {definition.upstream}", "none")
+        return preview_of_client_tool(definition.upstream, arguments, context.cwd) or plain
 
     return call, show
 

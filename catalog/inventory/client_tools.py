@@ -1,0 +1,116 @@
+"""Tools that clients run themselves, as rows: the first question about a tool makes its source and the tool."""
+
+import re
+
+from django.contrib.auth.models import User
+
+from catalog import signals
+from catalog.core import clock
+from catalog.core.rate_limits import RateLimitKey, acquire_use, parse_rate_limits
+from catalog.definitions.levels import SafetyLevel
+from catalog.errors import ParameterError, ToolDisabled, ToolError, field_error
+from catalog.inventory import snapshot
+from catalog.inventory.imported_tools import names_for, publish_changes, rows_by_upstream, take_up_definition
+from catalog.inventory.snapshot import CallableTool
+from catalog.inventory.sources import is_name_taken
+from catalog.inventory.versions import catalog_write_lock, version_facts
+from catalog.models import Source, Tool
+from catalog.sources.definitions import Definition, visible_text
+from catalog.sources.loading import judge_definition
+from catalog.sources.settings import settings_of
+
+CLIENT_NAME = re.compile(r"[a-z0-9-]{1,40}")
+MAX_TOOL_NAME = 128
+MAX_CLIENTS = 50
+MAX_CLIENT_TOOLS = 300
+"""Tools of one client."""
+ALLOWANCE_SECONDS = 900.0
+"""Time in seconds for which a client may run a call that was handed out, until its outcome counts as unknown."""
+NEW_TOOLS = "client-tools"
+NEW_TOOLS_RATE = "60/h"
+"""Tools that the questions of one token or person may make."""
+
+
+def check_client_names(client: str, tool: str) -> None:
+    """Raise ParameterError unless these are names of a client and of one of its tools."""
+    if not CLIENT_NAME.fullmatch(client):
+        raise field_error("client", "invalid", "A client's name is 1 to 40 characters from a-z, 0-9 and '-'.")
+    if not tool or len(tool) > MAX_TOOL_NAME or visible_text(tool) != tool or "\n" in tool:
+        raise field_error("tool", "invalid", f"A tool's name is one line of 1 to {MAX_TOOL_NAME} visible characters.")
+
+
+def find_client_tool(client: str, tool: str) -> CallableTool | None:
+    """Return the catalog's tool for a client's own name of it; None if it has none yet."""
+    found = (each for each in snapshot.callable_tools().values() if each.source == client)
+    return next((each for each in found if each.tool.client_tool == tool), None)
+
+
+def find_or_add_client_tool(client: str, tool: str, *, by: User, owner: str) -> CallableTool:
+    """Return the catalog's tool for a client's own name of it; add an unknown one, dangerous and with an open schema.
+
+    `owner` (`token:ID` or `user:ID`) may cause NEW_TOOLS_RATE additions. Raises ParameterError for a name that is none,
+    RateLimited, ToolDisabled if the client's source is disabled, and ToolError if the tool cannot be added.
+    """
+    check_client_names(client, tool)
+    found = find_client_tool(client, tool)
+    if found is not None:
+        return found
+    source = Source.objects.filter(name=client).first()
+    _require_client_source(client, source)
+    if source is None or tool not in rows_by_upstream(source, [tool]):
+        acquire_use(RateLimitKey(NEW_TOOLS, parse_rate_limits(NEW_TOOLS_RATE, NEW_TOOLS), owner), now=clock.now())
+        _add(client, tool, by)
+    snapshot.drop_snapshot()
+    found = find_client_tool(client, tool)
+    if found is None:
+        raise ToolError(f"The tool {tool} of {client} cannot be loaded. An administrator finds the reason in the log.")
+    return found
+
+
+def ensure_client_source(client: str, *, by: User) -> Source:
+    """Return the source of a client, made if it is missing, in the caller's transaction with the catalog locked."""
+    source = Source.objects.filter(name=client).first()
+    _require_client_source(client, source)
+    if source is not None:
+        return source
+    if is_name_taken(client):
+        raise ToolError(f"There is a Python module called {client}. Use another name for the client.")
+    if Source.objects.filter(kind=Source.Kind.CLIENT).count() >= MAX_CLIENTS:
+        raise ToolError(f"There are {MAX_CLIENTS} clients, which is the maximum.")
+    source = Source.objects.create(name=client, kind=Source.Kind.CLIENT)
+    signals.record_fact("source.created", by=by, source=source.name, kind_of_source=source.kind, trusted=source.trusted)
+    return source
+
+
+def _require_client_source(client: str, source: Source | None) -> None:
+    if source is None:
+        return
+    if source.kind != Source.Kind.CLIENT:
+        raise ToolError(f"The name {client} belongs to another source. Use another name for the client.")
+    if not source.enabled:
+        raise ToolDisabled(f"The client {client} is disabled. An administrator can enable it on its page in Sources.")
+
+
+def _add(client: str, tool: str, by: User) -> None:
+    definition = Definition(
+        kind="client",
+        upstream=tool,
+        description=f"{tool}, a tool of {client}, which runs it itself.",
+        input_schema={"type": "object"},
+        safety_level=str(SafetyLevel.DANGEROUS),
+        why="Unknown tools of clients are dangerous until an administrator sets another level.",
+        timeout=ALLOWANCE_SECONDS,
+    )
+    with catalog_write_lock():
+        source = ensure_client_source(client, by=by)
+        if rows_by_upstream(source, [tool]):
+            return  # another question has added it meanwhile
+        problem = judge_definition("imported", definition, settings_of(source))
+        if problem:
+            raise ParameterError(problem)
+        if source.tools.count() >= MAX_CLIENT_TOOLS:
+            raise ToolError(f"{client} has {MAX_CLIENT_TOOLS} tools, which is the maximum. No tool was added.")
+        name = names_for(source, [definition], {})[tool]
+        tool_row = Tool.objects.create(name=name, source=source, definition=definition.as_json())
+        take_up_definition(tool_row, definition)
+        publish_changes([signals.Fact("tool.added", by=by, data=version_facts(tool_row))], is_changed=True)
