@@ -716,3 +716,36 @@ class ClientRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.client_tool} of {self.client}"
+
+
+class UngatedRun(models.Model):
+    """A run that a client reported without having asked: an alarm, until an administrator has seen it."""
+
+    owner = models.CharField(max_length=64, help_text="`token:ID` or `user:ID`.")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+", db_index=False)
+    token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="+", db_index=False)
+    client = models.CharField(max_length=40)
+    session = models.CharField(max_length=128)
+    client_tool = models.CharField(max_length=128, blank=True, help_text="The client's own name of the tool.")
+    client_call_id = models.CharField(max_length=200, blank=True)
+    cwd = models.TextField(blank=True, help_text="Working directory that the client claims.")
+    reports = models.PositiveIntegerField(default=1, help_text="Number of reports that this row stands for.")
+    reported_at = models.DateTimeField()
+    seen_at = models.DateTimeField(null=True)
+    seen_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["owner", "client", "session", "client_call_id"],
+                condition=~Q(client_call_id=""),
+                name="ungated_run_once",
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["reported_at"], name="ungated_run_open", condition=Q(seen_at=None)),
+            models.Index(fields=["owner", "session"], name="ungated_run_in_session"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.client_tool} of {self.client} without a question"

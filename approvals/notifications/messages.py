@@ -14,7 +14,7 @@ from approvals.models import Delivery
 from catalog.access.personal_settings import formats_of
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
-from catalog.models import ApiToken
+from catalog.models import ApiToken, UngatedRun
 from catalog.text.deceptive_text import split_hidden
 from catalog.text.formats import format_exactly, written_for
 
@@ -33,6 +33,7 @@ TITLES: Mapping[str, str] = {
     "approval.expired": gettext_noop("Expired without an answer: %(tool)s"),
     "step.outcome_unknown": gettext_noop("Unknown outcome: %(tool)s may or may not have run"),
     "token.reused": gettext_noop("Connection ended: a credential of %(client)s was used twice"),
+    "run.ungated": gettext_noop("Not asked: %(client)s ran a tool without permission"),
     TEST_KIND: gettext_noop("This device is notified"),
 }
 KIND_LABELS: Mapping[str, str] = {
@@ -47,6 +48,7 @@ KIND_LABELS: Mapping[str, str] = {
     "approval.expired": gettext_noop("Expired"),
     "step.outcome_unknown": gettext_noop("Unknown outcome"),
     "token.reused": gettext_noop("Connection ended"),
+    "run.ungated": gettext_noop("Ran without permission"),
     TEST_KIND: gettext_noop("Test"),
 }
 """Labels of the kinds in the log of deliveries, which names no tools."""
@@ -62,6 +64,7 @@ FACT_LABELS: Mapping[str, str] = {
     "Answered by": gettext_noop("Decided by"),
     "Client": gettext_noop("Client"),
     "Owner": gettext_noop("Owner"),
+    "Session": gettext_noop("Session"),
 }
 """Labels of the facts in mails and chats; webhooks send the names in lower case as JSON fields."""
 KINDS_ASKING_FOR_ANSWER = frozenset(
@@ -116,6 +119,8 @@ def build_notice(delivery: Delivery) -> Notice:
     """Return the notification of a delivery with the current facts. Raises LookupError if its call is gone."""
     if delivery.kind == "token.reused":
         return _notice_of_connection(delivery)
+    if delivery.kind == "run.ungated":
+        return _notice_of_ungated_run(delivery)
     if delivery.kind == TEST_KIND:
         return Notice(TEST_KIND, f"Toolgate: {_(TITLES[TEST_KIND])}", {}, f"{settings.TOOLGATE_URL}{OWN_PAGE}")
     request = delivery.request
@@ -151,6 +156,22 @@ def _notice_of_connection(delivery: Delivery) -> Notice:
     facts = {"Client": client, "Owner": one_line(user_display_name(token.user))}
     subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': client}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}/tokens/{token.pk}/")
+
+
+def _notice_of_ungated_run(delivery: Delivery) -> Notice:
+    """Return the notification of a run that nobody allowed. Raises LookupError if its alarm is gone."""
+    key = delivery.event_key.partition(":")[2]
+    run = UngatedRun.objects.select_related("user").filter(pk=int(key)).first() if key.isdecimal() else None
+    if run is None:
+        raise LookupError("The alarm is gone.")
+    facts = {
+        "Client": one_line(run.client),
+        "Tool": one_line(run.client_tool),
+        "Session": one_line(run.session),
+        "Owner": one_line(user_display_name(run.user)),
+    }
+    subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': one_line(run.client)}}"
+    return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}/#ungated-runs")
 
 
 def _expiry(delivery: Delivery, moment: datetime) -> str:

@@ -33,6 +33,8 @@ REQUEST_KINDS = {
 OUTCOME_UNKNOWN_KIND = "step.outcome_unknown"
 CONNECTION_REUSED_KIND = "token.reused"
 """A credential of a connection was used twice, so that the connection was ended: it concerns no call."""
+UNGATED_KIND = "run.ungated"
+"""A client ran a tool without asking: it concerns no call."""
 REVIEWER_KINDS = {"approval.opened", "approval.reminded", "approval.escalated"}
 CHANGES_REQUESTED_KIND = "approval.changes_requested"
 KINDS_WITH_LOADED_REQUEST = {"approval.opened", "approval.decided"}
@@ -54,6 +56,11 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     if fact.kind == CONNECTION_REUSED_KIND:
         event = NotificationEvent(fact.kind, f"{fact.kind}:{fact.data['token']}", None, fact, clock.now())
         Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
+        return
+    if fact.kind == UNGATED_KIND:
+        if fact.data["is_first"]:
+            event = NotificationEvent(fact.kind, f"{fact.kind}:{fact.data['run']}", None, fact, clock.now())
+            Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
         return
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
         kinds = ("approval.decided", CHANGES_REQUESTED_KIND)
@@ -84,6 +91,8 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
     request, call, by = event.request, event.fact.call, event.fact.by
     if event.kind == CONNECTION_REUSED_KIND:
         return users.filter(Q(groups__name=ADMINISTRATOR) | Q(username=event.fact.data["owner"]))
+    if event.kind == UNGATED_KIND:
+        return users.filter(groups__name=ADMINISTRATOR)
     if by is not None and event.kind != "approval.opened":
         users = users.exclude(pk=by.pk)
     if request is None or call is None or event.kind == OUTCOME_UNKNOWN_KIND:
@@ -111,7 +120,7 @@ def _deliveries(event: NotificationEvent) -> Iterator[Delivery]:
         due_at = after_quiet_hours(choice, event.due_at)
         for address in (*addresses_of(choice), *devices.get(person.pk, ())):
             yield _delivery(event, address, due_at, person)
-    if event.kind in REVIEWER_KINDS or event.kind == OUTCOME_UNKNOWN_KIND:
+    if event.kind in REVIEWER_KINDS or event.kind in (OUTCOME_UNKNOWN_KIND, UNGATED_KIND):
         of_policy = event.request.policy_revision.notify if event.request is not None else []
         found = (*_readable_addresses(of_policy), *_readable_addresses(settings.TOOLGATE_NOTIFY_URLS))
         for address in {each.key: each for each in found}.values():

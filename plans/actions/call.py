@@ -14,6 +14,7 @@ from django.db.models import Max, Q
 
 from approvals.audit.checkpoints import checkpoint_write_fault
 from approvals.audit.restore_guard import ensure_not_restored
+from approvals.errors import AuditUnavailable
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
@@ -26,9 +27,10 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.pipeline import GateDecision
 from catalog.errors import Conflict, field_error
-from catalog.models import ApiToken, Call, new_call_id
+from catalog.models import ApiToken, Call, ClientRun, new_call_id
 from catalog.results import Preview
 from catalog.secrets.placeholders import redact_text
+from catalog.sources.loading import runs_in_client
 from catalog.states import CallStatus
 from plans import spec
 from plans.actions.create import new_plan
@@ -36,6 +38,7 @@ from plans.documents.references import escape_references
 from plans.engine import (
     admission,
     calls,
+    client_runs,
     finishing,
     grants,
     hints,
@@ -82,6 +85,8 @@ def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehea
     """Check and preview a call without making it. Raises ToolError, and the errors of `create_call` before storing."""
     require_tool_within_limits(tool, by.ids)
     prepared = replace(calls.prepare_call(tool, dict(arguments)), asker=by.ids)
+    if prepared.target.tool.runs_in_client:
+        raise runs_in_client(tool, prepared.target.source)
     plan = snapshot_of(new_plan(f"Call {tool}", by, Plan.Kind.CALL))
     verdict = gate(calls.facts_for_rules(prepared, plan))
     return Rehearsal(prepared.target.tool.safety_level, verdict, preview_in_share(plan, 1, prepared))
@@ -97,7 +102,8 @@ class CallOrder:
 
     `replaces` is the id of an ended call of the same tool and requester that this call replaces. `caller_ids` are
     passed unchanged to the tool in its context, values other than JSON scalars as text. They are stored with a plan of
-    one step, and ignored with a `plan_ref`. `prepared` is the prepared call, if the caller has it already.
+    one step, and ignored with a `plan_ref`. `prepared` is the prepared call, if the caller has it already. `client_run`
+    is the unsaved row of a call that its client runs: if it is allowed, it is handed out in the same transaction.
     """
 
     tool: str
@@ -108,14 +114,16 @@ class CallOrder:
     replaces: str | None = None
     caller_ids: Mapping[str, Any] = field(default_factory=dict)
     prepared: PreparedCall | None = None
+    client_run: ClientRun | None = None
 
 
 def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and start it or let it wait.
 
     Raises RestoredDatabase first, because calls also arrive by MCP. Raises UnknownTool, ToolDisabled, ParameterError,
-    QueryTypeUnsupported, PolicyRefusal and RateLimited before anything is stored; Conflict if the plan accepts no more
-    steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control the plan;
+    QueryTypeUnsupported, PolicyRefusal, RateLimited, and ToolError for a tool that only its client runs, before
+    anything is stored; AuditUnavailable if a call of a client cannot be handed out; Conflict if the plan accepts no
+    more steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control the plan;
     OutsideLimits for the tool, or for other steps of the plan.
     """
     ensure_not_restored()
@@ -125,19 +133,24 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     if order.query_type is not None:
         arguments = {"query_type": order.query_type, "parameters": arguments}
     prepared = calls.prepare_for_plan(order.tool, arguments, plan.public_id, order.prepared)
+    run = order.client_run
+    if run is not None:
+        prepared = replace(prepared, cwd=run.cwd)
+    elif prepared.target.tool.runs_in_client:
+        raise runs_in_client(order.tool, prepared.target.source)
     old = replaced_call(order.replaces, order.tool, by) if order.replaces else None
     prepared = replace(prepared, reason=redact_text(order.reason), asker=by.ids, replaces=old)
     facts = snapshot_of(plan)
     admitted = _admit(facts, prepared)
     joins = order.plan_ref is not None
-    if not joins and admitted.rule is None and not prepared.target.drifted:
+    if run is None and not joins and admitted.rule is None and not prepared.target.drifted:
         executor = hints.local_executor()
         if executor is not None and running_first.may_run_first(prepared):
             call = _run_first(plan, facts, prepared, executor)
             if call is not None:
                 return call
     try:
-        return _store(plan, facts, admitted, joins=joins)
+        return _store(plan, facts, admitted, run) if run is not None else _store(plan, facts, admitted, joins=joins)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
@@ -276,7 +289,14 @@ def _store_running(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, e
 
 @recover_lost_commit
 @retry_on_deadlock
-def _store(plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, *, joins: bool) -> Call:
+def _store(
+    plan: Plan,
+    plan_snapshot: PlanSnapshot,
+    admitted: _AdmittedCall,
+    run: ClientRun | None = None,
+    *,
+    joins: bool = False,
+) -> Call:
     with plan_transaction(plan.pk, plan.public_id) if joins else new_plan_transaction(plan) as tx:
         step_id = 1
         if joins:
@@ -291,9 +311,38 @@ def _store(plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, *, 
         if plan.kind != Plan.Kind.CALL and "${" in parameters:
             parameters = canonical_text(escape_references(json.loads(parameters)))
         step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=parameters)
-        step.ready_at = tx.now
-        tx.result = call = _add_call(tx, replace(plan_snapshot, pk=plan.pk), step, admitted)
+        now_stored = replace(plan_snapshot, pk=plan.pk)
+        if run is not None:
+            tx.result = call = _add_client_call(tx, now_stored, step, admitted, run)
+        else:
+            step.ready_at = tx.now
+            tx.result = call = _add_call(tx, now_stored, step, admitted)
     return call
+
+
+def _add_client_call(
+    tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall, run: ClientRun
+) -> Call:
+    """Store a call that its client runs: handed out if it is allowed or a grant covers it, else held.
+
+    Its row replaces that of the call which it replaces. Raises AuditUnavailable if the start of a dangerous call could
+    not be witnessed, and IntegrityError if the client's call is stored already.
+    """
+    prepared, rule = admitted.prepared, admitted.rule
+    claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(client_runs.OWNER, tx))
+    if prepared.replaces is not None:
+        ClientRun.objects.filter(call=prepared.replaces).update(is_current=False)
+    if rule is None or grants.is_covered_by_grant(plan, prepared, rule):
+        fault = checkpoint_write_fault() if prepared.level == SafetyLevel.DANGEROUS else ""
+        if fault:
+            raise AuditUnavailable(fault)
+        running_call = _begin(tx, plan, claimed, admitted)
+        if running_call is not None:
+            client_runs.hand_over(tx, running_call, run)
+            return running_call.call
+    run.call = _request_approval(tx, plan, claimed, admitted)
+    run.save(force_insert=True)
+    return run.call
 
 
 def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall) -> Call:

@@ -14,6 +14,7 @@ from catalog.core.transactions import move, retry_on_deadlock
 from catalog.errors import ToolError
 from catalog.inventory import snapshot
 from catalog.secrets.placeholders import redact_text
+from catalog.sources.loading import runs_in_client
 from plans.agents.definitions import named_agents
 from plans.documents.checking import check_plan
 from plans.documents.reading import Problem
@@ -58,6 +59,11 @@ def check_document(
     disabled = {name for name, target in current.items() if not target.enabled}
     tools = {name: target.tool for name, target in current.items()}
     refused = {
+        name: runs_in_client(name, target.source).message
+        for name, target in current.items()
+        if target.tool.runs_in_client
+    }
+    refused |= {
         name: why for each in (by, changing_requester) if each for name, why in tools_outside_limits(each.ids).items()
     }
     agents = partial(named_agents, by.user if by else None)

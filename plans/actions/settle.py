@@ -8,7 +8,7 @@ from typing import Any, Literal
 from catalog import signals
 from catalog.core.transactions import move, retry_on_deadlock
 from catalog.errors import Conflict
-from catalog.models import Call
+from catalog.models import Call, ClientRun
 from catalog.results import format_success_response
 from catalog.secrets.placeholders import redact_text, redact_value
 from catalog.states import CallStatus
@@ -85,7 +85,12 @@ def _did_not_happen(context: SettlementContext) -> None:
 
 
 def _request_again(context: SettlementContext) -> None:
-    """End the old call; the step is claimed again, and its new call passes the gate like any other."""
+    """End the old call; the step is claimed again, and its new call passes the gate like any other.
+
+    A client asks again by itself for a call that it runs, so for such a call this raises Conflict.
+    """
+    if ClientRun.objects.filter(call=context.call).exists():
+        raise Conflict("The client runs this call itself, and asks again if it needs it. Say whether it took effect.")
     if retries.plan_is_over(context.tx):
         raise Conflict("The plan has ended, so the call cannot be requested again. Say whether it took effect.")
     _fail_call(context, "A person requested the call again.")

@@ -1,10 +1,56 @@
-"""Questions of clients that run their tools themselves: the question, the answer as of now, and the wait for it."""
+"""Questions of clients that run their tools themselves: the question, the answer as of now, and the wait for it.
 
+A question becomes an ordinary call, which passes the same gate and limits as any other. The call starts in the
+transaction of the question that is allowed; the client then runs it and reports its end.
+"""
+
+import asyncio
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, Literal
 
+from django.conf import settings
+from django.db import IntegrityError, close_old_connections
+
+from approvals.errors import AuditUnavailable
+from approvals.models import ApprovalRequest
+from approvals.requests.lifecycle import CHANGED_PREFIX
+from approvals.reviews.edits import summarise_edits
+from catalog.calls import vault
+from catalog.core import clock
+from catalog.core.locks import LockSpace, LockTimeout, exclusive
+from catalog.errors import Conflict, RestoredDatabase, ToolError, field_error
+from catalog.inventory.client_tools import check_client_names, find_or_add_client_tool
+from catalog.models import Call, ClientRun
+from catalog.results import format_for_model
+from catalog.states import CallStatus
+from plans.actions.call import CallOrder, create_call
+from plans.engine import calls, client_runs
+from plans.engine.client_runs import run_digest
+from plans.engine.work import PreparedCall
+from plans.live.waits import until_decided
 from plans.store.requesters import Requester
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+CALL_ID = re.compile(r"[!-~]{0,200}")
+MAX_CWD = 4096
+TRIES = 5
+"""How often a question is answered anew because its call changed at that moment."""
+LOCK_SECONDS = 5.0
+
+OTHER_INPUT = (
+    "This call id was used before for another tool or another input. Nothing was allowed. Make the call again under a "
+    "new id."
+)
+RAN_ALREADY = "This call ran already, and its end was reported. Make a new call to run it again."
+NOT_REPORTED = (
+    "This call was handed out before, and its end was not reported: whether it ran is unknown until a person settles "
+    "it. It is not allowed again. If it must run, make a new call."
+)
+BUSY = "The same call is being answered at this moment. Ask again in a few seconds."
+UNWITNESSED = "The audit log cannot be written completely now, so no dangerous call may start. Ask again later."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +86,221 @@ class PermissionAnswer:
     url: str = ""
 
 
-def ask(question: PermissionQuestion, *, by: Requester) -> PermissionAnswer:
-    """Answer a question as of now."""
-    return PermissionAnswer("deny", None, None, f"{question.client} cannot be asked yet.")
+def check_question(question: PermissionQuestion) -> None:
+    """Raise ParameterError, naming the field, unless the question can be asked."""
+    check_client_names(question.client, question.tool)
+    check_session_id(question.session)
+    if not CALL_ID.fullmatch(question.call_id):
+        raise field_error("call_id", "invalid", "A call id is 1 to 200 visible ASCII characters.")
+    if len(question.cwd) > MAX_CWD or "\0" in question.cwd:
+        raise field_error("cwd", "invalid", f"A working directory is at most {MAX_CWD:,} characters without NUL.")
+
+
+def check_session_id(session: str) -> None:
+    if not SESSION_ID.fullmatch(session):
+        raise field_error("session", "invalid", "A session is 1 to 128 characters from A-Z, a-z, 0-9, '_' and '-'.")
+
+
+def owner_of(by: Requester) -> str:
+    """Return the owner of a client's sessions and calls: `token:ID`, or `user:ID` for a person without a token."""
+    return f"token:{by.token.pk}" if by.token is not None else f"user:{by.user.pk}"
+
+
+def ask(question: PermissionQuestion, *, by: Requester, waited_for: str | None = None) -> PermissionAnswer:
+    """Answer a question as of now; a call that may run is started and handed out by this answer.
+
+    The same call id with the same input joins the same call. `waited_for` is the id of the call that an earlier answer
+    to this very question named: it joins that call even without a call id. Refusals by policies, limits and switched
+    off tools are answered with `deny`. Raises ParameterError for a question that cannot be asked, and RestoredDatabase.
+    """
+    check_question(question)
+    return _Asker(question, replace(by, session=question.session)).answer(waited_for)
 
 
 async def ask_and_wait(question: PermissionQuestion, *, by: Requester, seconds: float) -> PermissionAnswer:
-    """Answer a question; while a person has not decided, wait for at most `seconds`."""
-    return ask(question, by=by)
+    """Answer a question like `ask`; while a person has not decided, wait for at most `seconds`."""
+    ends = monotonic() + seconds
+    answer = await asyncio.to_thread(_ask_in_thread, question, by, None)
+    while answer.decision == "wait" and answer.call is not None and (left := ends - monotonic()) > 0:
+        await until_decided(answer.call, left)
+        answer = await asyncio.to_thread(_ask_in_thread, question, by, answer.call)
+    return answer
+
+
+def _ask_in_thread(question: PermissionQuestion, by: Requester, waited_for: str | None) -> PermissionAnswer:
+    try:
+        return ask(question, by=by, waited_for=waited_for)
+    finally:
+        close_old_connections()
+
+
+class _Asker:
+    """One question with its requester, and the prepared call that it asks about."""
+
+    def __init__(self, question: PermissionQuestion, by: Requester) -> None:
+        self.question, self.by, self.owner = question, by, owner_of(by)
+        self.prepared: PreparedCall
+        self.digest: str
+        self.joined: str | None = None
+        """The id of the call that a question without a call id has joined."""
+
+    def answer(self, waited_for: str | None) -> PermissionAnswer:
+        question = self.question
+        try:
+            tool = find_or_add_client_tool(question.client, question.tool, by=self.by.user, owner=self.owner)
+            self.prepared = calls.prepare_for_plan(tool.tool.name, dict(question.input))
+            self.digest = run_digest(question.client, question.session, question.tool, self.prepared.text)
+            self.joined = waited_for
+            for _ in range(TRIES):
+                found = self._answer_once()
+                if found is not None:
+                    return found
+            return _deny(BUSY)
+        except AuditUnavailable:
+            return _deny(UNWITNESSED)
+        except ToolError as refusal:
+            return _deny(refusal.user_message())
+
+    def _answer_once(self) -> PermissionAnswer | None:
+        """Return the answer; None if the call changed at this moment, so that it is to be looked up again."""
+        run = self._find(self.joined)
+        if run is None:
+            return self._make(None)
+        self.joined = run.call.public_id
+        # Reviewers may have edited the input, and the client may ask again with the edited one.
+        now_bound = run_digest(run.client, run.session, run.client_tool, run.call.arguments)
+        if self.digest not in (run.input_digest, now_bound):
+            return _deny(OTHER_INPUT)
+        call = run.call
+        if call.status == CallStatus.CANCELLED and call.error_kind.startswith(CHANGED_PREFIX):
+            return self._make(call)
+        if call.status in (CallStatus.CREATED, CallStatus.READY):
+            return self._hand_out(run)
+        if call.status == CallStatus.RUNNING and not self.question.call_id:
+            self.joined = None  # another question has used the allowance
+            return self._make(None)
+        return self._answer_for(run)
+
+    def _find(self, joined: str | None) -> ClientRun | None:
+        """Return the current run that the question is about; None if it is to be made."""
+        question = self.question
+        runs = ClientRun.objects.select_related("call__approval", "call__version")
+        mine = runs.filter(owner=self.owner, client=question.client, session=question.session)
+        if question.call_id:
+            return mine.filter(client_call_id=question.call_id, is_current=True).first()
+        if joined is not None:
+            return mine.filter(call__public_id=joined).first()
+        startable = (CallStatus.HELD, CallStatus.CREATED, CallStatus.READY)
+        same = mine.filter(input_digest=self.digest, client_call_id="", is_current=True, reported_at=None)
+        return same.filter(allowed_at=None, call__status__in=startable).order_by("pk").first()
+
+    def _make(self, replaced_call: Call | None) -> PermissionAnswer | None:
+        question = self.question
+        key = f"{self.owner} {question.call_id or self.digest}"
+        try:
+            with exclusive(LockSpace.SAME_CALL, key, seconds=LOCK_SECONDS):
+                if replaced_call is None and self._is_made():
+                    return None
+                run = ClientRun(
+                    client=question.client,
+                    session=question.session,
+                    owner=self.owner,
+                    client_call_id=question.call_id,
+                    client_tool=question.tool,
+                    input_digest=self.digest,
+                    cwd=question.cwd,
+                )
+                order = CallOrder(
+                    tool=self.prepared.target.tool.name,
+                    arguments=dict(question.input),
+                    replaces=replaced_call.public_id if replaced_call is not None else None,
+                    prepared=self.prepared,
+                    client_run=run,
+                )
+                create_call(order, by=self.by)
+        except LockTimeout:
+            return _deny(BUSY)
+        except (AuditUnavailable, RestoredDatabase):
+            raise
+        except (IntegrityError, Conflict):  # stored by another process, or a policy has just changed
+            return None
+        if run.allowed_at is not None and not client_runs.confirm_start(run):
+            raise AuditUnavailable(UNWITNESSED)
+        return self._answer_for(self._read(run))
+
+    def _is_made(self) -> bool:
+        """Return whether another question has made the call since this one looked for it."""
+        return self._find(None) is not None
+
+    def _hand_out(self, run: ClientRun) -> PermissionAnswer | None:
+        try:
+            is_handed_out = client_runs.hand_out(run)
+        except AuditUnavailable:
+            return self._wait(run, UNWITNESSED)
+        except RestoredDatabase:
+            raise
+        except Conflict:
+            return None
+        run = self._read(run)
+        if run.call.status in (CallStatus.CREATED, CallStatus.READY):
+            return self._wait(run, "It is approved, but cannot start now, because its plan is paused or busy.")
+        return self._answer_for(run) if is_handed_out else None
+
+    def _read(self, run: ClientRun) -> ClientRun:
+        return ClientRun.objects.select_related("call__approval", "call__version").get(pk=run.pk)
+
+    def _answer_for(self, run: ClientRun) -> PermissionAnswer:
+        call = run.call
+        match call.status:
+            case CallStatus.HELD:
+                return self._wait(run, "A person must approve this call before it runs.")
+            case CallStatus.RUNNING if run.allowed_until is not None and run.allowed_until > clock.now():
+                return self._allow(run)
+            case CallStatus.RUNNING | CallStatus.OUTCOME_UNKNOWN:
+                message = NOT_REPORTED
+            case _ if run.reported_at is not None:
+                message = RAN_ALREADY
+            case CallStatus.COMPLETED:
+                results = (call.response_json or {}).get("results")
+                message = f"{call.message}\n\n{format_for_model(results)}" if results else call.message
+            case _:
+                message = call.message or f"The call has ended as {call.status}."
+        return _deny(message, call)
+
+    def _wait(self, run: ClientRun, why: str) -> PermissionAnswer:
+        request = _request_of(run.call)
+        url = _page_of(request)
+        if not self.question.may_defer:
+            return PermissionAnswer("wait", run.call.public_id, None, f"{why} {url}".strip(), _id_of(request), url)
+        ClientRun.objects.filter(pk=run.pk).update(
+            deferred_at=clock.now(), resumed_at=None, resume_owner="", resume_lease_until=None
+        )
+        message = f"{why} This session is resumed after the decision. {url}".strip()
+        return PermissionAnswer("defer", run.call.public_id, None, message, _id_of(request), url)
+
+    def _allow(self, run: ClientRun) -> PermissionAnswer:
+        call, request = run.call, _request_of(run.call)
+        edited = summarise_edits(request) if request is not None and request.round_number > 1 else None
+        message = ""
+        if edited is not None:
+            message = f"Edited by {' and '.join(edited.by)} before it was approved: {', '.join(edited.fields)}."
+        arguments = vault.load_call_arguments(call)
+        return PermissionAnswer("allow", call.public_id, arguments, message, _id_of(request), _page_of(request))
+
+
+def _deny(message: str, call: Call | None = None) -> PermissionAnswer:
+    request = _request_of(call) if call is not None else None
+    ref = call.public_id if call is not None else None
+    return PermissionAnswer("deny", ref, None, message, _id_of(request), _page_of(request))
+
+
+def _request_of(call: Call) -> ApprovalRequest | None:
+    return getattr(call, "approval", None)
+
+
+def _id_of(request: ApprovalRequest | None) -> str | None:
+    return request.public_id if request is not None else None
+
+
+def _page_of(request: ApprovalRequest | None) -> str:
+    return f"{settings.TOOLGATE_URL}/approvals/?item={request.public_id}" if request is not None else ""

@@ -1,10 +1,34 @@
 """Reports of clients about the tools that they ran: they end the call, or raise an alarm if nobody was asked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
-from catalog.models import Call
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from catalog import signals
+from catalog.calls import vault
+from catalog.core import clock
+from catalog.errors import ToolgateError
+from catalog.inventory.client_tools import check_client_names, find_client_tool
+from catalog.models import Call, ClientRun, UngatedRun
+from catalog.results import NO_MESSAGE, UpstreamResult
+from catalog.states import CallStatus
+from plans.coding_agents.permissions import MAX_CWD, check_session_id, owner_of
+from plans.engine import client_runs
+from plans.engine.client_runs import run_digest
+from plans.models import ClientSession
 from plans.store.requesters import Requester
+
+ReportEffect = Literal["ended", "late", "repeated", "kept", "ungated"]
+MAX_MESSAGE = 4000
+MAX_ALARMS = 100
+"""Alarms of one session that are stored one by one; further reports are counted on the newest."""
+QUIET_TIME = timedelta(hours=1)
+"""Time in which further alarms of a session notify nobody."""
+FAILED = "The client reported that the tool failed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,36 +40,123 @@ class RunReport:
     message: str = ""
     duration_ms: int | None = None
 
+    def as_result(self) -> UpstreamResult[Any]:
+        message = self.message[:MAX_MESSAGE] or (NO_MESSAGE if self.succeeded else FAILED)
+        return UpstreamResult(message=message, value=self.output, success=self.succeeded)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """The run that a hook reports, by the client's own names."""
+    """The run that a hook reports, by the client's own names; `input` identifies the call of a client without ids."""
 
     client: str
     session: str
     tool: str
     call_id: str = ""
     cwd: str = ""
+    input: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOutcome:
     """Effect of a report.
 
-    `ended`: it ended the call. `repeated`: the call was reported before. `late`: it settled a call whose outcome was
-    unknown. `kept`: the call had ended otherwise, and the report is kept as evidence. `ungated`: nobody was asked; an
-    alarm is stored.
+    `ended`: it ended the call. `late`: it settled a call whose outcome was unknown. `repeated`: the call was reported
+    before. `kept`: the call had ended otherwise, and the report is kept as evidence. `ungated`: the run was not
+    allowed or nobody was asked; an alarm is stored.
     """
 
-    effect: Literal["ended", "repeated", "late", "kept", "ungated"]
+    effect: ReportEffect
     call: str | None = None
 
 
 def report_call(call_ref: str, report: RunReport, *, by: Requester) -> ReportOutcome:
-    """Take the report about a call by its id. Raises Call.DoesNotExist if `by` has not asked for such a call."""
-    raise Call.DoesNotExist(call_ref)
+    """Take the report about a call by its id.
+
+    Raises Call.DoesNotExist if `by` has not asked for such a call. A call that was not handed out raises an alarm.
+    """
+    runs = ClientRun.objects.select_related("call").filter(owner=owner_of(by), call__public_id=call_ref)
+    run = runs.first() if "\0" not in call_ref else None
+    if run is None:
+        raise Call.DoesNotExist(call_ref)
+    return _report(run, report, by)
 
 
 def report_run(run: ReportedRun, report: RunReport, *, by: Requester) -> ReportOutcome:
-    """Take the report about a run by the client's own names; an alarm is stored if nobody asked about it."""
+    """Take the report about a run by the client's own names; an alarm is stored if nobody asked about it.
+
+    Raises ParameterError, naming the field, for names that are none.
+    """
+    check_client_names(run.client, run.tool)
+    check_session_id(run.session)
+    found = _find(run, owner_of(by))
+    if found is not None:
+        return _report(found, report, by)
+    _raise_alarm(run, by)
     return ReportOutcome("ungated")
+
+
+def _find(run: ReportedRun, owner: str) -> ClientRun | None:
+    """Return the current run with the client's call id, or else the one handed out first with the same input."""
+    mine = ClientRun.objects.select_related("call").filter(owner=owner, client=run.client, session=run.session)
+    if run.call_id:
+        return mine.filter(client_call_id=run.call_id, is_current=True).first() if "\0" not in run.call_id else None
+    tool = find_client_tool(run.client, run.tool)
+    if tool is None or run.input is None:
+        return None
+    try:
+        text = vault.redact_arguments(tool.tool, dict(run.input)).text
+    except (ToolgateError, ValueError, RecursionError):  # such an input was never allowed
+        return None
+    bound = run_digest(run.client, run.session, run.tool, text)
+    out = mine.filter(run_digest=bound, reported_at=None).order_by("allowed_at")
+    return out.filter(call__status__in=(CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN)).first()
+
+
+def _report(run: ClientRun, report: RunReport, by: Requester) -> ReportOutcome:
+    if run.allowed_at is None:
+        names = ReportedRun(run.client, run.session, run.client_tool, run.client_call_id, run.cwd)
+        _raise_alarm(names, by, call=run.call)
+        return ReportOutcome("ungated", run.call.public_id)
+    effect = client_runs.end_reported(run.pk, report.as_result(), by=by.user)
+    return ReportOutcome(effect, run.call.public_id)
+
+
+def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -> None:
+    """Store an alarm about a run that nobody allowed; a repeated report only counts on the alarm that is there."""
+    owner, now = owner_of(by), clock.now()
+    mine = UngatedRun.objects.filter(owner=owner, client=run.client, session=run.session)
+    known = mine.filter(client_call_id=run.call_id) if run.call_id else mine.none()
+    if known.update(reports=F("reports") + 1):
+        return
+    is_first = not mine.filter(reported_at__gt=now - QUIET_TIME).exists()
+    newest = mine.order_by("-pk").first() if mine[:MAX_ALARMS].count() >= MAX_ALARMS else None
+    if newest is not None:
+        UngatedRun.objects.filter(pk=newest.pk).update(reports=F("reports") + 1, reported_at=now, seen_at=None)
+        return
+    try:
+        with transaction.atomic():
+            alarm = UngatedRun.objects.create(
+                owner=owner,
+                user=by.user,
+                token=by.token,
+                client=run.client,
+                session=run.session,
+                client_tool=run.tool,
+                client_call_id=run.call_id,
+                cwd=run.cwd[:MAX_CWD].replace("\0", ""),
+                reported_at=now,
+            )
+            sessions = ClientSession.objects.filter(owner=owner, client=run.client, session=run.session)
+            sessions.update(armed_since=None)
+            details: dict[str, Any] = {
+                "run": str(alarm.pk),
+                "client": run.client,
+                "session": run.session,
+                "client_tool": run.tool,
+            }
+            details |= {"token": by.token.prefix} if by.token is not None else {}
+            details |= {"call": call.public_id} if call is not None else {}
+            signals.record_fact("run.ungated", by=by.user, is_first=is_first, **details)
+    except IntegrityError:  # the same report arrived twice at once
+        known.update(reports=F("reports") + 1)

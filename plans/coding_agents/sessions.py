@@ -1,10 +1,26 @@
 """Sessions of coding agents: whether the client asks before it runs its own tools, and since when."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
+
+from catalog.core import clock
+from catalog.models import ApiToken, UngatedRun
+from plans.coding_agents.permissions import owner_of
+from plans.models import ClientSession
 from plans.sessions.lists import SessionKey
 from plans.store.requesters import Requester
+
+CODING_AGENTS = ("claude-code", "codex", "gemini-cli", "opencode")
+"""Clients with tools of their own; over MCP their names begin so."""
+NOTED_EVERY = timedelta(minutes=1)
+"""Age after which the time of a session's last question or MCP call is written again."""
+ASKED_LATELY = timedelta(days=1)
+"""Time for which a question in one session shows that the same client asks in others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +43,77 @@ class NotArmed:
 
 def note_hook_traffic(client: str, session: str, *, by: Requester, how: str) -> None:
     """Record that a client has asked in this session; `how` is hook, permission_prompt or permissions."""
+    now = clock.now()
+    rows = _row(client, session, by)
+    if rows.filter(how=how, last_asked_at__gt=now - NOTED_EVERY).exclude(armed_since=None).exists():
+        return
+    _note(client, session, by, armed_since=Coalesce(F("armed_since"), now), last_asked_at=now, how=how)
 
 
 def note_check(client: str, session: str, *, by: Requester) -> None:
     """Record that a canary sent through the real client was held, refused and reported."""
+    _note(client, session, by, checked_at=clock.now())
+
+
+def coding_agent_of(mcp_client: str) -> str | None:
+    """Return the coding agent that introduces itself over MCP under this name; None for any other client."""
+    name = mcp_client.lower()
+    return next((client for client in CODING_AGENTS if name.startswith(client)), None)
+
+
+def note_connection(client: str, session: str, *, by: Requester) -> None:
+    """Record that a coding agent has made an MCP call in this session."""
+    now = clock.now()
+    if not _row(client, session, by).filter(connected_at__gt=now - NOTED_EVERY).exists():
+        _note(client, session, by, connected_at=now)
+
+
+def _row(client: str, session: str, by: Requester) -> QuerySet[ClientSession]:
+    return ClientSession.objects.filter(owner=owner_of(by), client=client, session=session)
+
+
+def _note(client: str, session: str, by: Requester, **columns: Any) -> None:
+    rows = _row(client, session, by)
+    if rows.update(**columns):
+        return
+    plain = {
+        name: value if not hasattr(value, "resolve_expression") else clock.now() for name, value in columns.items()
+    }
+    names = {"owner": owner_of(by), "client": client, "session": session, "user": by.user, "token": by.token}
+    try:
+        with transaction.atomic():
+            ClientSession.objects.create(**names, **plain)
+    except IntegrityError:
+        rows.update(**columns)
+
+
+def _rows_of(key: SessionKey) -> Q:
+    """Return the condition for a session's rows: those of its agent's token, or of all other tokens of its person."""
+    own = Q(user=key.user_id, session=key.name)
+    if key.agent_token_id:
+        return own & Q(token=key.agent_token_id)
+    return own & ~Q(token__kind=ApiToken.Kind.AGENT)
 
 
 def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     """Return whether a session's client is armed; None for a session without a coding agent."""
-    return None
+    rows = list(ClientSession.objects.filter(_rows_of(key)).order_by(F("last_asked_at").desc(nulls_last=True), "pk"))
+    if not rows:
+        return None
+    row = rows[0]
+    if row.armed_since is not None:
+        return Armed(row.client, row.armed_since, row.checked_at, row.how)
+    if ungated_runs_in(key).filter(seen_at=None).exists() or row.last_asked_at is not None:
+        return NotArmed(row.client, "It reported a run that it had not asked about.")
+    same = ClientSession.objects.filter(
+        owner=row.owner, client=row.client, last_asked_at__gt=clock.now() - ASKED_LATELY
+    )
+    elsewhere = same.exclude(armed_since=None).order_by("-last_asked_at").first()
+    if elsewhere is not None and elsewhere.armed_since is not None:
+        return Armed(elsewhere.client, elsewhere.armed_since, elsewhere.checked_at, elsewhere.how)
+    return NotArmed(row.client, "It is connected over MCP, but has not asked before it runs its own tools.")
+
+
+def ungated_runs_in(key: SessionKey) -> QuerySet[UngatedRun]:
+    """Return the runs of a session that nobody allowed, newest first."""
+    return UngatedRun.objects.filter(_rows_of(key)).order_by("-reported_at", "-pk")

@@ -19,6 +19,7 @@ from catalog.core import tracing
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
 from catalog.errors import Conflict, PolicyRefusal, ToolDrifted, ToolError
+from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
 from plans import conditions
@@ -47,8 +48,9 @@ from plans.engine.work import (
     WorkItem,
 )
 from plans.models import Step
+from plans.states import WaitingFor
 from plans.store import statements
-from plans.store.statements import ClaimedStep
+from plans.store.statements import ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction
 
 SETTLED_AT_ONCE = 50
@@ -70,6 +72,10 @@ def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str) -> WorkIte
 
 def _advance(context: StartContext) -> WorkItem | None:
     tx, step = context.tx, context.step
+    target = snapshot.callable_tool(step.tool) if step.call_pk is not None else None
+    if target is not None and target.tool.runs_in_client:  # its client starts it, when it asks again
+        statements.release_step(tx.cursor, step, StepWait(WaitingFor.CLIENT, step.call_pk, tx.now))
+        return None
     try:
         extensions.require_agent_enabled(step)
         if step.agent and extensions.agent_loop().go_on(tx, context.plan, step):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from approvals.audit.log import SYSTEM_ACTOR
 from catalog.access.roles import user_display_name
 from catalog.inventory import snapshot
-from catalog.models import ApiToken, Call
+from catalog.models import ApiToken, Call, ClientRun
 from catalog.signals import Fact
 from plans.engine import finishing, hints
 from plans.engine.cancellation import terminate_plan
@@ -18,8 +18,13 @@ from plans.store.transactions import FactHandler, PlanTransaction
 
 
 def apply_approval(tx: PlanTransaction, fact: Fact) -> None:
-    """Make the step of an approved call claimable."""
-    Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS).update(ready_at=tx.now)
+    """Make the step of an approved call claimable; a call that its client runs waits for the client's next question."""
+    steps = Step.objects.filter(call=fact.call, status=StepStatus.IN_PROGRESS)
+    if fact.call is not None and is_client_run(fact.call):
+        if steps.update(waiting_for=WaitingFor.CLIENT, waiting_since=tx.now):
+            tx.record("step.waiting", int(fact.call.step_ref), waiting_for="client", call=fact.call.public_id)
+        return
+    steps.update(ready_at=tx.now)
     hints.hint(tx.plan_pk)
 
 
@@ -73,12 +78,25 @@ def apply_withdrawal(tx: PlanTransaction, fact: Fact) -> None:
 
 
 def apply_invalidation(tx: PlanTransaction, fact: Fact) -> None:
-    """Make the step of an invalidated call ready once every process has refreshed its snapshot: in some seconds."""
+    """Make the step of an invalidated call ready once every process has refreshed its snapshot: in some seconds.
+
+    The step of a call that its client runs fails instead: the client's next question makes a new call.
+    """
+    if fact.call is not None and is_client_run(fact.call):
+        reason = Call.objects.values_list("message", flat=True).get(pk=fact.call.pk)
+        finishing.fail_held_step(tx, fact.call, reason)
+        finishing.settle_plan(tx)
+        return
     call, ready_at = fact.call, tx.now + timedelta(seconds=snapshot.SNAPSHOT_SECONDS)
     freed = {"ready_at": ready_at, "claimed_by": "", "lease_until": None, "waiting_since": tx.now}
     steps = Step.objects.filter(call=call, status=StepStatus.IN_PROGRESS)
     if call is not None and steps.update(waiting_for=WaitingFor.RETRY, **freed):
         tx.record("step.retrying", int(call.step_ref), call=call.public_id, error="definition_changed")
+
+
+def is_client_run(call: Call) -> bool:
+    """Return whether the call's client runs it."""
+    return ClientRun.objects.filter(call=call.pk).exists()
 
 
 def wait_for_revision(tx: PlanTransaction, call: Call) -> bool:

@@ -24,6 +24,7 @@ from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call, new_call_id
 from catalog.schemas.defaults import given_text, paths_from_store
 from catalog.secrets.placeholders import RedactedArguments
+from catalog.sources.loading import runs_in_client
 from catalog.states import CallStatus
 from catalog.styles.class_tools import CallerContext
 from catalog.tools.registry import STEP_TOOLS
@@ -58,6 +59,8 @@ def prepare_step_call(plan: PlanSnapshot, step: ClaimedStep) -> PreparedCall:
         memory = Memory(step.plan_pk, stored=True)
         restored = vault.load_references(references.resolve(parameters, memory), plan.ref)
     prepared = prepare_call(step.tool, restored.arguments, plan_ref=plan.ref)
+    if prepared.target.tool.runs_in_client:
+        raise runs_in_client(step.tool, prepared.target.source)
     restored.check_references(RedactedArguments(prepared.text, prepared.secrets))
     prepared = replace(prepared, reason=extensions.model_text_with_call(step))
     return prepared if old is None else replace(prepared, replaces=old, asker=requester_ids_of(old))
@@ -137,7 +140,7 @@ def prepare_replacement(call: Call, given: Mapping[str, Any] | None = None) -> P
     if given is None:
         given = vault.load_complete(given_text(call.arguments, call.defaults), call.plan_ref)
     prepared = prepare_call(call.tool_name, given, plan_ref=call.plan_ref)
-    return replace(prepared, replaces=call, asker=requester_ids_of(call))
+    return replace(prepared, replaces=call, asker=requester_ids_of(call), cwd=cwd_of(call))
 
 
 def prepare_stored_call(call: Call) -> PreparedCall:
@@ -145,7 +148,26 @@ def prepare_stored_call(call: Call) -> PreparedCall:
     arguments = vault.load_call_arguments(call)
     target = _find_target(call.tool_name, call.plan_ref, call.implementation_id)
     prepared = _sealed(target, prepare_arguments(target.tool, arguments, stored=paths_from_store(call.defaults)))
-    return replace(prepared, asker=requester_ids_of(call))
+    return replace(prepared, asker=requester_ids_of(call), cwd=cwd_of(call))
+
+
+def prepare_reported_call(call: Call) -> PreparedCall:
+    """Return a call that its client has run, prepared to be ended, even if its tool is disabled by now.
+
+    Raises ToolRemoved or UnknownTool if its tool cannot be loaded.
+    """
+    target = snapshot.callable_tool(call.tool_name)
+    if target is None:
+        raise snapshot.missing_tool_error(call.tool_name)
+    arguments = CallArguments(vault.load_available(call.arguments, call.plan_ref), is_stored=True)
+    secrets = tuple(vault.load_call_secrets(call))
+    return PreparedCall(target, arguments, call.arguments, asker=requester_ids_of(call), secrets=secrets)
+
+
+def cwd_of(call: Call) -> str:
+    """Return the working directory that a client claims for a call that it runs itself; empty for other calls."""
+    target = snapshot.callable_tool(call.tool_name)
+    return call.client_run.cwd if target is not None and target.tool.runs_in_client else ""
 
 
 def requester_ids_of(call: Call) -> RequesterIds | None:
@@ -227,6 +249,7 @@ def _context(plan: PlanSnapshot, step_id: int, prepared: PreparedCall, sent: lis
         "session": session,
         "trace_id": trace_id_of(plan.traceparent),
         "memory": dict(memory) if reads_ahead else memory,
+        "cwd": prepared.cwd,
         **own,
     }
     if not plan.caller_ids:

@@ -145,7 +145,8 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
     """Preview a stored call with other arguments. Raises the errors of `preview_with_timeout` and `prepare_call`."""
     plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
     prepared = calls.prepare_call(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
-    return preview_with_timeout(plan, int(call.step_ref), replace(prepared, asker=calls.requester_ids_of(call)))
+    prepared = replace(prepared, asker=calls.requester_ids_of(call), cwd=calls.cwd_of(call))
+    return preview_with_timeout(plan, int(call.step_ref), prepared)
 
 
 def prepare(work: WorkWithPreview) -> PreparedCall:

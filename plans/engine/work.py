@@ -98,6 +98,8 @@ class PreparedCall:
     secrets: tuple[Secret, ...] = ()
     call_id: str = ""
     """The id that the call will have; chosen when it is stored if empty."""
+    cwd: str = ""
+    """The working directory that a client claims for a call that it runs itself."""
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from catalog.core.transactions import log_unexpected
 from catalog.inventory.source_sync import SyncThread
 from catalog.rest.idempotency import delete_expired_keys, release_ended_keys
 from plans import metrics
-from plans.engine import hints, recovery, retries
+from plans.engine import client_runs, hints, recovery, retries
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.limits import wake_deferred_steps
 from plans.executor import heartbeats
@@ -107,6 +107,7 @@ class Ticker:
         self._done += _run_job("expire", lambda: deadlines.expire_due(clock.now()))
         _run_job("overdue", lambda: end_overdue_plans(clock.now()))
         _run_job("recover", lambda: recovery.take_back_lost_steps(clock.now()))
+        _run_job("unreported", lambda: client_runs.expire_unreported(clock.now()))
         _run_job("make_room", lambda: wake_deferred_steps(clock.now()))
         _run_job("wake", self._wake)
         _run_job("forget", recovery.delete_expired_secrets)

@@ -2,6 +2,9 @@
 
 from importlib import import_module
 
-GROUPS = ("approvals", "audit_log", "evidence", "leaks", "liveness", "replay", "safety_levels", "structure")
+GROUPS = (
+    *("approvals", "audit_log", "client_runs", "evidence", "leaks"),
+    *("liveness", "replay", "safety_levels", "structure"),
+)
 for name in GROUPS:
     import_module(f"plans.invariants.{name}")

@@ -29,6 +29,7 @@ NOT_WAITING = """
       AND p.kind <> 'session'
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
+      AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') IN (%s, %s, %s))
 """
 NOBODY_TO_ANSWER = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
@@ -47,7 +48,8 @@ NEVER_READY = """
 """
 RUNNING = """
     SELECT c.public_id FROM catalog_call c LEFT JOIN plans_step s ON s.call_id = c.id
-    WHERE c.status = %s AND (s.id IS NULL OR s.lease_until IS NULL)
+    WHERE c.status = %s AND (s.id IS NULL OR s.lease_until IS NULL) AND NOT EXISTS (
+      SELECT 1 FROM catalog_clientrun r WHERE r.call_id = c.id AND r.allowed_until >= %s)
 """
 NOBODY_ASKED = """
     SELECT c.public_id FROM catalog_call c LEFT JOIN approvals_approvalrequest r ON r.call_id = c.id
@@ -77,7 +79,8 @@ def nothing_is_stuck(check: CheckInput) -> Iterator[Finding]:
         yield from step_findings(why, NOT_CLAIMED, check.overdue, in_progress)
     waits = (WaitingFor.APPROVAL, CallStatus.HELD, WaitingFor.OUTCOME, CallStatus.OUTCOME_UNKNOWN)
     others = (WaitingFor.INPUT, WaitingFor.CALLS)
-    names = map(str, (StepStatus.IN_PROGRESS, *others, *waits))
+    in_client = (WaitingFor.CLIENT, CallStatus.CREATED, CallStatus.READY, CallStatus.RUNNING)
+    names = map(str, (StepStatus.IN_PROGRESS, *others, *waits, *in_client))
     yield from step_findings("It is in progress but neither runs nor waits for anything.", NOT_WAITING, *names)
     parameters = map(str, (StepStatus.IN_PROGRESS, WaitingFor.INPUT, SENT_BACK))
     yield from step_findings("It waits for input without an open question.", NOBODY_TO_ANSWER, *parameters)
@@ -86,7 +89,8 @@ def nothing_is_stuck(check: CheckInput) -> Iterator[Finding]:
     yield from step_findings(
         "Its dependencies are completed, but it is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress
     )
-    yield from findings("The call is running, but no step has a lease for it.", RUNNING, str(CallStatus.RUNNING))
+    why = "The call is running, but no step has a lease for it."
+    yield from findings(why, RUNNING, str(CallStatus.RUNNING), check.overdue)
     yield from findings("The call is held without an open request.", NOBODY_ASKED, str(CallStatus.HELD))
     yield from findings("It is overdue but was not ended.", PAST_THEIR_TIME, *[check.overdue] * 3)
     working = map(str, (PlanStatus.IN_PROGRESS, Plan.Kind.SESSION, StepStatus.IN_PROGRESS))

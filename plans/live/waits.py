@@ -17,6 +17,7 @@ from plans.store.transactions import latest_transaction
 
 BRIEF_WAIT_SECONDS = 0.05
 PLANS_REMEMBERED = 1024
+LOOKED_AT_AGAIN_SECONDS = 1.0
 ResultT = TypeVar("ResultT")
 _waiters: dict[str, set[threading.Event]] = {}
 _last_seqs: dict[str, int] = {}
@@ -85,6 +86,26 @@ async def until_settled(call_id: str, seconds: float) -> str:
                 call_id, goes_on = await feed.run(standing_in, call_id)
                 if not goes_on:
                     break
+                await news.wait()
+                news.clear()
+    return call_id
+
+
+async def until_decided(call_id: str, seconds: float) -> str:
+    """Wait until a held call is decided, or `seconds` have passed; return its id.
+
+    For a call that its client runs: once it is decided, the client asks again. A call that is not held and cannot start
+    yet is looked at again after a second.
+    """
+    feed = current_feed()
+    held = Call.objects.filter(public_id=call_id, status=CallStatus.HELD).values_list("plan_ref", flat=True)
+    plan_ref = await feed.run(held.first)
+    if plan_ref is None:
+        await asyncio.sleep(min(seconds, LOOKED_AT_AGAIN_SECONDS))
+        return call_id
+    with feed.listen(plan_ref) as news, suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while await feed.run(held.exists):
                 await news.wait()
                 news.clear()
     return call_id

@@ -96,7 +96,7 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     callable_tool, by = snapshot.callable_tool(name), caller.requester(session)
     if callable_tool is None and isinstance(missing := snapshot.missing_tool_error(name, by.limits), ToolRemoved):
         raise missing
-    if callable_tool is None or PLANNER_CATEGORY in callable_tool.tool.categories:
+    if callable_tool is None or callable_tool.tool.runs_in_client or PLANNER_CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     require_within_limits(callable_tool, by.ids)
     if may_wait(callable_tool, by):

@@ -22,7 +22,7 @@ from catalog.models import Call
 from catalog.states import MOVES as CALL_MOVES
 from catalog.states import CallStatus
 from plans.models import Plan, Step
-from plans.states import PLAN_MOVES, PLAN_TERMINAL, STEP_MOVES, PlanStatus, StepStatus
+from plans.states import PLAN_MOVES, PLAN_TERMINAL, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
 
 
 class LeaseLost(ToolgateError):
@@ -86,6 +86,13 @@ CLAIM = (
     f"AND {_status_allows(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {', '.join(STEP_COLUMNS)}, {DEADLINE}{{more}}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
+CLAIM_FOR_CLIENT = (
+    f"UPDATE plans_step SET claimed_by = %s, lease_until = %s, attempt = attempt + 1, waiting_for = '' "
+    f"WHERE id = %s AND status = '{StepStatus.IN_PROGRESS}' AND waiting_for = '{WaitingFor.CLIENT}' "
+    f"AND lease_until IS NULL AND ready_at IS NULL AND {NOT_PAUSED} AND EXISTS (SELECT 1 FROM catalog_call AS call "
+    f"WHERE call.id = call_id AND {_status_allows(CALL_MOVES, CallStatus.RUNNING)}) "
+    f"RETURNING {', '.join(STEP_COLUMNS)}, {DEADLINE}"
+)
 BELOW_STEP_LIMIT = (
     " AND (SELECT COUNT(*) FROM plans_step AS busy WHERE busy.plan_id = %s AND busy.lease_until IS NOT NULL) < %s"
 )
@@ -196,6 +203,13 @@ def _next_statement(limit: int) -> str:
 def claim_step(cursor: CursorWrapper, step_pk: int, lease: Lease) -> ClaimedStep | None:
     """Claim this step; None if it is not ready or its plan is paused."""
     return _claim(cursor, _claim_statement("%s"), [step_pk], lease)
+
+
+def claim_for_client(cursor: CursorWrapper, step_pk: int, lease: Lease) -> ClaimedStep | None:
+    """Claim the step of a call that its client may start now; None if it may not, or if its plan is paused."""
+    cursor.execute(CLAIM_FOR_CLIENT, [lease.owner, bind_datetime(lease.until), step_pk])
+    row = cursor.fetchone()
+    return ClaimedStep(*row) if row else None
 
 
 def insert_claimed_step(cursor: CursorWrapper, step: Step, lease: Lease) -> ClaimedStep:

@@ -45,7 +45,7 @@ def test_success_is_reported(plan, monkeypatch):
     code, said = check("--json")
     every = [each.id for each in known_invariants()]
     checked = [each for each in every if each not in GIVEN]
-    assert every == [f"I{number}" for number in range(1, 22)]
+    assert every == [f"I{number}" for number in range(1, 23)]
     assert (code, json.loads(said)) == (0, {"ok": True, "checked": checked, "not_checked": GIVEN, "violations": []})
 
 
@@ -57,7 +57,7 @@ def test_violations_are_reported(plan):
     told = {"invariant": "I8", "ids": [plan.public_id], "count": 1, "reasons": {why: 1}}
     assert code == 1 and told in json.loads(said)["violations"]
     code, said = check()
-    assert (code, len([line for line in said.splitlines() if line.startswith("I")])) == (1, 21)
+    assert (code, len([line for line in said.splitlines() if line.startswith("I")])) == (1, 22)
     assert "I8  1 broken" in said and f"    1: {why}\n    {plan.public_id}\n" in said
     assert "I10 not checked" in said and "--effects" in said
 
