@@ -5,6 +5,7 @@ import os
 import stat
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from plans.client_setup.configuration import NotChanged, apply_changes, removed_
 
 SETUP = Setup("http://127.0.0.1:8000", "tg_of-the-agent", "/usr/bin/python3")
 OTHER_HOOK = {"matcher": "Bash", "hooks": [{"type": "command", "command": "echo other"}]}
-SETTINGS = {
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "claude-code": {".claude/settings.json": {"model": "opus", "hooks": {"PreToolUse": [OTHER_HOOK], "Stop": []}}},
     "codex": {".codex/hooks.json": {"hooks": {"PreToolUse": [OTHER_HOOK]}}},
     "gemini-cli": {".gemini/settings.json": {"theme": "Ä", "hooks": {"BeforeTool": [OTHER_HOOK]}}},
