@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
 
 from catalog.access.tokens import MAX_TOKEN_NAME
+from plans.client_setup.check import NotArmed, check
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup, find_python
 from plans.client_setup.configuration import FileChange, NotChanged, apply_changes, removed_copies
 from plans.client_setup.tokens import asking_user, check_address, check_token_there, end_token, make_token, token_here
@@ -31,6 +32,7 @@ class Command(BaseCommand):
         parser.add_argument("--user", metavar="N", help="username of the person for whom the agent asks")
         action = parser.add_mutually_exclusive_group()
         action.add_argument("--print", action="store_true", help="show what would change, and change nothing")
+        action.add_argument("--check", action="store_true", help="send a canary through the client, which must be held")
         action.add_argument("--undo", action="store_true", help="take everything back and revoke the token")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -38,10 +40,14 @@ class Command(BaseCommand):
         try:
             if options["undo"]:
                 self._undo(agent)
+            elif options["check"]:
+                self._check(agent)
             else:
                 self._connect(agent, options)
         except NotChanged as reason:
             raise CommandError(str(reason)) from None
+        except NotArmed as reason:
+            raise CommandError(f"Not armed: {reason}") from None
         except (OperationalError, ProgrammingError):
             raise CommandError(
                 "The database of this installation cannot be used. Run `python manage.py migrate`; or, for a server "
@@ -87,6 +93,11 @@ class Command(BaseCommand):
         name = f"{agent.label} on {socket.gethostname()}"[:MAX_TOKEN_NAME]
         self.stdout.write(f"Makes the token “{name}” of {user.get_username()}.")
         return make_token(user, name)
+
+    def _check(self, agent: CodingAgent) -> None:
+        checked = check(agent)
+        how = "held, and not run" if checked.held else "decided by a policy or a grant"
+        self.stdout.write(f"Armed: {agent.label} asked about the canary in session {checked.session}; it was {how}.")
 
     def _show(self, changes: list[FileChange], token: str) -> None:
         for change in changes:
