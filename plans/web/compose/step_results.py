@@ -156,7 +156,7 @@ class ResultSearch:
 
         Without a search, only the parts of the first result are shown at once, and only where it does not fit itself.
         """
-        selected = []
+        selected: list[StepResult] = []
         for result in results:
             inner, words = result.parts[1:], self._words_for_parts(result)
             result.found_parts = [part for part in inner if all(word in part.label.casefold() for word in words)]

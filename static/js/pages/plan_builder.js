@@ -118,7 +118,7 @@ function send(values) {
   const form = document.getElementById("draft-actions");
   window.htmx.ajax("POST", form.action, {
     target: "#draft-news",
-    swap: "outerHTML",
+    swap: "innerHTML",
     values: { ...values, fold: document.querySelector("#draft-place [name=fold]").value },
   });
 }

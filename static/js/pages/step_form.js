@@ -129,12 +129,11 @@ document.addEventListener("htmx:confirm", (event) => {
   const { target, elt, triggeringEvent } = event.detail;
   if (!unsavedForm() || !document.getElementById("sf-save")) return;
   const button = triggeringEvent?.submitter;
-  const adds = elt.matches("#draft-steps form, #step-tools") && KEEPING.includes(button?.value.split(":")[0]);
-  if (!adds && target?.id !== "step-slot") return;
+  const isMore = elt.id === "step-tools" && KEEPING.includes(button?.value.split(":")[0]);
+  if (!isMore && elt.id !== "draft-add" && target?.id !== "step-slot") return;
   event.preventDefault();
-  saveAndPress(
-    adds ? `:is(#draft-steps, #step-tools) [value="${CSS.escape(button.value)}"]` : `#${CSS.escape(elt.id)}`,
-  );
+  if (isMore) saveAndPress(`#step-tools [value="${CSS.escape(button.value)}"]`);
+  else saveAndPress(`#${CSS.escape(elt.id === "draft-add" ? "add-step" : elt.id)}`);
 });
 
 // Buttons and links that lead to the page anew, such as Start and the view as JSON.
