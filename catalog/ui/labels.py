@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, ngettext
@@ -22,8 +23,9 @@ class Badge:
     icon: str
     hue: str
 
-    @property
+    @cached_property
     def label(self) -> str:
+        """The text, translated once: a page of a large plan asks for hundreds."""
         return str(self.text)
 
 

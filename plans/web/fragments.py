@@ -23,15 +23,22 @@ from plans.live.fragment_cache import Fragments, RenderSource
 from plans.live.sockets import SocketUser
 from plans.models import Plan, Step
 from plans.states import StepStatus
-from plans.store.plan_documents import removed_step_numbers
 from plans.store.selectors import running_plans
 from plans.web.graph import UNFOLDED, Box, Fold
 from plans.web.home.activity import failed_plans, running_rows
 from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
 from plans.web.home.last_days import last_days
-from plans.web.plan.event_list import NO_FILTER, load_events
-from plans.web.plan.overview import MIN_BAR_WIDTH, MemoryRow, PlanOverview, StepOverview, graph_drawing, load_overview
+from plans.web.plan.kept_rows import KeptRows
+from plans.web.plan.overview import (
+    MIN_BAR_WIDTH,
+    MemoryRow,
+    PlanOverview,
+    StepOverview,
+    graph_drawing,
+    keep_rows,
+    load_overview,
+)
 from plans.web.plan.page import conversation_state
 from plans.web.plan.rows import RowContext, step_event, timeline_row
 from plans.web.plan.step_detail import default_step
@@ -125,18 +132,21 @@ class PlanRenderer:
         self._address = f"/plans/{plan_ref}/"
         self._fold = fold
         self._rows: dict[int, tuple[Hashable, str]] = {}
+        self._kept: KeptRows | None = None
 
     def __call__(self) -> Fragments:
         for _ in range(MAX_LOADS):  # again if the plan changed in the meantime
-            overview = load_overview(self._plans.get())
-            rows = load_events(overview.plan, NO_FILTER).rows
+            plan = self._plans.get()
+            self._kept = self._kept or keep_rows(plan)
+            overview = load_overview(plan, self._kept)
+            rows = self._kept.events.rows
             exact = self._plans.filter(last_seq=overview.seq).exists()
             if exact:
                 break
         shared = {"overview": overview, "timeline": overview.timeline, "seq": overview.seq}
         parts = ("standing", "goal", "segments", "count", "axis", "keys", "last")
         fragments = {part: _render(f"plans/_{part}.html", **shared) for part in parts}
-        removed, reader = removed_step_numbers(overview.plan), current_reader()
+        removed, reader = overview.removed, current_reader()
         # Oldest first, because the page inserts each one at the top.
         events = {f"g{row.line.step_id or 0}": row for row in reversed(rows)}
         self._render_rows(overview)

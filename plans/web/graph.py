@@ -358,12 +358,12 @@ def _named_tools(tools: Set[str]) -> str:
     return fit_text(next(iter(tools)), TOOL_ROOM) if len(tools) == 1 else many
 
 
-def arrows_to(graph: Graph) -> Mapping[int, Sequence[Edge]]:
+def arrows_to(graph: Graph) -> Mapping[int, tuple[Edge, ...]]:
     """Return the arrows that lead to each box."""
     found: dict[int, list[Edge]] = {node.step_id: [] for node in graph.nodes}
     for edge in graph.edges:
         found[edge.target].append(edge)
-    return found
+    return {number: tuple(edges) for number, edges in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,8 @@ class BoxStep:
     strip: tuple[Stroke, ...] = ()
 
 
-def box_of(node: Node, steps: Sequence[BoxStep], edges: Sequence[Edge] = (), arrow_look: str = "") -> Box:
+@lru_cache(maxsize=LABELS_KEPT)
+def box_of(node: Node, steps: tuple[BoxStep, ...], edges: tuple[Edge, ...] = (), arrow_look: str = "") -> Box:
     """Return the box of the steps of a node, in their order."""
     leads = (tuple(edge.source for edge in edges), "".join(edge.d for edge in edges), arrow_look)
     badge = min((step.badge for step in steps), key=_urgency)

@@ -166,5 +166,5 @@ def sketch_graph(editor: PlanEditor, fold: Fold = UNFOLDED) -> Drawing | None:
         for number in node.members:
             badge = WITH_ERROR if number in wrong else STATUS_BADGES["pending"]
             texts.append(BoxStep(number, steps[number].description, tools[number], badge, badge.label))
-        boxes.append(box_of(node, texts, arrows[node.step_id]))
+        boxes.append(box_of(node, tuple(texts), arrows[node.step_id]))
     return drawing_from(graph, boxes, fold)

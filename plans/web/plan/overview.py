@@ -2,13 +2,13 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Case, F, TextField, Value, When
+from django.db.models import Case, F, QuerySet, TextField, Value, When
 from django.db.models.functions import Left, Length, StrIndex, Substr
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -37,11 +37,13 @@ from plans.web.graph import (
     fit_text,
     lay_out,
 )
+from plans.web.plan.kept_rows import KeptEvents, KeptRows, KeptSteps
 from plans.web.plan.timeline import (
+    INTERVAL_TYPES,
     PlacedInterval,
     Timeline,
     draw_timeline,
-    interval_events,
+    interval_events_among,
     step_intervals,
     working_seconds,
 )
@@ -205,7 +207,7 @@ class MemoryRow:
 class PlanOverview:
     """Everything shown of a plan but its events, up to event number `seq`. An agent's turns and calls follow its step.
 
-    `changes` is how often the plan was changed.
+    `changes` is how often the plan was changed, `removed` the numbers of removed steps.
     """
 
     plan: Plan
@@ -220,6 +222,7 @@ class PlanOverview:
     private: PrivatePlanParts
     because: str
     waits: PlanWaits
+    removed: Set[int]
 
     @property
     def by_number(self) -> Mapping[int, StepOverview]:
@@ -281,21 +284,38 @@ def plan_word_list(plan: Plan, badge: Badge, *, waits: bool) -> Sequence[Badge]:
     return (status_badge("paused"), badge) if badge.hue == "human" else (status_badge("paused"),)
 
 
-def load_overview(plan: Plan) -> PlanOverview:
+CHANGED = "plan.changed"
+
+
+def keep_rows(plan: Plan) -> KeptRows:
+    """Return rows with which the overview of a plan is loaded several times."""
+    columns = [*STEP_FIELDS, "call__pk", "meets_private"]
+    return KeptRows(KeptSteps(_steps_of(plan), columns), KeptEvents((*INTERVAL_TYPES, CHANGED)))
+
+
+def _steps_of(plan: Plan) -> "QuerySet[Step]":
+    return plan.steps.select_related("call__approval").only(*STEP_FIELDS).annotate(meets_private=MEETS_PRIVATE)
+
+
+def load_overview(plan: Plan, kept: KeptRows | None = None) -> PlanOverview:
     """Load the overview of a plan: six queries, one more if it failed, and those of `load_waits`."""
     now = clock.now()
-    drawn = plan.steps.select_related("call__approval").only(*STEP_FIELDS)
-    steps = list(drawn.annotate(meets_private=MEETS_PRIVATE))
-    sources = [step.step_id for step in steps if step.meets_private]
+    if kept is None:
+        steps = list(_steps_of(plan))
+        told = list(plan.events.filter(type__in=(*INTERVAL_TYPES, CHANGED)).order_by("seq"))
+    else:
+        steps = kept.steps.load()
+        kept.events.read(plan)
+        told = kept.events.of_types
+    sources = [step.step_id for step in steps if step.meets_private]  # type: ignore[attr-defined] # annotated
     private = private_parts_from(plan, sources)
     needs: dict[int, list[int]] = {step.step_id: [] for step in steps}
     arrows = StepDependency.objects.filter(step__plan=plan).order_by("needs__step_id")
     for number, needed in arrows.values_list("step__step_id", "needs__step_id"):
         needs[number].append(needed)
+    changes = [event for event in told if event.type == CHANGED]
     events_by_step: dict[int, list[Event]] = defaultdict(list)
-    changed = plan.events.filter(type="plan.changed")
-    events = list(interval_events(plan) | changed)
-    for event in events:
+    for event in [*interval_events_among(told), *changes]:
         events_by_step[event.step_id or 0].append(event)
     intervals = step_intervals(steps, events_by_step)
     until = plan.completed_at or now
@@ -340,10 +360,11 @@ def load_overview(plan: Plan) -> PlanOverview:
         working_ms=1000 * working_seconds(intervals, until),
         drawn_at=now,
         memory=memory,
-        changes=sum(event.type == "plan.changed" for event in events),
+        changes=len(changes),
         private=private,
         because=failure_reason(plan),
         waits=waits,
+        removed={number for change in changes for number in change.data_json.get("removed", ())},
     )
 
 
@@ -442,7 +463,7 @@ def graph_drawing(overview: PlanOverview, fold: Fold = UNFOLDED) -> Drawing | No
             look = "next"
         else:
             look = "done" if all(done.issuperset(members[edge.source]) for edge in arrows[node.step_id]) else ""
-        steps = [_box_step(written[number]) for number in node.members]
+        steps = tuple(_box_step(written[number]) for number in node.members)
         boxes.append(box_of(node, steps, arrows[node.step_id], look))
     return drawing_from(graph, boxes, fold)
 

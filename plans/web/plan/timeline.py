@@ -12,7 +12,6 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Literal
 
-from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
 from plans.engine.retries import DRIFTED
@@ -198,10 +197,19 @@ RETRYING, WAITING, GIVEN = "step.retrying", "step.waiting", "input.received"
 FOR_PEOPLE = (WaitingFor.APPROVAL.value, WaitingFor.INPUT.value)
 
 
-def interval_events(plan: Plan) -> QuerySet[Event]:
+INTERVAL_TYPES = (RETRYING, WAITING, GIVEN)
+
+
+def interval_events(plan: Plan) -> list[Event]:
     """Return the events of failed attempts and of waits that ended with a person's input, in order."""
-    given = plan.events.filter(type=GIVEN).values("step_id")
-    return plan.events.filter(Q(type=RETRYING) | Q(type__in=(WAITING, GIVEN), step_id__in=given)).order_by("seq")
+    return interval_events_among(plan.events.filter(type__in=INTERVAL_TYPES).order_by("seq"))
+
+
+def interval_events_among(events: Iterable[Event]) -> list[Event]:
+    """Return those of a plan's events that `interval_events` returns."""
+    found = [event for event in events if event.type in INTERVAL_TYPES]
+    given = {event.step_id for event in found if event.type == GIVEN}
+    return [event for event in found if event.type == RETRYING or event.step_id in given]
 
 
 def step_intervals(steps: Iterable[Step], events: Mapping[int, Sequence[Event]]) -> list[Interval]:

@@ -130,7 +130,7 @@ def test_five_hundred_boxes_are_within_bounds_and_apart(graph: dict[int, list[in
     drawing = drawn(graph)
     labels = ("x" * 1000, "שלום לכולם " * 90, "👩‍👩‍👧 " * 250, "日本語" * 333)
     for node in drawing.nodes:
-        box = box_of(node, [BoxStep(node.step_id, labels[node.step_id % 4], "t" * 999, STATUS_BADGES["pending"], "")])
+        box = box_of(node, (BoxStep(node.step_id, labels[node.step_id % 4], "t" * 999, STATUS_BADGES["pending"], ""),))
         assert len(box.title) <= 2 and all(len(line) <= 120 for line in (*box.title, box.tool)) and len(box.says) < 200
         assert node.x >= 0 and node.y >= 0
         assert node.x + node.width < drawing.width and node.y + node.height < drawing.height
@@ -180,7 +180,7 @@ def test_a_group_opens_in_place_while_the_others_stay_folded() -> None:
     assert [node.members for node in drawing.nodes] == [(1,), (2, 4, 6, 8), (3,), (5,), (7,)]
     assert [(edge.source, edge.target) for edge in drawing.edges] == [(1, 3), (3, 5), (5, 7)]
     boxes = [
-        box_of(node, [BoxStep(step, "", "send", STATUS_BADGES["pending"], "") for step in node.members])
+        box_of(node, tuple(BoxStep(step, "", "send", STATUS_BADGES["pending"], "") for step in node.members))
         for node in drawing.nodes
     ]
     [group] = drawing_from(drawing, boxes, fold).opened
@@ -210,7 +210,7 @@ def test_folded_box_shows_the_most_urgent_status() -> None:
         BoxStep(number, "", "send", STATUS_BADGES[status], "")
         for number, status in enumerate(("completed", "completed", "waiting", "pending"), 1)
     ]
-    box = box_of(Node(1, 0, 0, 148, 64, (1, 2, 3, 4)), steps)
+    box = box_of(Node(1, 0, 0, 148, 64, (1, 2, 3, 4)), tuple(steps))
     assert (box.look, box.title[0], box.tool) == ("human", "4 steps", "send")
     assert box.says == "Open 4 steps of send: 2 done, 1 waiting for approval, 1 not started (1 to 4)"
 
