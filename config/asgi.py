@@ -18,7 +18,7 @@ from config.serving.lifespan import Lifespan  # noqa: E402
 from config.serving.mcp import McpRouter, McpServer  # noqa: E402
 from config.serving.request_headers import SingleHeaders  # noqa: E402
 from plans.live.long_polling import WaitForCall  # noqa: E402
-from plans.live.waits import until_settled  # noqa: E402
+from plans.live.waits import until_decided, until_settled  # noqa: E402
 from plans.routing import websocket_urlpatterns  # noqa: E402
 
 
@@ -27,7 +27,7 @@ def build_application(*, executes: bool) -> ProtocolTypeRouter:
     return ProtocolTypeRouter(
         {
             "lifespan": Lifespan(executes=executes, around=mcp.run),
-            "http": SingleHeaders(McpRouter(mcp, WaitForCall(ThreadedHandler(), until_settled))),
+            "http": SingleHeaders(McpRouter(mcp, WaitForCall(ThreadedHandler(), until_settled, until_decided))),
             "websocket": SingleHeaders(URLRouter(websocket_urlpatterns)),
         }
     )

@@ -2,11 +2,19 @@
 
 It holds back the answer without holding one of Django's threads, and afterwards sends the call's new state. If the
 process stops or the database is unavailable, it sends the held answer.
+
+A question of a client whether it may run a tool is asked again after the wait: the middleware repeats the request, and
+the view finds in it which call was waited for.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from time import monotonic
+from typing import Literal
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from catalog.core.asgi import App, Message, Receive, Scope, Send
 from catalog.core.transactions import log_unexpected
@@ -14,12 +22,16 @@ from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 
 WAIT_HEADER = "Toolgate-Wait"
-CALL, DRAFT = "call", "draft"
-PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/"}
-"""Path to read after a wait, by the kind of wait; the braces stand for the id of the call."""
+CALL, DRAFT, QUESTION = "call", "draft", "question"
+PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/", QUESTION: "/api/v1/tokens/current/"}
+"""Path to read during and after a wait, by the kind of wait; the braces stand for the id of the call."""
+QUESTION_PATHS = ("/api/v1/hooks/", "/api/v1/permissions/")
+"""Beginnings of the paths of questions, whose bodies are kept until they are answered."""
+WAITED_KEY = "toolgate.waited_for"
+"""The key in an ASGI scope of the WaitedFor of a question that is asked again."""
 HIDDEN_STATUSES = (403, 404)
 """Statuses if the requester may not read the draft; the held answer is sent instead."""
-REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,)}
+REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,), QUESTION: (401,)}
 """Statuses for clients who may no longer wait, because their account or token was disabled or lost its rights."""
 POLL_SECONDS = 3.0
 """Interval in seconds for checking that the client may still wait."""
@@ -32,21 +44,27 @@ SettledWaiter = Callable[[str, float], Awaitable[str]]
 class WaitForCall:
     """ASGI middleware for long polling. `settled(call id, seconds)` waits until the call has ended or the time is over.
 
-    It returns the id of the call to answer with: the same call, or the call that replaced it.
+    It returns the id of the call to answer with: the same call, or the call that replaced it. `decided` waits for the
+    calls of questions, until people have decided them.
     """
 
-    def __init__(self, app: App, settled: SettledWaiter) -> None:
+    def __init__(self, app: App, settled: SettledWaiter, decided: SettledWaiter | None = None) -> None:
         self.app = app
         self.settled = settled
+        self.decided = decided or settled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; if its view requests a wait, delay the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = HeldResponse(send)
-        await self.app(scope, receive, answer.take)
+        answer, body = HeldResponse(send), KeptBody(receive)
+        is_question = scope["method"] == "POST" and scope["path"].startswith(QUESTION_PATHS)
+        await self.app(scope, body.receive if is_question else receive, answer.take)
         if answer.wait is None:
+            return
+        if answer.wait.what == QUESTION:
+            await self._ask_again(answer, body, scope, send)
             return
         try:
             found = await self._wait(answer.wait, scope, receive)
@@ -63,15 +81,48 @@ class WaitForCall:
             chosen = later if is_sent else answer
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
+    async def _ask_again(self, answer: "HeldResponse", body: "KeptBody", scope: Scope, send: Send) -> None:
+        """Repeat a question after each wait until its view requests no further one, and send the last answer.
+
+        When the time is over, or the process stops, the question is repeated with no seconds left.
+        """
+        ends = monotonic() + (answer.wait.seconds if answer.wait is not None else 0.0)
+        try:
+            while (wait := answer.wait) is not None:
+                found = await self._until_news(wait, scope, body.receive)
+                if found is None:
+                    return
+                if isinstance(found, HeldResponse):
+                    answer = found
+                    break
+                left = 0.0 if found is True else max(0.0, ends - monotonic())
+                answer = HeldResponse(None)
+                inner = {**scope, WAITED_KEY: WaitedFor(wait.call_id, left)}
+                await self.app(inner, body.repeated(), answer.take)
+                if not left:
+                    break
+        except asyncio.CancelledError:  # the server's shutdown timeout has passed
+            await answer.give(send, status=answer.status)
+            raise
+        await answer.give(send, status=answer.status)
+
     async def _wait(self, wait: "RequestedWait", scope: Scope, receive: Receive) -> "str | HeldResponse | None":
         """Wait for the call; return the id of the call to answer with, or a refusal if the client lost its access.
 
         None if the client has disconnected.
         """
+        found = await self._until_news(wait, scope, receive)
+        return wait.call_id if found is True else found
+
+    async def _until_news(
+        self, wait: "RequestedWait", scope: Scope, receive: Receive
+    ) -> "str | HeldResponse | Literal[True] | None":
+        """Wait like `_wait`; return True if the process stops."""
+        waiter = self.decided if wait.what == QUESTION else self.settled
 
         async def settled() -> str:
             try:
-                return await self.settled(wait.call_id, wait.seconds)
+                return await waiter(wait.call_id, wait.seconds)
             except Exception as error:  # noqa: BLE001 - the held answer is sent if the call cannot be read, either
                 log_unexpected(error)
                 return wait.call_id
@@ -84,8 +135,7 @@ class WaitForCall:
                     return answer
 
         with until_stopped() as stop:
-            found = await until_one_ends(refused(), settled(), stop.wait(), until_disconnected(receive))
-        return wait.call_id if found is True else found
+            return await until_one_ends(refused(), settled(), stop.wait(), until_disconnected(receive))
 
     async def _read(self, wait: "RequestedWait", call_id: str, scope: Scope) -> "HeldResponse":
         path = scope.get("root_path", "") + PATHS[wait.what].format(call_id)
@@ -108,6 +158,32 @@ class WaitForCall:
         answer = HeldResponse(None)
         await self.app(inner, receive, answer.take)
         return answer
+
+
+class KeptBody:
+    """The messages of a request's body, kept so that the request can be repeated."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._messages: list[Message] = []
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._messages.append(message)
+        return message
+
+    def repeated(self) -> Receive:
+        """Return a `receive` with the body again, for a client that stays connected."""
+        messages = iter(self._messages)
+
+        async def receive() -> Message:
+            message = next(messages, None)
+            if message is None:
+                await asyncio.Event().wait()
+            return message or {}
+
+        return receive
 
 
 class HeldResponse:
@@ -142,8 +218,30 @@ class HeldResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitedFor:
+    """The call for which a repeated question has waited, and the seconds that are left to wait."""
+
+    call_id: str
+    seconds: float
+
+
+def waited_for(request: HttpRequest) -> WaitedFor | None:
+    """Return the call for which a question has waited; None when it is asked for the first time."""
+    found: WaitedFor | None = getattr(request, "scope", {}).get(WAITED_KEY)
+    return found
+
+
+def request_question_wait(response: HttpResponseBase, call_id: str, seconds: float) -> None:
+    """Set the header that makes the ASGI layer repeat this question when the call is decided or the time is over."""
+    response[WAIT_HEADER] = f"{call_id};{seconds};{QUESTION}"
+
+
+@dataclass(frozen=True, slots=True)
 class RequestedWait:
-    """A wait that a view requested: the call, the seconds, and whether to read a call or a draft afterwards."""
+    """A wait that a view requested: the call, the seconds, and what to do afterwards.
+
+    `what` is `call` or `draft`, which is then read, or `question`, which is asked again.
+    """
 
     call_id: str
     seconds: float

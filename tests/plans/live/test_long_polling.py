@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from plans.live import long_polling, waits
-from plans.live.long_polling import WaitForCall
+from plans.live.long_polling import WAITED_KEY, WaitForCall
 from plans.live.waits import end_waits
 
 POST = {
@@ -182,3 +182,103 @@ async def test_client_that_may_no_longer_wait_is_refused(status, monkeypatch):
     for settled in (never, settle_at_once):
         start, body = await ask(Inner(status=status), settled)
         assert (start["status"], body["body"]) == (status, b"later")
+
+
+QUESTION = {**POST, "path": "/api/v1/hooks/codex/", "raw_path": b"/api/v1/hooks/codex/"}
+
+
+class Asked:
+    """An application that requests `waits` waits for a question, and answers each time with what it was sent."""
+
+    def __init__(self, waits=1, status=200):
+        self.waits, self.status, self.scopes = waits, status, []
+
+    async def __call__(self, scope, receive, send):
+        self.scopes.append(scope)
+        is_question = scope["method"] == "POST"
+        body = (await receive())["body"] if is_question else b"token"
+        headers = []
+        if is_question and self.waits:
+            self.waits -= 1
+            headers.append((b"Toolgate-Wait", b"call_1;5.0;question"))
+        status = 200 if is_question else self.status
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"%d %s" % (len(self.scopes), body)})
+
+
+def sends_once(body=b"{}"):
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop()
+
+    return receive
+
+
+@pytest.mark.parametrize("waits", [1, 3])
+async def test_question_is_repeated_with_its_body_until_it_is_answered(waits):
+    inner = Asked(waits)
+    start, body = await ask(inner, settle_at_once, sends_once(), QUESTION)
+    assert (start["status"], body["body"]) == (200, b"%d {}" % (waits + 1))
+    assert [WAITED_KEY in scope for scope in inner.scopes] == [False, *[True] * waits]
+    waited = inner.scopes[-1][WAITED_KEY]
+    assert waited.call_id == "call_1"
+    assert 0 < waited.seconds <= 5.0
+
+
+async def test_question_has_no_seconds_left_when_its_time_is_over():
+    async def takes_long(call_id, seconds):
+        return call_id
+
+    inner = Asked(waits=9)
+    inner_wait = long_polling.RequestedWait("call_1", 0.0, "question")
+    answer = long_polling.HeldResponse(None)
+    answer.wait = inner_wait
+    body = long_polling.KeptBody(sends_once())
+    await body.receive()
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await WaitForCall(inner, takes_long)._ask_again(answer, body, QUESTION, send)
+    assert len(inner.scopes) == 1
+    assert inner.scopes[0][WAITED_KEY].seconds == 0.0
+    assert sent[1]["body"] == b"1 {}"
+
+
+async def test_stop_ends_the_wait_of_a_question():
+    async def stops(call_id, seconds):
+        end_waits()
+        await asyncio.Event().wait()
+
+    inner = Asked(waits=9)
+    _, body = await ask(inner, stops, sends_once(), QUESTION)
+    assert body["body"] == b"2 {}"
+    assert inner.scopes[-1][WAITED_KEY].seconds == 0.0
+
+
+async def test_question_of_an_ended_token_is_refused(monkeypatch):
+    monkeypatch.setattr(long_polling, "POLL_SECONDS", 0.0)
+
+    async def never(call_id, seconds):
+        await asyncio.Event().wait()
+
+    start, body = await ask(Asked(status=401), never, sends_once(), QUESTION)
+    assert (start["status"], body["body"]) == (401, b"2 token")
+
+
+async def test_question_of_a_client_that_has_gone_is_not_repeated():
+    async def never(call_id, seconds):
+        await asyncio.Event().wait()
+
+    messages = [{"type": "http.disconnect"}, {"type": "http.request", "body": b"{}", "more_body": False}]
+
+    async def receive():
+        return messages.pop()
+
+    inner = Asked()
+    assert await ask(inner, never, receive, QUESTION) == []
+    assert len(inner.scopes) == 1
