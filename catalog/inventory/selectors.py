@@ -187,5 +187,5 @@ def call_counts(tool: Tool) -> CallCounts:
 def callable_versions(condition: Q) -> "QuerySet[ToolVersion]":
     """Return the current versions of the matching tools that may be called directly, sorted by name."""
     current = ToolVersion.objects.filter(tool__current_version=F("pk")).exclude(tool__name__in=STEP_TOOLS)
-    wanted = offered_tools().filter(condition & Q(in_use=True))
+    wanted = offered_tools().filter(condition & Q(in_use=True)).exclude(source__kind=Source.Kind.CLIENT)
     return current.filter(tool__in=wanted).select_related("tool").order_by("tool__name")

@@ -2,8 +2,7 @@
 
 from typing import Any, ClassVar
 
-from django.http import Http404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,8 +11,9 @@ from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api.plans import PlanEndpoint
-from plans.models import Plan
-from plans.sessions.overview import find_session_overview, newest_plans_of_sessions, session_rows
+from plans.coding_agents.sessions import Armed, NotArmed, armed_state
+from plans.sessions.lists import SessionKey
+from plans.sessions.overview import SessionOverview, newest_plans_of_sessions, session_overview, session_rows
 from plans.states import PlanStatus, StepStatus
 
 MAX_KEY = 2**63 - 1
@@ -72,8 +72,20 @@ class SessionCallSerializer(serializers.Serializer[Any]):
         return str(PUBLIC_STATUS[made.call.status])
 
 
+class ArmedSerializer(serializers.Serializer[Armed]):
+    """A coding agent's client that asks before it runs its own tools: since when, when checked, and how it asks."""
+
+    since = serializers.DateTimeField()
+    checked_at = serializers.DateTimeField(allow_null=True)
+    how = serializers.CharField()
+
+
 class SessionDetailSerializer(serializers.Serializer[Any]):
-    """A session with its to-do list, if any, and its newest calls, newest first."""
+    """A session with its to-do list, if any, and its newest calls, newest first.
+
+    `armed` is null and `why_not_armed` a text if its coding agent does not ask before it runs its own tools, as far as
+    can be known. Both are null for other sessions.
+    """
 
     id = serializers.CharField()
     name = serializers.CharField()
@@ -86,6 +98,18 @@ class SessionDetailSerializer(serializers.Serializer[Any]):
     completed_at = serializers.DateTimeField(source="row.completed_at", allow_null=True)
     steps = ListedStepSerializer(many=True)
     calls = SessionCallSerializer(many=True)
+    armed = serializers.SerializerMethodField()
+    why_not_armed = serializers.SerializerMethodField()
+
+    @extend_schema_field(ArmedSerializer(allow_null=True))
+    def get_armed(self, overview: SessionOverview) -> Any:
+        state = self.context["armed"]
+        return ArmedSerializer(state).data if isinstance(state, Armed) else None
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_why_not_armed(self, overview: SessionOverview) -> str | None:
+        state = self.context["armed"]
+        return state.why if isinstance(state, NotArmed) else None
 
 
 class SessionListEndpoint(PlanEndpoint):
@@ -111,8 +135,6 @@ class SessionDetail(PlanEndpoint):
     @extend_schema("sessions_read", responses=SessionDetailSerializer)
     def get(self, request: Request, public_id: str) -> Response:
         """Show the session that a plan belongs to, with its current to-do list and newest calls."""
-        try:
-            page = find_session_overview(self.user, public_id, self.token)
-        except Plan.DoesNotExist:
-            raise Http404 from None
-        return Response(SessionDetailSerializer(page).data)
+        plan = self.plan(public_id)
+        armed = armed_state(SessionKey.of_plan(plan))
+        return Response(SessionDetailSerializer(session_overview(plan), context={"armed": armed}).data)

@@ -156,7 +156,7 @@ def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -
                 "client_tool": run.tool,
             }
             details |= {"token": by.token.prefix} if by.token is not None else {}
-            details |= {"call": call.public_id} if call is not None else {}
+            details |= {"asked": call.public_id} if call is not None else {}
             signals.record_fact("run.ungated", by=by.user, is_first=is_first, **details)
     except IntegrityError:  # the same report arrived twice at once
         known.update(reports=F("reports") + 1)

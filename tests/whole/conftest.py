@@ -68,6 +68,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "groups/name": "finance",
         "help": "policies",
         "passkeys": "1",
+        "permissions": call_of(plan, 1).public_id,
         "reset": "MQ",
         "http": make_http_tool(admin).name,
         "people": str(ada.pk),

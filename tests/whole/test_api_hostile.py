@@ -54,6 +54,10 @@ BODIES = {
         "steps": [step(1, expected_key="k1"), write_step(2, dependencies=[1], output_path=["a"], done_check="k1 == 1")],
     },
     "calls/": {"tool": "write_file", "arguments": {"path": "a", "content": "x"}, "reason": "r", "wait_seconds": 1},
+    "permissions/": {
+        "client": "c", "session": "s", "tool": "Bash", "input": {"command": "x"}, "call_id": "i", "cwd": "/",
+        "wait_seconds": 0,
+    },
     "tools/write_file/validate/": {"arguments": {"path": "a", "content": "x"}},
     "tools/sec_financial_data/validate/": {"arguments": {"query_type": "compare", "parameters": {"tickers": ["AAPL"]}}},
     "approvals/{approval}/reviews/": {"verdict": "approve", "seen_digest": "0" * 64, "comment": "c"},

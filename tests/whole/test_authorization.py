@@ -38,6 +38,7 @@ BODIES: dict[str, Any] = {
     "POST calls/{public_id}/reveal/": {"path": "value"},
     "POST tools/{name}/preview/": {"arguments": {"value": "x"}},
     "POST grants/": {"tool": "dangerous", "arguments": [], "scope": "requester", "scope_ref": "ada"},
+    "POST permissions/{public_id}/result/": {"succeeded": True},
     "POST plans/{public_id}/steps/{step_id}/outcome/": {"verdict": "did_not_happen", **COMMENT},
     "POST plans/{public_id}/steps/{step_id}/skip/": {"reason": "r"},
 }
@@ -132,6 +133,8 @@ REST: dict[str, str] = {
     "DELETE policies/{public_id}/": "133333+33",
     "GET policies/{public_id}/": "13+++++33",
     "PATCH policies/{public_id}/": "133333+33",
+    "POST permissions/": "133++3+33",
+    "POST permissions/{public_id}/result/": "133443433",
     "GET sessions/": "1++++++++",
     "GET sessions/{public_id}/": "14+++++44",
     "GET sources/": "133333+33",

@@ -1,0 +1,75 @@
+"""Tests of reports about runs that nobody allowed."""
+
+import pytest
+
+from approvals.models import Delivery
+from approvals.notifications.messages import build_notice
+from catalog.models import UngatedRun
+from plans.coding_agents import reports
+from plans.coding_agents.sessions import (
+    Armed,
+    NotArmed,
+    armed_state,
+    coding_agent_of,
+    note_check,
+    note_connection,
+    note_hook_traffic,
+)
+from plans.sessions.lists import SessionKey
+
+
+def test_run_that_nobody_asked_about_raises_one_alarm(agent, admin, settings):
+    settings.TOOLGATE_SENDS_MAIL = True
+    admin.email = "admin@example.org"
+    admin.save()
+    for _ in range(2):
+        assert agent.report("toolu_9").effect == "ungated"
+    alarm = UngatedRun.objects.get()
+    assert (alarm.client_tool, alarm.client_call_id, alarm.reports, alarm.seen_at) == ("Bash", "toolu_9", 2, None)
+    delivery = Delivery.objects.get(kind="run.ungated", person=admin)
+    assert build_notice(delivery).facts["Session"] == "s1"
+
+
+def test_further_alarms_of_a_session_notify_nobody(agent, admin, settings):
+    settings.TOOLGATE_SENDS_MAIL = True
+    admin.email = "admin@example.org"
+    admin.save()
+    for number in range(3):
+        agent.report(f"toolu_{number}")
+    assert (UngatedRun.objects.count(), Delivery.objects.filter(kind="run.ungated").count()) == (3, 1)
+
+
+def test_alarms_of_a_session_are_limited(agent, monkeypatch):
+    monkeypatch.setattr(reports, "MAX_ALARMS", 2)
+    for number in range(5):
+        agent.report(f"toolu_{number}")
+    assert list(UngatedRun.objects.order_by("pk").values_list("reports", flat=True)) == [1, 4]
+
+
+@pytest.fixture
+def key(agent):
+    return SessionKey(agent.user.pk, agent.token.pk, agent.session)
+
+
+def test_question_arms_a_session_and_an_ungated_run_disarms_it(agent, key):
+    assert armed_state(key) is None
+    note_hook_traffic(agent.client, agent.session, by=agent.by, how="hook")
+    note_check(agent.client, agent.session, by=agent.by)
+    state = armed_state(key)
+    assert isinstance(state, Armed) and state.checked_at is not None
+    agent.report("toolu_9")
+    assert isinstance(armed_state(key), NotArmed)
+
+
+def test_connection_without_questions_is_not_armed(agent, key):
+    note_connection(agent.client, agent.session, by=agent.by)
+    assert isinstance(armed_state(key), NotArmed)
+    note_hook_traffic(agent.client, "another", by=agent.by, how="hook")
+    assert isinstance(armed_state(key), Armed)
+
+
+@pytest.mark.parametrize(
+    ("name", "client"), [("claude-code", "claude-code"), ("codex-mcp-client", "codex"), ("cursor", None)]
+)
+def test_coding_agents_are_known_by_their_mcp_names(name, client):
+    assert coding_agent_of(name) == client
