@@ -96,11 +96,9 @@ def create_draft(document: Json, *, by: User, source: DraftSource = NO_SOURCE) -
     sealed = _sealed(content)
     with transaction.atomic():
         PlanDraft.objects.filter(deleted_at__lt=now - KEPT_DELETED).delete()
-        if PlanDraft.objects.filter(owner=by, plan=None, deleted_at=None).count() >= MOST_DRAFTS:
-            raise Conflict(
-                _("You have %(count)s drafts, which is the most. Start or delete one of them first.")
-                % {"count": MOST_DRAFTS}
-            )
+        deleted = PlanDraft.objects.filter(owner=by, plan=None, deleted_at__isnull=False).order_by("-deleted_at")
+        PlanDraft.objects.filter(pk__in=list(deleted.values_list("pk", flat=True)[MOST_DRAFTS:])).delete()
+        _require_room(by)
         draft = PlanDraft.objects.create(
             owner=by,
             sealed=sealed,
@@ -117,6 +115,15 @@ def create_draft(document: Json, *, by: User, source: DraftSource = NO_SOURCE) -
             draft=draft, version=1, sealed=sealed, by=by, at=now, summary=_("Created the draft")
         )
     return draft
+
+
+def _require_room(owner: User) -> None:
+    """Raise Conflict if a person has the most drafts; at most as many deleted ones can be restored."""
+    if PlanDraft.objects.filter(owner=owner, plan=None, deleted_at=None).count() >= MOST_DRAFTS:
+        raise Conflict(
+            _("You have %(count)s drafts, which is the most. Start or delete one of them first.")
+            % {"count": MOST_DRAFTS}
+        )
 
 
 def _listed_fields(document: Json) -> dict[str, str | int]:
@@ -293,7 +300,11 @@ def delete_draft(draft: PlanDraft) -> None:
 
 
 def restore_draft(draft: PlanDraft) -> None:
-    PlanDraft.objects.filter(pk=draft.pk).update(deleted_at=None)
+    """Restore a deleted draft. Raises Conflict if its owner has the most drafts."""
+    deleted = PlanDraft.objects.filter(pk=draft.pk, deleted_at__isnull=False)
+    if deleted.exists():
+        _require_room(draft.owner)
+        deleted.update(deleted_at=None)
 
 
 @dataclass(slots=True)

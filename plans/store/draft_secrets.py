@@ -67,6 +67,20 @@ def content_of(document: Json, known: Secrets, *, by: int) -> DraftContent:
     return DraftContent(_with_parameters(document, set_aside), found)
 
 
+def typists_of(document: Json, secrets: Secrets) -> dict[str, int]:
+    """Return who typed each secret of the steps (the key of a user), by its dotted path in the document."""
+    steps = document.get("steps") if isinstance(document, dict) else None
+    found = {}
+    for index, step in enumerate(steps if isinstance(steps, list) else ()):
+        if not isinstance(step, dict) or not isinstance(step.get("parameters"), dict):
+            continue
+        for path, name in find_placeholders(step["parameters"]):
+            secret = secrets.get(_key(_place_of(step), path, name))
+            if secret is not None:
+                found[f"steps.{index}.parameters.{path}"] = secret[0]
+    return found
+
+
 def _key(place: tuple[Any, Any], path: str, name: str) -> str:
     return json.dumps([*place, path, name])
 
@@ -97,6 +111,9 @@ def _with_parameters(document: Json, change: Any) -> Json:
 def _with_own(step: Any, change: Any) -> Any:
     if not isinstance(step, dict) or not isinstance(step.get("parameters"), dict):
         return step
+    return {**step, "parameters": change(_place_of(step), step["parameters"])}
+
+
+def _place_of(step: Mapping[str, Any]) -> tuple[str | None, int | None]:
     tool = step.get("tool")
-    place = (tool if isinstance(tool, str) else None, step_number(step))
-    return {**step, "parameters": change(place, step["parameters"])}
+    return tool if isinstance(tool, str) else None, step_number(step)

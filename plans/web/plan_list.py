@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Left
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import JSONObject, Left
 from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_safe
 
@@ -28,9 +30,12 @@ from catalog.ui.lists import (
 )
 from catalog.ui.requests import PageRequest, sign_in_required
 from plans.models import Plan, Step
-from plans.states import PLAN_TERMINAL, PlanStatus
+from plans.states import PLAN_TERMINAL, PlanStatus, WaitingFor
 from plans.store.selectors import STEP_WAITS_FOR_PEOPLE, plan_owners_for, plan_tokens_for, plans_for, step_counts
 from plans.web.plan.overview import plan_word_list
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 Counts = Mapping[str, int]
 SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
@@ -42,11 +47,19 @@ SEGMENTS: tuple[tuple[str, Callable[[Counts], int]], ...] = (
     ("idle", lambda counts: counts["pending"] + counts["cancelled"]),
 )
 MOST_SEGMENTS = 24
+LONGEST_TITLE = 80
+"""Characters of the description of a waiting step that a row shows."""
 SORTED_LENGTH = 100
 """Number of characters by which goals are sorted; the URL of a page holds those of its last row."""
 _WAITING_STEPS = Step.objects.filter(STEP_WAITS_FOR_PEOPLE, plan=OuterRef("pk"))
 AWAITED_FROM_PEOPLE = Subquery(_WAITING_STEPS.order_by("-waiting_for").values("waiting_for")[:1])
 """Subquery for the reason why the plan waits for people, as on the plan's own page; None if it does not."""
+FIRST_WAITING = Subquery(
+    _WAITING_STEPS.order_by("-waiting_for", "pk")
+    .annotate(said=JSONObject(number="step_id", reason="waiting_for", title=Left("description", LONGEST_TITLE)))
+    .values("said")[:1]
+)
+WAITING = Subquery(_WAITING_STEPS.order_by().values("plan").annotate(count=Count("pk")).values("count"))
 TABS = {
     "": (gettext_lazy("All"), Q()),
     # Also ended plans: an unknown outcome outlives its plan.
@@ -69,6 +82,8 @@ class PlanRow:
     total: int
     may_cancel: bool
     may_retry: bool
+    waits: str = ""
+    """The step that waits for people, in words; empty if none does."""
 
     @property
     def owner(self) -> str:
@@ -82,7 +97,11 @@ def first_page_rows(viewer: User) -> list[PlanRow]:
 
 def listed_plans(viewer: User) -> QuerySet[Plan]:
     """Return the plans that the viewer may see, as `plan_rows` needs them."""
-    return plans_for(viewer).filter(kind=Plan.Kind.PLAN).annotate(awaited=AWAITED_FROM_PEOPLE)
+    return (
+        plans_for(viewer)
+        .filter(kind=Plan.Kind.PLAN)
+        .annotate(awaited=AWAITED_FROM_PEOPLE, first_waiting=FIRST_WAITING, waiting=WAITING)
+    )
 
 
 def plan_rows(viewer: User, plans: Sequence[Plan]) -> list[PlanRow]:
@@ -102,9 +121,27 @@ def plan_rows(viewer: User, plans: Sequence[Plan]) -> list[PlanRow]:
                 total=counts[plan.pk]["steps"],
                 may_cancel=may_act and plan.status not in PLAN_TERMINAL,
                 may_retry=may_act and plan.status == PlanStatus.FAILED,
+                waits=_waits_in_words(plan),
             )
         )
     return rows
+
+
+WAITS: Mapping[str, "StrOrPromise"] = {
+    WaitingFor.APPROVAL.value: gettext_lazy("Step %(number)s waits for approval: %(title)s"),
+    WaitingFor.INPUT.value: gettext_lazy("Step %(number)s waits for an answer: %(title)s"),
+    WaitingFor.OUTCOME.value: gettext_lazy("The outcome of step %(number)s is not known: %(title)s"),
+}
+
+
+def _waits_in_words(plan: Plan) -> str:
+    """Return the waiting step of a plan from `listed_plans` that its status is about, and how many others wait."""
+    first = plan.first_waiting  # type: ignore[attr-defined] # annotated by listed_plans
+    if not first:
+        return ""
+    text = str(WAITS[first["reason"]]) % {"number": first["number"], "title": first["title"]}
+    more = plan.waiting - 1  # type: ignore[attr-defined] # annotated by listed_plans
+    return _("%(text)s (and %(count)s more)") % {"text": text, "count": more} if more else text
 
 
 def _segments(counts: Counts) -> list[str]:

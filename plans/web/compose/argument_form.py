@@ -117,6 +117,12 @@ class StepArguments(ArgumentsEditor):
         if self.form is not None:
             yield from [self.form] if self.form.kind == "group" else self.form.children
 
+    def is_made_of_constants(self, name: str) -> bool:
+        """Return whether constants are all that the schema of an argument asks for."""
+        return any(
+            _needs_constants_only(each) for group in self._groups() for each in group.children if each.path == name
+        )
+
     def focus_first(self) -> bool:
         """Let the first control get the focus; return False if there is none."""
         node = next((each for each in self.form.every() if each.has_control), None) if self.form else None
@@ -155,6 +161,12 @@ class StepArguments(ArgumentsEditor):
     def _text_of(self, node: FormNode) -> str:
         inner = node.children[0] if node.kind == "union" and node.children else node
         return inner.text if inner.kind in ("text", "area", "json", "reference") else ""
+
+
+def _needs_constants_only(node: FormNode) -> bool:
+    required = [child for child in node.children if child.required]
+    is_open = node.kind == "group" and node.open and bool(required)
+    return is_open and all(child.fixed or _needs_constants_only(child) for child in required)
 
 
 def _references_in(text: str) -> Sequence[references.Reference]:

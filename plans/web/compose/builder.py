@@ -27,7 +27,7 @@ from plans.documents.quick_fixes import Fix
 from plans.documents.reading import Problem
 from plans.models import Plan, PlanDraft, PlanDraftVersion
 from plans.planner.drafts import request_of
-from plans.store.draft_secrets import DraftContent
+from plans.store.draft_secrets import DraftContent, typists_of
 from plans.store.drafts import draft_for, may_read
 from plans.store.requesters import Requester
 from plans.web.compose.forecast import Forecast, forecast
@@ -46,6 +46,27 @@ VIEWS: "tuple[tuple[View, StrOrPromise], ...]" = (
 FOLDED_FROM = 8
 """Steps from which the graph can be zoomed and folded."""
 MAX_NEWS = 3
+SECRET_MISSING = "secret_missing"  # noqa: S105 - the code of a problem
+
+
+def check_draft(document: Json, content: DraftContent, by: Requester) -> Sequence[Problem]:
+    """Return the problems of a draft's document for one person, with the secrets that this person typed.
+
+    A secret of somebody else is a problem that says whose it is.
+    """
+    opened = DraftContent(document, content.secrets).opened_for(by.user.pk)
+    problems = check_document(opened, by=by)
+    if not any(problem.code == SECRET_MISSING for problem in problems):
+        return problems
+    typists = typists_of(document, content.secrets)
+    people = User.objects.in_bulk({person for person in typists.values() if person != by.user.pk})
+    message = _("%(name)s typed a secret here, which is used only where they start the plan. Enter one of your own.")
+    return [
+        replace(problem, message=message % {"name": user_display_name(people[typists[problem.path]])})
+        if problem.code == SECRET_MISSING and typists.get(problem.path) in people
+        else problem
+        for problem in problems
+    ]
 
 
 @dataclass(frozen=True)
@@ -55,8 +76,9 @@ class DraftEditor(PlanEditor):
     content: DraftContent | None = field(default=None, kw_only=True)
 
     def _judge(self, document: Json) -> Sequence[Problem]:
-        opened = self.content.opened_for(self.by.user.pk) if self.content and self.by else document
-        return check_document(opened, by=self.by)
+        if self.content and self.by:
+            return check_draft(document, self.content, self.by)
+        return check_document(document, by=self.by)
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,15 @@ from plans.documents.editing import (
 )
 from plans.documents.merging import Side
 from plans.models import PlanDraft
-from plans.planner.drafts import DraftOrigin
+from plans.planner.drafts import DraftOrigin, started_plan
 from plans.store.requesters import Requester
 from plans.web.access import error_status, may_write, role_required
 from plans.web.compose.builder import VIEWS, BuilderPage, View, draft_or_404, news_since, read_text, version_for
 from plans.web.compose.text import PlanEditor
 from plans.web.graph import fold_named
 
-MAX_CHOICES = 1000
+MAX_CHOICES = 400
+"""Most conflicts that are chosen one by one, below Django's limit of fields; one choice decides the others."""
 VERSION_HEADER = "Toolgate-Draft-Version"
 """The version in which the document is exactly what was sent; absent if it was merged with changes of others."""
 
@@ -144,6 +145,7 @@ def _render_conflict(request: PageRequest, conflict: DraftConflict) -> HttpRespo
         "section": "plans",
         "draft": conflict.draft,
         "conflicts": conflict.conflicts[:MAX_CHOICES],
+        "others": max(0, len(conflict.conflicts) - MAX_CHOICES),
         "base": conflict.base_version,
         "text": document_text(conflict.document),
         "view": request.POST.get("view", ""),
@@ -321,9 +323,17 @@ def _resolve(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
         for index in range(MAX_CHOICES)
         if f"keep-{index}" in request.POST
     }
-    base = DraftBase(_base_version(request, draft), choices)
-    summary = _("Merged two changes")
-    return _answer(request, change_draft(draft, base_version=base, document=document, by=request.user, summary=summary))
+    version, summary = _base_version(request, draft), _("Merged two changes")
+    others: Side = "theirs" if request.POST.get("keep-others") == "theirs" else "mine"
+    base = DraftBase(version, choices)
+    try:
+        changed = change_draft(draft, base_version=base, document=document, by=request.user, summary=summary)
+    except DraftConflict as conflict:
+        if "keep-others" not in request.POST:
+            raise
+        base = DraftBase(version, {each.path: others for each in conflict.conflicts} | dict(choices))
+        changed = change_draft(draft, base_version=base, document=document, by=request.user, summary=summary)
+    return _answer(request, changed)
 
 
 def _start(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
@@ -333,7 +343,8 @@ def _start(request: PageRequest, draft: PlanDraft, rest: str) -> HttpResponse:
             raise Conflict(message % {"person": user_display_name(draft.unread_by)})
         raise Conflict(_("The text in the editor could not be read. Fix or discard it, then start the plan."))
     origin: PlanOrigin | None = None
-    if draft.call is not None and draft.call.requested_by_id == request.user.pk:
+    is_own = draft.call is not None and draft.call.requested_by_id == request.user.pk
+    if draft.call is not None and is_own and started_plan(draft.call) is None:  # a copy of it may have been started
         origin = DraftOrigin(draft.call)
     plan = start_draft(draft, version=_base_version(request, draft), by=Requester(request.user), origin=origin)
     return page_redirect(request, reverse("plan", args=[plan.public_id]))

@@ -304,7 +304,7 @@ class StepForm:
         """Return the arguments as they are stored where nobody has touched them.
 
         Constants that the form adds count once a field is filled in or the tool is another; the objects and lists that
-        it begins count once a field in them is filled in.
+        it begins count once a field in them is filled in, or where their constants are all that they need.
         """
         said, before = self.arguments.arguments(), self.step.get("parameters", {})
         if self.arguments.mode != FORM_MODE or not isinstance(before, Mapping):
@@ -316,7 +316,11 @@ class StepForm:
             return dict(before)
         untouched_names = {name for name, value in said.items() if value == as_filled.get(name)}
         kept = {name: before[name] if name in untouched_names & before.keys() else said[name] for name in said}
-        begun = {name for name in untouched_names - before.keys() if isinstance(said[name], dict | list)}
+        begun = {
+            name
+            for name in untouched_names - before.keys()
+            if isinstance(said[name], dict | list) and not self.arguments.is_made_of_constants(name)
+        }
         return {name: value for name, value in kept.items() if name not in begun}
 
     def changed_document(self) -> dict[str, Any]:

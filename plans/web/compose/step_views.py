@@ -17,7 +17,6 @@ from catalog.core.canonical_json import Json
 from catalog.errors import Conflict, ToolgateError
 from catalog.models import Call
 from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, parse_number, sign_in_required
-from plans.actions.create import check_document
 from plans.actions.drafts import DraftBase, DraftConflict, change_draft, read_content
 from plans.documents.merging import ABSENT, MergeConflict, Side
 from plans.documents.reading import Problem
@@ -27,7 +26,7 @@ from plans.store.draft_secrets import DraftContent
 from plans.store.requesters import Requester
 from plans.store.selectors import call_for
 from plans.web.access import role_required
-from plans.web.compose.builder import draft_or_404, version_for
+from plans.web.compose.builder import check_draft, draft_or_404, version_for
 from plans.web.compose.step_form import StepConflict, StepForm
 from plans.web.try_tool import Trial, call_once, new_key
 
@@ -82,8 +81,7 @@ def _judge(
 
 
 def _problems_of(form: StepForm, content: DraftContent, document: Mapping[str, Any]) -> Sequence[Problem]:
-    opened = DraftContent(dict(document), content.secrets).opened_for(form.viewer.pk)
-    return check_document(opened, by=Requester(form.viewer))
+    return check_draft(dict(document), content, Requester(form.viewer))
 
 
 def step_form_context(draft: PlanDraft, form: StepForm, trial: Trial | None = None) -> dict[str, Any]:

@@ -368,6 +368,12 @@ def load_overview(plan: Plan, kept: KeptRows | None = None) -> PlanOverview:
     )
 
 
+def _kind_of_large(head: str) -> str:
+    """Return the kind of a value that is too long to be read, by the beginning of its JSON."""
+    kinds = {"[": _("large list"), "{": _("large object"), '"': _("large text")}
+    return kinds.get(head[:1], _("large value"))
+
+
 def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) -> MemoryRow:
     """Return the row of a value. For a tool's response, show only its result, without the arguments that it repeats.
 
@@ -375,10 +381,10 @@ def _memory_row(pk: int, key: str, head: str, size: int, step_id: int | None) ->
     """
     shown = without_macs(head)
     if not shown.startswith(RESULT_BEGINS):
-        kind = kind_in_words(json.loads(shown)) if size <= VALUE_READ else _("large value")
+        kind = kind_in_words(json.loads(shown)) if size <= VALUE_READ else _kind_of_large(shown)
         return MemoryRow(pk, key, shown[:VALUE_SHOWN], size - len(head) + len(shown), step_id, kind=kind)
     if size > VALUE_READ:
-        return MemoryRow(pk, key, "", size, step_id, kind=_("large value"))
+        return MemoryRow(pk, key, "", size, step_id, kind=_("large result"))
     response = json.loads(shown)
     text = value_text(response)
     return MemoryRow(pk, key, text[:VALUE_SHOWN], len(text), step_id, kind=kind_in_words(value_of(response)))

@@ -11,6 +11,7 @@ const LEGIBLE = 0.4;
 const MARGIN = 300;
 const DRAG = 4;
 const LOOKS = ["idle", "skip", "ok", "run", "bad", "human"];
+const SEEN = ["bad", "human"]; // seen on the map among 500 steps
 
 let svg;
 let zoom = 1;
@@ -162,12 +163,13 @@ function moveTo({ x, y }, behavior = "instant") {
 function drawMap() {
   if (!map()) return;
   const [width, height] = size();
-  const [least, low] = [(2 * width) / map().clientWidth, (2 * height) / map().clientHeight];
-  const [across, down] = [Math.max(WIDTH, least), Math.max(HEIGHT, low)];
+  const [across, down] = [width / map().clientWidth, height / map().clientHeight]; // of a pixel of the map
   const paths = Object.fromEntries(LOOKS.map((look) => [look, ""]));
   for (const [box, { x, y }] of boxes) {
     const look = LOOKS.find((each) => box.classList.contains(each)) ?? "idle";
-    paths[look] += `M${x} ${y}h${across}v${down}h${-across}z`;
+    const least = SEEN.includes(look) ? 5 : 2;
+    const [wide, high] = [Math.max(WIDTH, least * across), Math.max(HEIGHT, least * down)];
+    paths[look] += `M${x} ${y}h${wide}v${high}h${-wide}z`;
   }
   map().setAttribute("viewBox", `0 0 ${width} ${height}`);
   for (const look of LOOKS) {

@@ -100,6 +100,14 @@ def test_sizes_and_numbers_are_limited(ada, monkeypatch):
     monkeypatch.setattr(drafts, "MOST_DRAFTS", 1)
     with pytest.raises(Conflict, match="You have 1 drafts"):
         create_draft(document("b"), by=ada)
+    deleted = [draft]
+    for text in ("b", "c"):
+        delete_draft(deleted[-1])
+        deleted.append(create_draft(document(text), by=ada))
+    assert list(PlanDraft.objects.filter(deleted_at__isnull=False)) == deleted[1:2]  # at most as many can be restored
+    with pytest.raises(Conflict, match="You have 1 drafts"):
+        restore_draft(PlanDraft.objects.get(pk=deleted[1].pk))
+    draft = deleted[2]
     monkeypatch.setattr(drafts, "MOST_VERSIONS", 10)
     for number in range(12):
         draft = put(draft, document(str(number)))

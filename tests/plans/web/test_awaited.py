@@ -44,3 +44,11 @@ def test_status_equals_that_of_plan_page(stage, ada, first, second, said):
     Plan.objects.filter(pk=plan.pk).update(status="in_progress")
     awaiting(plan, first=first, second=second)
     assert said_of(ada) == (said, said)
+
+
+def test_row_names_the_step_of_its_status(stage, ada):
+    plan = make_plan(ada, step(1), step(2, description="Which one?"), step(3))
+    Plan.objects.filter(pk=plan.pk).update(status="in_progress")
+    assert first_page_rows(ada)[0].waits == ""
+    awaiting(plan, first="approval", second="input", third="approval")
+    assert first_page_rows(ada)[0].waits == "Step 2 waits for an answer: Which one? (and 2 more)"

@@ -12,7 +12,8 @@ from django.db import connection
 from catalog.core.yaml_documents import parse_yaml
 from plans.actions.drafts import DraftSource, change_draft, create_draft, read_draft
 from plans.models import Plan, PlanDraft
-from tests.builders import act, make_plan
+from plans.web.compose import builder_views
+from tests.builders import act, make_draft, make_plan
 from tests.conftest import person
 from tests.pages import Pages, without_nul
 
@@ -128,6 +129,34 @@ def test_a_conflict_shows_both_sides_and_keeps_the_chosen_one(pages, ada, ben):
     choice: dict[str, Any] = {"path-0": "steps.1.parameters.value", "keep-0": "mine"}
     send(pages, draft, do="resolve", **fields, **choice)
     assert stored(draft) == mine
+
+
+def test_one_choice_decides_the_conflicts_that_are_not_listed(pages, ada, ben, monkeypatch):
+    monkeypatch.setattr(builder_views, "MAX_CHOICES", 1)
+    draft = create_draft(document("a", "b", "c"), by=ada)
+    change_draft(draft, base_version=1, document=document("x", "y", "z"), by=ben, summary="Changed them")
+    fields: dict[str, Any] = {"view": "json", "text": json.dumps(document("A", "B", "C")), "version": 1}
+    assert "2 other parts" in send(pages, draft, 409, do="text", **fields)
+    choice = {"path-0": "steps.1.parameters.value", "keep-0": "mine"}
+    send(pages, draft, do="resolve", **fields, **choice, **{"keep-others": "theirs"})
+    assert stored(draft) == document("A", "y", "z")
+
+
+def test_a_secret_of_somebody_else_is_called_theirs(pages, ada, ben):
+    draft = create_draft(document("ghp_" + "a1B2" * 9), by=ada)
+    pages.open(path(draft))
+    assert "typed a secret here" not in pages.html
+    others = Pages(ben)
+    for address in (path(draft), f"{path(draft)}?view=yaml"):
+        assert "Ada typed a secret here" in others.open(address)
+
+
+def test_two_copies_of_a_planners_draft_are_both_started(pages, ada):
+    draft = create_draft(document("a"), by=ada, source=DraftSource(call=make_draft(ada), is_proposal=True))
+    send(pages, draft, do="copy")
+    for each in PlanDraft.objects.order_by("pk"):
+        send(pages, each, do="start", version=1)
+    assert not PlanDraft.objects.filter(plan=None).exists()
 
 
 def test_news_of_others_leave_out_what_this_person_saved(pages, ada, ben):

@@ -122,6 +122,13 @@ def test_agent_of_others_tells_nothing_of_its_history(ada):
     assert (prospects(found), found.agents) == ({1: "refused"}, [])
 
 
+def test_arguments_that_are_kept_apart_are_not_judged(ada):
+    """A policy of one value may meet them or not; nothing says which."""
+    add_policy(0, effect=Effect.DENY, tool="safe", conditions=[{"path": "value", "operator": "equals", "value": "x"}])
+    found = forecast_by(ada, act(1, "x"), act(2, "y"), act(3, {"$secret": "value"}))
+    assert prospects(found) == {1: "refused", 2: "runs", 3: "depends"}
+
+
 def test_stored_plan_is_judged_with_its_own_rules_and_changes_nothing(ada, rosa, client):
     plan = make_plan(ada, act(1, "a", "dangerous"), act(2, dependencies=[1]), start=False)
     add_policy(0, effect=Effect.DENY, tool="safe", plan=plan.public_id)

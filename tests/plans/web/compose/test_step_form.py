@@ -118,6 +118,16 @@ def test_constants_of_a_chosen_tool_are_stored(ada):
     assert parameters["query_type"] == "financial_facts" and parameters["parameters"]["ticker"] == "AAPL"
 
 
+def test_constants_inside_an_object_that_nobody_touched_are_stored(ada):
+    kind = {"type": "object", "properties": {"of": {"const": "town"}, "size": {"type": "integer"}}, "required": ["of"]}
+    schema = {"type": "object", "properties": {"to": {"type": "string"}, "kind": kind}, "required": ["to", "kind"]}
+    Tool.objects.get(name="book_trip").versions.update(input_schema=schema)
+    form = form_of(document_of(step(1, tool="book_trip", parameters={})), 1, ada)
+    assert form.step_document()["parameters"] == {}
+    again = read_again(form, **{"value:to": "Bonn"})
+    assert again.step_document()["parameters"] == {"to": "Bonn", "kind": {"of": "town"}}
+
+
 def test_references_are_fields_of_their_own(ada):
     form = form_of(document_of(step(1, tool="plan_trip", parameters=TRIP)), 1, ada)
     kinds = {node.path: node.kind for node in form.arguments.form.every()}
