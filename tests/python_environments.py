@@ -12,7 +12,7 @@ def installed_python(cache: pytest.Cache, lock: Path) -> Path:
 
     Skips the test where pip cannot install them.
     """
-    folder = cache.mkdir(f"mcp-{lock.stem}")
+    folder = cache.mkdir(f"{lock.parent.name}-{lock.stem}")
     python, installed = folder / "bin" / "python", folder / "installed.lock"
     if not installed.exists() or installed.read_bytes() != lock.read_bytes():
         venv.create(folder, with_pip=True, clear=True)

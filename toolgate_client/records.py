@@ -268,7 +268,7 @@ class Permission:
             arguments,
             fields.optional("message", str) or "",
             fields.optional("approval", str),
-            fields.optional("url", str),
+            fields.optional("url", str) or None,
         )
 
 

@@ -27,7 +27,7 @@ ABOUT = {
     "openai-agents": "Python: openai-agents",
     "pydantic-ai": "Python: pydantic-ai",
     "langchain": "Python: langchain 1.4 or newer",
-    "python": "The mcp package, without a model",
+    "python": "toolgate_client, without a model",
     "curl": "MCP by hand, or REST",
 }
 """Text beside the name of each client, in the order of the page."""
