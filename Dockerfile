@@ -18,7 +18,8 @@ COPY docs docs
 COPY plans plans
 COPY static static
 COPY templates templates
-RUN python -m compileall -q approvals catalog config plans
+COPY toolgate toolgate
+RUN python -m compileall -q approvals catalog config plans toolgate
 
 USER toolgate
 ENV TOOLGATE_WORKSPACE=/data/workspace

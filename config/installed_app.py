@@ -39,7 +39,7 @@ def app_manifest(request: HttpRequest) -> HttpResponse:
 
 @cache
 def _worker_source() -> bytes:
-    return Path(settings.BASE_DIR, "static", "js", "service_worker.js").read_bytes()
+    return Path(settings.SHIPPED_DIR, "static", "js", "service_worker.js").read_bytes()
 
 
 @require_safe

@@ -13,18 +13,25 @@ from config import environment, setting_checks
 from config.environment import check_secret_keys, check_vapid_key, load_or_create_keys, read_email_url, read_tool_limits
 from config.operations import logging
 from config.serving.static_files import folder_digest, font_folders
+from toolgate import places
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+if _refusal := places.refusal():
+    raise ImproperlyConfigured(_refusal)
+BASE_DIR, SHIPPED_DIR, VAR_DIR = places.CODE_DIR, places.SHIPPED_DIR, places.data_dir()
+if places.IS_INSTALLED:
+    VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 _in_environment = frozenset(os.environ)
 env = Env()
-env.read_env(str(BASE_DIR / ".env"), recurse=False)
+env.read_env(str(places.home_dir() / ".env"), recurse=False)
 # Origin of each variable that has a value; what is set later, such as by `serve`, is not in it.
 SETTING_ORIGINS = {
     name: "environment" if name in _in_environment else ".env" for name, value in os.environ.items() if value
 }
 
 DEBUG = env.bool("DEBUG", False)
-VAR_DIR = BASE_DIR / "var"
+TOOLGATE_HOME = env.str("TOOLGATE_HOME", "")
+if SETTING_ORIGINS.get("TOOLGATE_HOME") == ".env":
+    raise ImproperlyConfigured("TOOLGATE_HOME says where .env is: set it in the environment, not in .env.")
 
 # --- database ------------------------------------------------------------------------------------------------
 DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{VAR_DIR / 'toolgate.sqlite3'}"
@@ -201,7 +208,7 @@ ASGI_APPLICATION = "config.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [SHIPPED_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -251,15 +258,15 @@ LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
 LANGUAGE_CODE = "en-us"
 USE_I18N = True
-LOCALE_PATHS = [BASE_DIR / "locale"]
+LOCALE_PATHS = [SHIPPED_DIR / "locale"]
 USE_TZ = True
 TIME_ZONE = "UTC"
 TOOLGATE_TIME_ZONE = setting_checks.check_time_zone(env.str("TOOLGATE_TIME_ZONE", "UTC"))
-STATIC_DIGEST = folder_digest(BASE_DIR / "static")
+STATIC_DIGEST = folder_digest(SHIPPED_DIR / "static")
 # With DEBUG on, files may change while they are served.
 STATIC_URL = "static/" if DEBUG else f"static/{STATIC_DIGEST}/"
 WHITENOISE_IMMUTABLE_FILE_TEST = rf"^/static/{STATIC_DIGEST}/"
-STATICFILES_DIRS = [BASE_DIR / "static", *(("fonts", folder) for folder in font_folders())]
+STATICFILES_DIRS = [SHIPPED_DIR / "static", *(("fonts", folder) for folder in font_folders())]
 STATIC_ROOT = None
 # Served directly from the source folders, so that `serve` needs no collectstatic.
 WHITENOISE_USE_FINDERS = True

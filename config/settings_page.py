@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from config.operations import health
 from plans.executor import heartbeats
 from plans.models import Executor
 from plans.store.backlog import Backlog, count_backlog
+from toolgate.places import IS_INSTALLED
 
 SECRET_NAME = re.compile(r"(KEYS?|TOKEN|SECRET|PASSWORD)$")
 SECRET_ADDRESSES = frozenset({"TOOLGATE_EMAIL_URL", "TOOLGATE_NOTIFY_URLS"})
@@ -150,6 +152,8 @@ def redis_fault() -> str:
 @cache
 def licence_text() -> str:
     """Return the text of the licence; empty if its file was not installed."""
+    if IS_INSTALLED:
+        return distribution("toolgate").read_text("licenses/LICENSE") or ""
     path = Path(settings.BASE_DIR, "LICENSE")
     return path.read_text(encoding="utf-8") if path.exists() else ""
 

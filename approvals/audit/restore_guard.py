@@ -19,12 +19,13 @@ from approvals.errors import AuditUnavailable
 from approvals.models import Instance
 from catalog.core import clock
 from catalog.errors import RestoredDatabase
+from toolgate.places import COMMAND
 
 log = logging.getLogger("toolgate.audit")
 CHECK_INTERVAL_SECONDS = 5.0
 RECOVERY_INSTRUCTIONS = (
     "No further calls are started. If the database was restored from a backup, stop all processes, run "
-    "`manage.py new_epoch --reason …` and start them again. Otherwise change nothing and run `manage.py verify_audit`."
+    f"`{COMMAND} new_epoch --reason …` and start them again. Otherwise change nothing and run `{COMMAND} verify_audit`."
 )
 RESTART_REQUIRED = "This server was started on a restored database and executes nothing. Restart it."
 CHECKPOINTS_UNREADABLE = (

@@ -32,6 +32,7 @@ from catalog.access.second_factors import use_code
 from catalog.access.sign_in import MAX_PASSWORD, check_passkey, check_second_factor
 from catalog.errors import SignInThrottled
 from catalog.ui.page_forms import PageForm
+from toolgate.places import COMMAND
 
 HASH_STATE = "session_hash"
 """Key in the state of a pending sign-in: the session hash of the password that was right."""
@@ -138,6 +139,7 @@ def render_sign_in(request: HttpRequest, form: AttemptForm) -> HttpResponse:
         "sso_name": settings.TOOLGATE_SSO_NAME if settings.TOOLGATE_SSO_ISSUER else "",
         "can_use_passkey": not passkey_host_fault(request),
         "is_empty": not User.objects.exists(),
+        "command": COMMAND,
     }
     return render_attempt(request, "registration/sign_in.html", form, **shown)
 

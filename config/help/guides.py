@@ -12,8 +12,9 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from config.help.markdown import Heading, Rendering, parse, plain_text
+from toolgate.places import SHIPPED_DIR
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs"
+FOLDER = SHIPPED_DIR / "docs"
 GROUPS = (
     (gettext_lazy("Start"), ("quickstart", "first-team", "glossary")),
     (

@@ -31,6 +31,7 @@ from catalog.core.tracing import log_extra
 from catalog.inventory import snapshot
 from plans.engine import hints
 from plans.executor import heartbeats
+from toolgate.places import COMMAND
 
 ValueT = TypeVar("ValueT")
 PROBE_CACHE_SECONDS = 1.0
@@ -186,7 +187,7 @@ def _check_migrations() -> str:
     if missing:
         names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:MIGRATIONS_SHOWN])
         more = ", …" if len(missing) > MIGRATIONS_SHOWN else ""
-        return f"{len(missing)} not applied ({names}{more}). Run manage.py migrate."
+        return f"{len(missing)} not applied ({names}{more}). Run {COMMAND} migrate."
     _last_state["migrations"] = True
     return OK
 
@@ -196,7 +197,7 @@ def _check_audit() -> str:
     """Check that the audit log ends where its head and checkpoints say; `verify_audit` checks all of it."""
     fault = chain_end_fault()
     if fault:
-        return f"{fault}. Start nothing dangerous, keep the database unchanged, and run manage.py verify_audit."
+        return f"{fault}. Start nothing dangerous, keep the database unchanged, and run {COMMAND} verify_audit."
     return detect_restore() or restart_reason() or checkpoint_write_fault() or OK
 
 
@@ -210,7 +211,7 @@ def _check_clock() -> str:
 def _check_tools() -> str:
     """Say how many tools have other code here than in the catalog; this process leaves their calls to others."""
     count = sum(1 for tool in snapshot.callable_tools().values() if tool.drifted)
-    return (f"{count} drifted. Restart this process, or run manage.py sync_tools, which lists them.") if count else OK
+    return (f"{count} drifted. Restart this process, or run {COMMAND} sync_tools, which lists them.") if count else OK
 
 
 @_check_of(DATABASE_CHECKS, "cluster")

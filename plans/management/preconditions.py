@@ -5,6 +5,7 @@ from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from approvals.audit.restore_guard import detect_restore
+from toolgate.places import COMMAND
 
 
 def refuse_without_migrations() -> None:
@@ -18,7 +19,7 @@ def refuse_without_migrations() -> None:
     connection.close()
     if missing:
         names = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:3])
-        raise CommandError(f"{len(missing)} migrations are not applied ({names}…). Run `python manage.py migrate`.")
+        raise CommandError(f"{len(missing)} migrations are not applied ({names}…). Run `{COMMAND} migrate`.")
 
 
 def refuse_a_restored_database() -> None:

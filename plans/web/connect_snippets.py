@@ -6,10 +6,11 @@ The texts are read from the guides in `docs/connect/`, which show them with plac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
-GUIDES = Path(__file__).resolve().parents[2] / "docs" / "connect"
+from toolgate.places import SHIPPED_DIR
+
+GUIDES = SHIPPED_DIR / "docs" / "connect"
 ADDRESS = "https://toolgate.example.org"
 """Stands for the address of this server."""
 TOKEN = "tg_your-token"  # noqa: S105 - stands for the text of a token

@@ -15,6 +15,7 @@ from environs import EnvError
 
 from config.environment import read_tool_limits
 from tests.corpus import faults
+from toolgate import places
 
 REFUSED = [
     {"TOOLGATE_LEASE_SECONDS": "nan"},
@@ -59,6 +60,14 @@ def test_a_wrong_setting_is_refused_by_its_name() -> None:
         assert all(name in str(refusal.value) for name in wrong)
 
     assert faults(check, REFUSED) == {}
+
+
+def test_settings_refuse_packages_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever starts the process: a server of ASGI applications imports no command."""
+    assert places.refusal() == ""
+    monkeypatch.setattr(places, "foreign_packages", lambda: {"plans": "/elsewhere/plans", "catalog": ""})
+    with pytest.raises(ImproperlyConfigured, match="plans comes from /elsewhere/plans; catalog is missing"):
+        load()
 
 
 def test_a_process_with_a_wrong_setting_does_not_start() -> None:

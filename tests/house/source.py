@@ -13,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("approvals", "catalog", "config", "plans")
-SHIPPED = (*PRODUCT, "toolgate_client")
-"""The product's layers, and the client, which has a wheel of its own."""
+SHIPPED = (*PRODUCT, "toolgate", "toolgate_client")
+"""The product's layers, the folders and the command of its installation, and the client, which has its own wheel."""
 SETTING = re.compile(r"[A-Z][A-Z0-9_]+")
 NOT_OURS = {".git", ".venv", "var", "workspace", "staticfiles", "__pycache__", "build"}
 NOT_OURS |= {".mypy_cache", ".ruff_cache", ".import_linter_cache", ".pytest_cache", ".hypothesis"}

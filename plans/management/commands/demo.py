@@ -16,6 +16,7 @@ from plans.demo.installation import Tokens, set_up_demo
 from plans.demo.people import DemoSignIn
 from plans.management.commands.serve import link_to
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
+from toolgate.places import COMMAND, IS_INSTALLED
 
 HOST, PORT = "127.0.0.1", 8000
 HIGHEST_PORT = 65535
@@ -45,7 +46,7 @@ class Command(BaseCommand):
         for problem in made.problems:
             self.stderr.write(problem)
         people, tokens = made.sign_ins, made.tokens
-        command = "" if serves else f"python manage.py serve --port {port}"
+        command = "" if serves else f"{COMMAND} serve --port {port}"
         self.stdout.write(demo_as_json(people, tokens) if options["json"] else demo_summary(people, tokens, command))
         self.stdout.flush()
         if serves:
@@ -58,8 +59,8 @@ def refuse_a_taken_port(port: int) -> None:
         return
     free = next((each for each in range(port + 1, HIGHEST_PORT + 1) if is_free(each)), PORT)
     raise CommandError(
-        f"Port {port} is in use. Stop its process, or choose another port: `python manage.py demo --port {free}`, "
-        f'or `make demo ARGS="--port {free}"`.'
+        f"Port {port} is in use. Stop its process, or choose another port: `{COMMAND} demo --port {free}`"
+        + ("." if IS_INSTALLED else f', or `make demo ARGS="--port {free}"`.')
     )
 
 

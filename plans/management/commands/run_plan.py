@@ -39,6 +39,7 @@ from plans.store.privacy import NOTHING_PRIVATE
 from plans.store.requesters import Requester
 from plans.store.selectors import is_over, step_counts
 from plans.web.plan import overview
+from toolgate.places import COMMAND
 
 POLL_SECONDS = 0.1
 REDRAW_SECONDS = 1.0
@@ -75,7 +76,7 @@ class Command(BaseCommand):
         refuse_a_restored_database()
         initialize_tools()
         if not snapshot.callable_tools():
-            raise CommandError("The catalog is empty. Run `python manage.py sync_tools` first.", returncode=REFUSED)
+            raise CommandError(f"The catalog is empty. Run `{COMMAND} sync_tools` first.", returncode=REFUSED)
         with run_executor():  # started first, so that its threads are notified of the plan
             plan = self._stored(options["file"]) or self._submit(options)
             try:
@@ -162,7 +163,7 @@ class Command(BaseCommand):
         self.stderr.write(
             "\nThe plan is not cancelled. Steps running here will finish; servers and workers run the rest.\n"
             f"Follow it at {plan_address(overview.load_overview(plan))}\n"
-            f"or with `python manage.py run_plan {plan.public_id} --wait`."
+            f"or with `{COMMAND} run_plan {plan.public_id} --wait`."
         )
 
     def _say(self, text: str) -> None:

@@ -18,6 +18,7 @@ from plans.executor import procrastinate
 from plans.executor.lifecycle import executor_lifespan, tune_garbage_collector
 from plans.executor.pool import ExecutorPool
 from plans.management.preconditions import refuse_a_restored_database, refuse_without_migrations
+from toolgate.places import COMMAND
 
 MOST_THREADS = 256
 MOST_PORT = 65_535
@@ -55,7 +56,7 @@ class Command(BaseCommand):
         if drifted:
             self.stderr.write(
                 f"These tools differ from the catalog: {', '.join(drifted)}. Other workers will run their calls. "
-                "If this code is the right one, run `python manage.py sync_tools` with it."
+                f"If this code is the right one, run `{COMMAND} sync_tools` with it."
             )
 
     async def _work(self, executor: ExecutorPool) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the installation: its folders, its command and its wheel."""

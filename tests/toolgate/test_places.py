@@ -1,0 +1,73 @@
+"""Folders of an installation, and its refusal of packages that are not its own."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from toolgate import command, places
+from toolgate.places import CODE_DIR
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "environment", "home", "data"),
+    [
+        (False, {}, CODE_DIR, CODE_DIR / "var"),
+        (False, {"TOOLGATE_HOME": "/srv/toolgate"}, Path("/srv/toolgate"), Path("/srv/toolgate")),
+        (True, {"TOOLGATE_HOME": "/srv/toolgate"}, Path("/srv/toolgate"), Path("/srv/toolgate")),
+        (True, {"TOOLGATE_HOME": "~/gate"}, Path("/srv/ada/gate"), Path("/srv/ada/gate")),
+        (True, {"XDG_DATA_HOME": "/data"}, Path("/data/toolgate"), Path("/data/toolgate")),
+        (True, {}, Path("/srv/ada/.local/share/toolgate"), Path("/srv/ada/.local/share/toolgate")),
+    ],
+    ids=["checkout", "checkout and home", "home", "of a person", "xdg", "default"],
+)
+def test_data_is_in_the_home(
+    monkeypatch: pytest.MonkeyPatch, is_installed: bool, environment: dict[str, str], home: Path, data: Path
+) -> None:
+    """In a checkout, nothing changes."""
+    monkeypatch.setattr(places, "IS_INSTALLED", is_installed)
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("TOOLGATE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": "/srv/ada"} | environment).items():
+        monkeypatch.setenv(name, value)
+    assert (places.home_dir(), places.data_dir()) == (home, data)
+
+
+@pytest.mark.parametrize("name", ["config", "plans"])
+def test_packages_of_others_are_refused(tmp_path: Path, name: str) -> None:
+    """Before any of their code runs."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("raise SystemExit('it ran')")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(CODE_DIR)])}
+    run = [sys.executable, "-m", "toolgate", "check"]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"{name} comes from {tmp_path / name}" in done.stderr
+
+
+def test_a_distribution_with_the_same_packages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = {name: ["toolgate"] for name in places.PACKAGES}
+    monkeypatch.setattr(command, "packages_distributions", lambda: owners)
+    assert command.overwritten() == ""
+    owners["config"] = ["toolgate", "settings-of-others"]
+    assert "config of settings-of-others" in command.overwritten()
+
+
+def test_a_copy_has_what_the_write_ahead_log_holds(tmp_path: Path) -> None:
+    file = tmp_path / "toolgate.sqlite3"
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE kept (value)")
+        database.execute("INSERT INTO kept VALUES (7)")
+        file.chmod(0o640)
+        first, second = command.copy_of(file), command.copy_of(file)
+    assert first != second
+    for copy in (first, second):
+        assert copy.stat().st_mode & 0o777 == 0o640
+        with closing(sqlite3.connect(copy)) as database:
+            assert database.execute("SELECT value FROM kept").fetchall() == [(7,)]

@@ -1,0 +1,5 @@
+"""`python -m toolgate`, the same as the command `toolgate`."""
+
+from toolgate.command import main
+
+main()
