@@ -70,7 +70,7 @@ class TokenSettingsForm(PageForm):
         required=False,
         min_value=0,
         max_value=MAX_HOLD_SECONDS,
-        widget=forms.NumberInput({"placeholder": _("4, or 50 with progress")}),
+        widget=forms.NumberInput({"placeholder": _("as long as the client stands")}),
         help_text=_("Then the client receives a pending response and checks again later. Leave empty for the default."),
     )
 

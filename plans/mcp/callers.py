@@ -47,6 +47,9 @@ MAX_HELD_CALLS = 16
 """Maximum number of calls of one token that have a place in the pool of held calls or wait for one."""
 
 MAX_SESSION = 128
+SESSION_ID_HEADER = b"mcp-session-id"
+NAMED_SESSION = "client"
+"""Beginning of a session id that holds the client's name."""
 
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT")
@@ -130,10 +133,22 @@ def check_arguments(context: Context) -> None:
 
 
 def client_of(context: Context) -> str:
-    """Return the client's name from `clientInfo`, or if it is missing, from the User-Agent."""
+    """Return the client's name from `clientInfo`; where a request has none, from its session id or User-Agent."""
     introduced = context.session.client_params
-    name = introduced.client_info.name if introduced is not None else caller_of(context).user_agent
-    return learnt_waits.client_name(name)
+    if introduced is not None:
+        return learnt_waits.client_name(introduced.client_info.name)
+    session_id = next((value for name, value in scope_of(context)["headers"] if name == SESSION_ID_HEADER), b"")
+    kind, _, name = session_id.decode("latin-1").partition(".")
+    return learnt_waits.client_name(name if kind == NAMED_SESSION and name else caller_of(context).user_agent)
+
+
+def session_id_for(client: str) -> bytes | None:
+    """Return the session id for a client that names itself when it connects, and only then; None for all others.
+
+    It holds the name, so that the server needs no sessions to know it. Gemini CLI has a User-Agent without its name.
+    """
+    named = client.startswith("gemini-cli") and client.isascii() and client.isprintable() and " " not in client
+    return f"{NAMED_SESSION}.{client}".encode() if named and len(client) <= MAX_SESSION else None
 
 
 def session_of(context: Context) -> str:

@@ -26,12 +26,23 @@ from catalog.core.transactions import is_unavailable, log_unexpected
 from plans.live.sockets import is_allowed_origin
 from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 from plans.mcp import operations, waiting
-from plans.mcp.callers import FAULT_KEY, OPENED_KEY, SCOPE_KEY, in_call_thread, in_thread, verify
+from plans.mcp.callers import (
+    FAULT_KEY,
+    OPENED_KEY,
+    SCOPE_KEY,
+    SESSION_ID_HEADER,
+    in_call_thread,
+    in_thread,
+    session_id_for,
+    verify,
+)
 from plans.mcp.list_changes import MAX_STREAMS_PER_TOKEN, ListChanges, Stream, StreamsClosed, TooManyStreams
 from plans.mcp.messages import Refusal, RequestId, read_message
 from plans.mcp.operations import CALL, LISTEN, OPERATION_KEY
 from plans.mcp.plain_calls import make_plain_call, read_plain_call
 from plans.mcp.server import build_server
+
+INITIALIZE = "initialize"
 
 
 class McpEndpoint:
@@ -128,6 +139,8 @@ class McpEndpoint:
             if message.get("method") == "notifications/cancelled" and isinstance(params, dict):
                 # A client of the handshake era cancels a request by a notification, which is a request of its own.
                 cancellations.cancel(caller, params.get("requestId"))
+            if message.get("method") == INITIALIZE:
+                send = with_session_id(send, message)
             serve = partial(manager.handle_request, scope, replay(first_message, receive), send)
             if message.get("method") == LISTEN:
                 async with self._open_stream(scope) as stream:
@@ -256,6 +269,22 @@ def check_host(headers: Mapping[str, str]) -> None:
     origin = headers.get("origin")
     if origin is not None and not is_allowed_origin(origin, host):
         raise Refusal(403, INVALID_REQUEST, "A page of another origin may not use this server.")
+
+
+def with_session_id(send: Send, message: Mapping[str, Any]) -> Send:
+    """Return a `send` that answers a client's introduction with a session id, if it needs one to be known later."""
+    info = (message.get("params") or {}).get("clientInfo")
+    name = info.get("name") if isinstance(info, dict) else None
+    session_id = session_id_for(name) if isinstance(name, str) else None
+    if session_id is None:
+        return send
+
+    async def send_with_id(answer: Message) -> None:
+        if answer["type"] == "http.response.start" and answer["status"] == 200:
+            answer = {**answer, "headers": [*answer["headers"], (SESSION_ID_HEADER, session_id)]}
+        await send(answer)
+
+    return send_with_id
 
 
 def is_of_handshake_era(headers: Mapping[str, str]) -> bool:

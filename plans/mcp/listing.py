@@ -21,7 +21,7 @@ from plans.store.requesters import Requester
 
 PAGE_SIZE = 200
 APPROVAL_RESULT = "approval_result"
-MOST_SECONDS = 50
+MOST_SECONDS = 600
 RESULT_TOOL = types.Tool(
     name=APPROVAL_RESULT,
     title="Approval result",

@@ -6,7 +6,7 @@ If a client closes the connection while it waits, its later waits are shorter (`
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -34,10 +34,26 @@ from plans.mcp.callers import (
 )
 from plans.mcp.calls import CallState
 
-SECONDS_WITHOUT_PROGRESS = 4.0
-"""Clients that ask for no progress give up after five seconds at the soonest."""
-SECONDS_WITH_PROGRESS = 50.0
-"""Clients that ask for progress give up after a minute at the soonest."""
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds after which a client is answered, with and without a request for progress: less than it waits itself."""
+
+    with_progress: float
+    without_progress: float
+
+
+OTHERS = Patience(with_progress=50.0, without_progress=4.0)
+"""Clients give up after five seconds at the soonest; those that ask for progress, after a minute."""
+PATIENCE: Mapping[str, Patience] = {
+    "claude-code": Patience(240.0, 240.0),
+    "codex": Patience(240.0, 240.0),
+    "gemini-cli": Patience(500.0, 500.0),
+    "opencode": Patience(500.0, 50.0),
+}
+"""By the beginning of the client's name, as measured: Claude Code 2.1.332 and Codex 0.171.0 give up after 300 s, Gemini
+CLI 0.61.0 after 600 s, opencode 1.18.33 after 60 s without progress."""
+PROGRESS_SECONDS = 10.0
 UNAUTHORIZED = -32001
 PAUSE_SECONDS = 0.1
 """The shortest time between two reads of one call."""
@@ -48,8 +64,14 @@ MAX_SHARED_KEY = 1_000
 
 
 def usual_seconds(context: Context) -> float:
+    """Return how long a held call of this client waits: as its token says, or else by the client's name."""
+    held: int | None = caller_of(context).token.hold_seconds
+    if held is not None:
+        return float(held)
+    name = client_of(context).lower()
+    patience = next((each for start, each in PATIENCE.items() if name.startswith(start)), OTHERS)
     wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
-    return SECONDS_WITH_PROGRESS if wants_progress else SECONDS_WITHOUT_PROGRESS
+    return patience.with_progress if wants_progress else patience.without_progress
 
 
 @dataclass(eq=False, slots=True)
@@ -187,11 +209,14 @@ async def wait_for_end(context: Context, state: CallState) -> CallState:
 async def _wait(context: Context, state: CallState, ends: float, end_event: asyncio.Event) -> CallState:
     """Wait in slices; after each, verify the token and report progress. Ends early if the call becomes held."""
     caller, began, was_held = caller_of(context), monotonic(), state.is_held
+    told, told_at = "", began
     while state.result is None and (left := ends - monotonic()) > 0 and not end_event.is_set():
         if state.is_held and not was_held:
             break
         sliced = monotonic()
-        await context.session.report_progress(round(sliced - began, 1), None, state.message)
+        if state.message != told or sliced - told_at >= PROGRESS_SECONDS:
+            told, told_at = state.message, sliced
+            await context.session.report_progress(round(sliced - began, 1), None, state.message)
         try:
             await until_one_ends(until_settled(state.call.public_id, min(left, CHECK_SECONDS)), end_event.wait())
             state = await in_thread(calls.check_call, caller, state.call.public_id)

@@ -64,7 +64,7 @@ def test_invalid_body_is_refused_at_its_field(ada):
         ("days", {"days": 0}),
         ("days", {"days": 366}),
         ("days", {"days": "90"}),
-        ("hold_seconds", {"hold_seconds": 51}),
+        ("hold_seconds", {"hold_seconds": 601}),
         ("hold_seconds", {"hold_seconds": -1}),
         ("owner", {"owner": "ben"}),
         ("limits.level", {"limits": {"level": "safe"}}),
@@ -140,7 +140,7 @@ def test_change_names_its_fields_and_resets_learnt_waits(ada):
     assert (changed["name"], changed["hold_seconds"], changed["learnt_waits"]) == ("new", 0, [])
     assert rest.patch(f"tokens/{token.pk}/", {"hold_seconds": None}).json()["hold_seconds"] is None
     assert AuditEntry.objects.filter(action="token.changed", object_ref=token.prefix).count() == 2
-    wrong_changes: list[dict[str, Any]] = [{}, {"learnt_waits": [{}]}, {"scopes": []}, {"hold_seconds": 51}]
+    wrong_changes: list[dict[str, Any]] = [{}, {"learnt_waits": [{}]}, {"scopes": []}, {"hold_seconds": 601}]
     for wrong in wrong_changes:
         assert rest.patch(f"tokens/{token.pk}/", wrong).status_code == 422
     ApiToken.objects.filter(pk=token.pk).update(expires_at=clock.now())

@@ -43,7 +43,7 @@ def test_token_is_created_shown_once_changed_and_revoked(ada):
     pages.send(f"/tokens/{token.pk}/change/", {"name": "desk", "hold_seconds": "7"})
     token.refresh_from_db()
     assert (token.name, token.hold_seconds, LearntWait.objects.exists()) == ("desk", 7, False)
-    pages.send(f"/tokens/{token.pk}/change/", {"name": "desk", "hold_seconds": "51"}, status=422)
+    pages.send(f"/tokens/{token.pk}/change/", {"name": "desk", "hold_seconds": "601"}, status=422)
     assert 'id="id_hold_seconds_error"' in pages.html
     pages.open(f"/tokens/{token.pk}/")
     pages.send(f"/tokens/{token.pk}/revoke/")

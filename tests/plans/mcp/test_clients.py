@@ -15,6 +15,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from catalog.access.tokens import create_token
 from catalog.models import Call
 from plans.mcp import waiting
+from plans.mcp.waiting import Patience
 from plans.models import Plan
 from tests.builders import approve, reject
 from tests.plans.socket_clients import apart
@@ -68,8 +69,7 @@ def ask_until_told(messages: list[ModelMessage], info: AgentInfo) -> ModelRespon
 async def test_a_pydantic_ai_agent_asks_for_the_outcome(
     mcp_url: str, headers: dict[str, str], rosa: Any, workspace: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(waiting, "SECONDS_WITH_PROGRESS", 0.2)
-    monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+    monkeypatch.setattr(waiting, "OTHERS", Patience(0.2, 0.2))
     async with Agent(FunctionModel(ask_until_told), toolsets=[MCPToolset(mcp_url, headers=headers)]) as agent:
         runs = asyncio.ensure_future(agent.run("Write it."))
         await until_held()

@@ -23,6 +23,7 @@ from catalog.models import ApiToken, Call, LearntWait, Tool
 from plans.engine.holding import CallBusy
 from plans.mcp import callers, listing, waiting
 from plans.mcp.callers import SCOPE_KEY
+from plans.mcp.waiting import Patience
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
@@ -152,7 +153,7 @@ async def test_slow_held_calls_keep_nobody_else_waiting(
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of 0.2 s for clients that are not told of progress."""
-    monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+    monkeypatch.setattr(waiting, "OTHERS", Patience(0.2, 0.2))
 
 
 @pytest.mark.usefixtures("short_waits")
@@ -222,7 +223,7 @@ async def test_identical_undecided_calls_join_and_decided_ones_do_not(
         answers = await waits
         assert [answer.is_error for answer in answers] == [False] * 3
         assert await apart(Call.objects.count) == 1
-        monkeypatch.setattr(waiting, "SECONDS_WITHOUT_PROGRESS", 0.2)
+        monkeypatch.setattr(waiting, "OTHERS", Patience(0.2, 0.2))
         await one.call_tool("write_file", WRITE)
     assert await apart(Call.objects.count) == 2
 
