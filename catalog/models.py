@@ -684,9 +684,19 @@ class ClientRun(models.Model):
         null=True, help_text="Time at which the client's process ended to be resumed after the decision."
     )
     resumed_at = models.DateTimeField(null=True, help_text="Time at which a runner has resumed the client's session.")
-    resume_owner = models.CharField(max_length=64, blank=True, help_text="Runner that is resuming the session now.")
+    resume_owner = models.CharField(
+        max_length=64, blank=True, help_text="Claim and name of the runner that resumes the session, or did last."
+    )
     resume_lease_until = models.DateTimeField(null=True)
     resume_attempts = models.PositiveSmallIntegerField(default=0)
+    resume_after = models.DateTimeField(null=True, help_text="Time before which a failed resumption is not repeated.")
+    resume_outcome = models.CharField(
+        max_length=16, blank=True, help_text="How the last resumption ended, if there will be no other."
+    )
+    resume_exit_code = models.SmallIntegerField(null=True, help_text="Exit code of the last resumed process.")
+    ask_again_at = models.DateTimeField(
+        null=True, help_text="Time at which the client was told to make the call again to get the decision."
+    )
 
     class Meta:
         constraints: ClassVar = [

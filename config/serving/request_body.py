@@ -11,6 +11,10 @@ from django.core.exceptions import RequestAborted
 READ_TIMEOUT_SECONDS = 60.0
 """Maximum time for a client to send its entire body."""
 
+HOOK_PATH = "/api/v1/hooks/"
+HOOK_BYTES = 8 * 1024 * 1024
+"""Largest body of a hook: a report holds the whole result of a tool."""
+
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
@@ -25,9 +29,10 @@ class BodyRefused(Exception):
 async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
     """Return the entire body. Raises RequestAborted if the client disconnects.
 
-    Raises BodyRefused above DATA_UPLOAD_MAX_MEMORY_SIZE bytes, announced or received, and after SECONDS.
+    Raises BodyRefused above DATA_UPLOAD_MAX_MEMORY_SIZE bytes, announced or received, and after SECONDS; for hooks of
+    coding agents with a bearer token, above HOOK_BYTES.
     """
-    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    limit: int = HOOK_BYTES if is_hook(scope) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     text = dict(scope["headers"]).get(b"content-length", b"")
     if (int(text) if text.isdigit() else 0) > limit:
         raise BodyRefused(413)
@@ -47,3 +52,9 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
         raise BodyRefused(408) from None
     body.seek(0)
     return body
+
+
+def is_hook(scope: dict[str, Any]) -> bool:
+    """Return whether a request may be a coding agent's hook; anybody else gets the usual limit."""
+    is_bearer = dict(scope["headers"]).get(b"authorization", b"")[:7].lower() == b"bearer "
+    return is_bearer and str(scope.get("path", "")).startswith(HOOK_PATH)

@@ -8,11 +8,13 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from time import monotonic
 from typing import Any, Literal
 
 from django.conf import settings
-from django.db import IntegrityError, close_old_connections
+from django.db import IntegrityError, close_old_connections, transaction
+from django.db.models import QuerySet
 
 from approvals.errors import AuditUnavailable
 from approvals.models import ApprovalRequest
@@ -39,6 +41,8 @@ MAX_CWD = 4096
 TRIES = 5
 """How often a question is answered anew because its call changed at that moment."""
 LOCK_SECONDS = 5.0
+ASK_AGAIN_WITHIN = timedelta(days=1)
+"""Time within which a call that is made again, as its client was told, gets the decision about the earlier one."""
 
 OTHER_INPUT = (
     "This call id was used before for another tool or another input. Nothing was allowed. Make the call again under a "
@@ -59,7 +63,8 @@ class PermissionQuestion:
 
     `client` is the name of the source, `tool` the client's own name of its tool, `call_id` the client's id of the call
     (empty if it has none). `cwd` is the working directory that the client claims. `may_defer` says that the client can
-    end its process and be resumed after the decision.
+    end its process and be resumed after the decision. `repeats` says that the client asks a second time, without an id,
+    about a call that it has asked about with one.
     """
 
     client: str
@@ -69,6 +74,7 @@ class PermissionQuestion:
     call_id: str = ""
     cwd: str = ""
     may_defer: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,12 @@ def _ask_in_thread(question: PermissionQuestion, by: Requester, waited_for: str 
         close_old_connections()
 
 
+def tell_to_ask_again(call_ref: str, *, by: Requester) -> None:
+    """Record that the client was told to make an undecided call again, under whatever id, to get the decision."""
+    runs = ClientRun.objects.filter(owner=owner_of(by), call__public_id=call_ref, allowed_at=None)
+    runs.update(ask_again_at=clock.now())
+
+
 class _Asker:
     """One question with its requester, and the prepared call that it asks about."""
 
@@ -176,7 +188,7 @@ class _Asker:
             return self._make(call)
         if call.status in (CallStatus.CREATED, CallStatus.READY):
             return self._hand_out(run)
-        if call.status == CallStatus.RUNNING and not self.question.call_id:
+        if call.status == CallStatus.RUNNING and not self.question.call_id and not self.question.repeats:
             self.joined = None  # another question has used the allowance
             return self._make(None)
         return self._answer_for(run)
@@ -187,12 +199,39 @@ class _Asker:
         runs = ClientRun.objects.select_related("call__approval", "call__version")
         mine = runs.filter(owner=self.owner, client=question.client, session=question.session)
         if question.call_id:
-            return mine.filter(client_call_id=question.call_id, is_current=True).first()
+            known = mine.filter(client_call_id=question.call_id, is_current=True).first()
+            return known if known is not None else self._adopt(mine)
         if joined is not None:
             return mine.filter(call__public_id=joined).first()
+        if question.repeats:
+            same = mine.filter(run_digest=self.digest, call__status=CallStatus.RUNNING, allowed_until__gt=clock.now())
+            out = same.exclude(client_call_id="").order_by("-allowed_at").first()
+            if out is not None:
+                return out
+        adopted = self._adopt(mine)
+        if adopted is not None:
+            return adopted
         startable = (CallStatus.HELD, CallStatus.CREATED, CallStatus.READY)
         same = mine.filter(input_digest=self.digest, client_call_id="", is_current=True, reported_at=None)
         return same.filter(allowed_at=None, call__status__in=startable).order_by("pk").first()
+
+    def _adopt(self, mine: QuerySet[ClientRun]) -> ClientRun | None:
+        """Return a run whose client was told to make the call again, decided or not; it is this question's from now on.
+
+        Each is adopted once, so that of two equal calls only one gets the decision.
+        """
+        told = mine.filter(input_digest=self.digest, is_current=True, allowed_at=None, reported_at=None)
+        told = told.filter(ask_again_at__gt=clock.now() - ASK_AGAIN_WITHIN).order_by("pk")
+        for run in told:
+            try:
+                with transaction.atomic():
+                    mine_now = told.filter(pk=run.pk).update(ask_again_at=None, client_call_id=self.question.call_id)
+            except IntegrityError:  # this call id has just been used
+                return None
+            if mine_now:
+                self.joined = run.call.public_id
+                return run
+        return None
 
     def _make(self, replaced_call: Call | None) -> PermissionAnswer | None:
         question = self.question
@@ -272,9 +311,8 @@ class _Asker:
         url = _page_of(request)
         if not self.question.may_defer:
             return PermissionAnswer("wait", run.call.public_id, None, f"{why} {url}".strip(), _id_of(request), url)
-        ClientRun.objects.filter(pk=run.pk).update(
-            deferred_at=clock.now(), resumed_at=None, resume_owner="", resume_lease_until=None
-        )
+        # A runner's lease stays: it ends with the process that was just told to end.
+        ClientRun.objects.filter(pk=run.pk).update(deferred_at=clock.now(), resumed_at=None, resume_outcome="")
         message = f"{why} This session is resumed after the decision. {url}".strip()
         return PermissionAnswer("defer", run.call.public_id, None, message, _id_of(request), url)
 

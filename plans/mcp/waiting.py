@@ -54,6 +54,7 @@ PATIENCE: Mapping[str, Patience] = {
 """By the beginning of the client's name, as measured: Claude Code 2.1.332 and Codex 0.171.0 give up after 300 s, Gemini
 CLI 0.61.0 after 600 s, opencode 1.18.33 after 60 s without progress."""
 PROGRESS_SECONDS = 10.0
+"""Seconds between two reports of progress of a call that waits for a person."""
 UNAUTHORIZED = -32001
 PAUSE_SECONDS = 0.1
 """The shortest time between two reads of one call."""
@@ -214,7 +215,7 @@ async def _wait(context: Context, state: CallState, ends: float, end_event: asyn
         if state.is_held and not was_held:
             break
         sliced = monotonic()
-        if state.message != told or sliced - told_at >= PROGRESS_SECONDS:
+        if not state.is_held or state.message != told or sliced - told_at >= PROGRESS_SECONDS:
             told, told_at = state.message, sliced
             await context.session.report_progress(round(sliced - began, 1), None, state.message)
         try:

@@ -61,8 +61,9 @@ class ClaudeCodeForm(Form):
             call_id=fields.optional_text("tool_use_id"),
             cwd=fields.optional_text("cwd"),
         )
-        # A subagent's session is not resumed at its question.
+        # A subagent is not resumed at its question, and a session like "-c" would be an option of the resuming command.
         may_end = fields.values.get("permission_mode") != BYPASS and not fields.values.get("agent_id")
+        may_end = may_end and not question.session.startswith("-")
         return Asked(fields.event, question, may_end and fields.event == BEFORE and question.call_id != "")
 
     def _run(self, fields: Fields) -> ReportedRun:

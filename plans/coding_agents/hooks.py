@@ -1,0 +1,168 @@
+"""Hooks of coding agents: a client's own body becomes a question or a report, and the answer takes the client's form.
+
+Every question gets an explicit decision. On any doubt that is a refusal, with a reason for the model.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from catalog.core.canonical_json import parse_json
+from catalog.core.lenient_json import read_lenient_json
+from catalog.errors import MalformedJSON
+from catalog.models import ClientRun
+from plans.coding_agents import deferred
+from plans.coding_agents.forms.claude_code import PERMISSION, ClaudeCodeForm
+from plans.coding_agents.forms.codex import CodexForm
+from plans.coding_agents.forms.events import (
+    Asked,
+    Form,
+    HookEvent,
+    Ignored,
+    Inexpressible,
+    NotRun,
+    Reported,
+    UnreadableEvent,
+)
+from plans.coding_agents.forms.gemini_cli import GeminiCliForm
+from plans.coding_agents.forms.opencode import OpencodeForm
+from plans.coding_agents.permissions import NOT_REPORTED, PermissionAnswer, ask, owner_of, tell_to_ask_again
+from plans.coding_agents.reports import RunReport, report_call, report_run
+from plans.coding_agents.sessions import note_hook_traffic
+from plans.store.requesters import Requester
+
+FORMS: Mapping[str, Form] = {
+    form.client: form for form in (ClaudeCodeForm(), CodexForm(), GeminiCliForm(), OpencodeForm())
+}
+MAX_HOOK_BYTES = 8 * 1024 * 1024
+"""Size of the largest body: a report holds the whole result of a tool."""
+KEPT_DEPTH = 48
+"""Levels of nesting that a report keeps; deeper values are kept as text."""
+MOST_SECONDS = 570.0
+"""Longest wait: `connect` sets the clients' own limits to 600 s, and their wrappers give up after 590 s."""
+SECONDS_BEFORE_DEFERRING = 10.0
+"""Wait of a client that can end and be resumed: a person who looks at the queue decides within it."""
+
+ASK_AGAIN = (
+    "Nobody has decided about this call yet, and it was not run. To get the decision, make the same call again with "
+    "exactly the same input."
+)
+SIBLING = (
+    "Another call of this turn waits for a person, and this session ends until it is decided. This call was not run: "
+    "make it again, as the only call of a turn, when the session goes on."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The client's patience: `seconds` that it waits for an answer, and whether its process can end and be resumed."""
+
+    seconds: float
+    may_defer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """The answer in the client's form. With `waits_for`, a call's id, it is to be repeated when that is decided."""
+
+    document: Mapping[str, Any]
+    waits_for: str | None = None
+    seconds: float = 0.0
+
+
+def read_hook(form: Form, raw: bytes) -> HookEvent:
+    """Return the event in a hook's body. A question must be strict JSON; a report is kept in the closest form.
+
+    Raises UnreadableEvent, MalformedJSON if the body is no JSON object, and TooLarge.
+    """
+    try:
+        body = parse_json(raw, max_bytes=MAX_HOOK_BYTES)
+    except MalformedJSON as fault:
+        body = read_lenient_json(raw.decode("utf-8", "replace"), keep_below=KEPT_DEPTH)
+        if not isinstance(body, dict):
+            raise
+        event = form.read_event(body)
+        if isinstance(event, Asked):
+            message = f"Toolgate cannot read the input of this call: {fault.user_message()}"
+            raise UnreadableEvent(message, event.event, asks=True) from None
+        return event
+    if not isinstance(body, dict):
+        raise MalformedJSON("The hook's body must be a JSON object.")
+    return form.read_event(body)
+
+
+def answer_hook(
+    form: Form, event: HookEvent, patience: Patience, *, by: Requester, waited_for: str | None = None
+) -> HookAnswer:
+    """Answer an event as of now.
+
+    While a person has not decided, the answer is a refusal that names the call to wait for, until no seconds are left.
+    `waited_for` is that call when the event is answered again. Raises ParameterError for names that are none.
+    """
+    match event:
+        case Asked():
+            return _answer_question(form, event, patience, by, waited_for)
+        case Reported():
+            report_run(event.run, event.report, by=by)
+        case NotRun():
+            _report_not_run(event, by)
+        case Ignored():
+            pass
+    return HookAnswer({})
+
+
+def _answer_question(form: Form, asked: Asked, patience: Patience, by: Requester, waited_for: str | None) -> HookAnswer:
+    question = replace(asked.question, repeats=asked.event == PERMISSION and not asked.question.call_id)
+    if waited_for is None:
+        note_hook_traffic(question.client, question.session, by=by, how="hook")
+    answer = ask(question, by=by, waited_for=waited_for)
+    if answer.decision != "wait" or answer.call is None:
+        return HookAnswer(_final(form, asked, answer, by))
+    may_defer = patience.may_defer and asked.can_defer
+    if may_defer and deferred.has_deferred_just_now(question.client, question.session, answer.call, by=by):
+        tell_to_ask_again(answer.call, by=by)
+        return HookAnswer(form.refusal(asked.event, SIBLING))
+    if patience.seconds > 0:
+        return HookAnswer(form.refusal(asked.event, _ask_again(answer)), answer.call, patience.seconds)
+    if may_defer:
+        answer = ask(replace(question, may_defer=True), by=by, waited_for=answer.call)
+        if answer.decision == "defer" and answer.call is not None:
+            deferred.supersede_earlier(answer.call, by=by)
+        if answer.decision != "wait":
+            return HookAnswer(_final(form, asked, answer, by))
+    if answer.call is not None:
+        tell_to_ask_again(answer.call, by=by)
+    return HookAnswer(form.refusal(asked.event, _ask_again(answer)))
+
+
+def _final(form: Form, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:
+    """Return an answer that is not repeated. What the client cannot be told is reported as not run, and refused."""
+    if answer.decision in ("allow", "deny") and answer.call is not None and asked.event != PERMISSION:
+        is_first = deferred.take_decision(answer.call, by=by)
+        if not is_first and answer.decision == "allow":
+            return form.refusal(asked.event, NOT_REPORTED)
+    try:
+        return form.decision(asked, answer)
+    except Inexpressible as error:
+        message = f"{error} It was not run. To run the approved call, make it with this input: {_text_of(answer)}"
+        if answer.call is not None:
+            report_call(answer.call, RunReport(succeeded=False, message=f"It was not run. {error}"), by=by)
+        return form.refusal(asked.event, message)
+
+
+def _text_of(answer: PermissionAnswer) -> str:
+    return json.dumps(answer.input, ensure_ascii=False)[:2_000]
+
+
+def _ask_again(answer: PermissionAnswer) -> str:
+    return f"{ASK_AGAIN} {answer.url}".strip()
+
+
+def _report_not_run(event: NotRun, by: Requester) -> None:
+    """End a call that was allowed and that the client refused itself; there is nothing to record about others."""
+    run = event.run
+    allowed = ClientRun.objects.filter(owner=owner_of(by), client=run.client, session=run.session, is_current=True)
+    if run.call_id and allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False).exists():
+        message = f"The client did not run it. {event.reason}".strip()
+        report_run(run, RunReport(succeeded=False, message=message), by=by)

@@ -1,0 +1,265 @@
+"""Hooks over REST: every question gets a decision in the client's form, and reports end their calls."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
+
+from catalog.inventory import snapshot
+from catalog.inventory.client_tools import find_or_add_client_tool
+from catalog.inventory.overrides import apply_overrides
+from catalog.models import Call, ClientRun, UngatedRun
+from plans.coding_agents import hooks
+from plans.coding_agents.forms.claude_code import ClaudeCodeForm
+from tests.approvals.factories import add_policy
+from tests.plans.coding_agents.conftest import CodingAgent, answer_request
+from tests.plans.coding_agents.test_forms import FORMS, decision_in, recorded
+from tests.rest import Rest
+
+BEFORE = recorded("claude-code_PreToolUse_Bash")
+AFTER = recorded("claude-code_PostToolUse_Bash")
+NO_WAIT = "?wait_seconds=0"
+BODIES = Path(__file__).parent / "bodies"
+
+
+class Hooks:
+    """A client that sends its hooks with a token of its own."""
+
+    def __init__(self, agent: CodingAgent, *scopes: str) -> None:
+        self.rest = Rest(agent.user, *(scopes or ("permissions:ask",)), kind="agent")
+        self.agent = CodingAgent(agent.user, self.rest.token, BEFORE["session_id"])
+
+    def send(
+        self, body: Any = None, client: str = "claude-code", query: str = "?wait_seconds=0", **changes: Any
+    ) -> Any:
+        """Send a body with changes, and return the response."""
+        text = body if isinstance(body, bytes) else json.dumps({**(BEFORE if body is None else body), **changes})
+        return self.rest.post(f"hooks/{client}/{query}", text)
+
+    def decision(self, body: Any = None, client: str = "claude-code", **more: Any) -> tuple[str, Any, str | None]:
+        response = self.send(body, client, **more)
+        assert response.status_code == 200, response.content
+        return decision_in(FORMS[client], response.json())
+
+    def last_run(self) -> ClientRun:
+        return ClientRun.objects.select_related("call__approval").latest("pk")
+
+    def approve(self, rosa: Any, **more: Any) -> None:
+        answer_request(self.agent.ask(call_id=self.last_run().client_call_id, input=BEFORE["tool_input"]), rosa, **more)
+
+
+@pytest.fixture
+def claude(agent: CodingAgent) -> Hooks:
+    return Hooks(agent)
+
+
+@pytest.fixture
+def bash_is_safe(agent: CodingAgent, admin: User) -> None:
+    """Let calls of Bash run without a person."""
+    find_or_add_client_tool("claude-code", "Bash", by=agent.user, owner="user:0")
+    apply_overrides("Bash", {"safety_level": "safe"}, by=admin, reason="A sandbox.")
+    snapshot.drop_snapshot()
+
+
+def test_held_call_is_refused_at_the_end_of_the_wait_and_allowed_when_it_is_made_again(claude, rosa):
+    decision, _, message = claude.decision()
+    assert (decision, "same input" in (message or "")) == ("deny", True)
+    claude.approve(rosa)
+    again = claude.decision(tool_use_id="toolu_9")
+    assert again[:2] == ("allow", BEFORE["tool_input"])
+    assert claude.send(AFTER, tool_use_id="toolu_9").json() == {}
+    call = Call.objects.get()
+    assert (call.status, call.response_json["results"]) == ("completed", [AFTER["tool_response"]])
+    assert not UngatedRun.objects.exists()
+
+
+def test_rejection_reaches_the_call_that_is_made_again(claude, rosa):
+    claude.decision()
+    claude.approve(rosa, verdict="reject", comment="Not on a Friday.")
+    again = claude.decision(tool_use_id="toolu_9")
+    assert (again[0], "Not on a Friday." in (again[2] or "")) == ("deny", True)
+    assert Call.objects.count() == 1
+
+
+def test_equal_call_of_the_same_turn_is_a_call_of_its_own(claude, rosa):
+    claude.send(query="?wait_seconds=5")
+    claude.send(query="?wait_seconds=5", tool_use_id="toolu_b")
+    assert Call.objects.count() == 2
+
+
+def test_one_of_two_equal_calls_adopts_the_earlier_one(claude):
+    claude.decision()
+    claude.send(query="?wait_seconds=5", tool_use_id="toolu_b")
+    claude.send(query="?wait_seconds=5", tool_use_id="toolu_c")
+    assert Call.objects.count() == 2
+
+
+def test_edited_input_is_returned_and_is_what_is_reported(claude, rosa):
+    claude.decision()
+    edited = {**BEFORE["tool_input"], "command": "echo edited"}
+    claude.approve(rosa, arguments=edited)
+    assert claude.decision()[:2] == ("allow", edited)
+    claude.send(AFTER, tool_input=edited)
+    assert Call.objects.get().status == "completed"
+
+
+def test_wait_is_requested_for_as_long_as_the_client_stands(claude):
+    response = claude.send(query="")
+    call = Call.objects.get().public_id
+    assert response["Toolgate-Wait"] == f"{call};570.0;question"
+    assert decision_in(ClaudeCodeForm(), response.json())[0] == "deny"
+    assert claude.send(query="?may_defer=true")["Toolgate-Wait"] == f"{call};10.0;question"
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        ("codex", "codex_PreToolUse_apply_patch"),
+        ("gemini-cli", "gemini-cli_BeforeTool_replace"),
+        ("opencode", "opencode_tool.execute.before_write"),
+    ],
+)
+def test_calls_of_other_clients_run_when_they_are_approved(claude, rosa, client, name):
+    body = recorded(name)
+    claude.decision(body, client)
+    run = claude.last_run()
+    request_body = {"client": client, "session": run.session}
+    claude.agent.client, claude.agent.session = request_body["client"], request_body["session"]
+    question = FORMS[client].read_event(body).question
+    answer_request(claude.agent.ask(run.client_tool, run.client_call_id, input=question.input), rosa)
+    assert claude.decision(body, client)[:2] == ("allow", question.input)
+    after = recorded(name.replace("PreTool", "PostTool").replace("Before", "After").replace("before", "after"))
+    claude.send(after, client)
+    assert Call.objects.get().status == "completed"
+    assert not UngatedRun.objects.exists()
+
+
+def test_allowance_that_gemini_cli_would_misread_is_refused_and_ends_the_call(claude, rosa):
+    body = recorded("gemini-cli_BeforeTool_run_shell_command") | {"tool_input": {"command": "a", "timeout": 9}}
+    claude.decision(body, "gemini-cli")
+    claude.agent.client, claude.agent.session = "gemini-cli", body["session_id"]
+    asked = claude.agent.ask("run_shell_command", "", input=body["tool_input"])
+    answer_request(asked, rosa, arguments={"command": "a"})
+    decision, _, message = claude.decision(body, "gemini-cli")
+    assert (decision, '{"command": "a"}' in (message or "")) == ("deny", True)
+    assert Call.objects.get().status == "failed"
+
+
+def test_run_that_nobody_asked_about_raises_an_alarm(claude):
+    assert claude.send(AFTER).json() == {}
+    assert UngatedRun.objects.get().client_call_id == AFTER["tool_use_id"]
+
+
+def test_report_that_comes_twice_counts_once(claude, bash_is_safe):
+    assert claude.decision()[0] == "allow"
+    for _ in range(2):
+        assert claude.send(AFTER).status_code == 200
+    assert Call.objects.get().status == "completed"
+    assert not UngatedRun.objects.exists()
+
+
+def test_call_that_the_client_refused_itself_has_failed(claude, bash_is_safe):
+    denied = {**BEFORE, "hook_event_name": "PermissionDenied", "reason": "auto mode"}
+    claude.send(denied)
+    assert not UngatedRun.objects.exists()
+    claude.decision()
+    claude.send(denied)
+    assert Call.objects.get().status == "failed"
+
+
+def test_large_report_ends_its_call(claude, bash_is_safe):
+    claude.decision()
+    body = {**AFTER, "tool_response": {"stdout": "x" * 5_000_000}}
+    assert claude.send(body).json() == {}
+    assert Call.objects.get().status == "completed"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(BEFORE).replace('"Bash"', '"Bash", "tool_name": "Read"').encode(),
+        json.dumps(BEFORE).replace("echo hi", "\\ud800").encode(),
+        json.dumps(BEFORE).replace('"echo hi > ran.txt"', "1" * 30).encode(),
+        json.dumps({**BEFORE, "tool_input": {"command": "x" * 5_000_000}}).encode(),
+        json.dumps({**BEFORE, "tool_input": json.loads("[" * 70 + "]" * 70)}).encode(),
+        json.dumps({**BEFORE, "tool_input": []}).encode(),
+        json.dumps({**BEFORE, "session_id": "a b"}).encode(),
+        json.dumps({**BEFORE, "tool_name": "Bash\n"}).encode(),
+        json.dumps({**BEFORE, "tool_use_id": "x" * 999}).encode(),
+        json.dumps({**BEFORE, "hook_event_name": "BeforeEverything"}).encode(),
+    ],
+)
+def test_question_that_cannot_be_asked_is_refused_in_words(claude, body):
+    decision, _, message = claude.decision(body)
+    assert decision == "deny"
+    assert message
+    assert not Call.objects.exists()
+
+
+@pytest.mark.parametrize("query", ["?wait_seconds=9999", "?x=1"])
+def test_unknown_wait_is_refused_in_words(claude, query):
+    assert claude.decision(query=query)[0] == "deny"
+
+
+def test_command_with_nul_is_decided_or_refused(claude):
+    assert claude.decision(tool_input={"command": "echo \0"})[0] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("client", "body", "status"),
+    [
+        ("claude-code", b"", 400),
+        ("claude-code", b"<html>", 400),
+        ("claude-code", b"[]", 400),
+        ("claude-code", b"\xff", 400),
+        ("claude-code", b"{}", 422),
+        ("claude-code", json.dumps({"hook_event_name": "PostToolUse"}).encode(), 422),
+        ("cursor", json.dumps(BEFORE).encode(), 404),
+    ],
+)
+def test_body_of_no_client_is_an_error(claude, client, body, status):
+    assert claude.send(body, client).status_code == status
+
+
+@pytest.mark.parametrize("path", sorted(BODIES.glob("*.json")), ids=lambda path: path.stem)
+def test_no_body_is_allowed_without_the_right(agent, path):
+    client = path.stem.split("_")[0]
+    response = Hooks(agent, "calls:create").send(json.loads(path.read_text()), client)
+    asks = isinstance(FORMS[client].read_event(json.loads(path.read_text())), hooks.Asked)
+    assert response.status_code == (200 if asks else 403)
+    assert not asks or decision_in(FORMS[client], response.json())[0] == "deny"
+
+
+def test_request_without_a_token_is_401(db):
+    response = Rest(None).post("hooks/claude-code/", BEFORE)
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_policy_refuses_in_words(claude):
+    add_policy(0, effect="deny", tool="Bash", message="Not here.")
+    decision, _, message = claude.decision()
+    assert (decision, "Not here." in (message or "")) == ("deny", True)
+
+
+@pytest.mark.parametrize("error", [OperationalError("the database is away"), RuntimeError("a fault")])
+def test_failure_is_a_refusal(claude, monkeypatch, error):
+    def fail(*arguments: Any, **names: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(hooks, "ask", fail)
+    assert claude.decision()[0] == "deny"
+
+
+def test_events_that_need_no_answer(claude):
+    assert claude.send({"session_id": "s1", "hook_event_name": "SessionStart"}).json() == {}
+
+
+def test_permission_request_joins_the_call_that_its_hook_was_allowed(claude, bash_is_safe):
+    assert claude.decision()[0] == "allow"
+    assert (
+        claude.decision(recorded("claude-code_PermissionRequest_Bash"), session_id=BEFORE["session_id"])[0] == "allow"
+    )
+    assert Call.objects.count() == 1
