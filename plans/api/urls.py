@@ -3,7 +3,7 @@
 from django.urls import path
 
 from plans.api import agents as agents_api
-from plans.api import calls, drafts, hooks, permissions, plans, sessions, slices
+from plans.api import calls, deferred, drafts, hooks, permissions, plans, sessions, slices
 
 PLAN = "plans/<slug:public_id>/"
 urlpatterns = [
@@ -33,6 +33,8 @@ urlpatterns = [
     path("agents/<slug:public_id>/", agents_api.AgentDetail.as_view(), name="api-agent"),
     path("permissions/", permissions.PermissionList.as_view(), name="api-permissions"),
     path("permissions/<slug:public_id>/result/", permissions.PermissionResult.as_view(), name="api-permission-result"),
+    path("permissions/deferred/", deferred.DeferredList.as_view(), name="api-deferred"),
+    path("permissions/<slug:public_id>/resumed/", deferred.DeferredResumed.as_view(), name="api-resumed"),
     path("hooks/<slug:client>/", hooks.HookEndpoint.as_view(), name="api-hook"),
     path("calls/", calls.CallList.as_view(), name="api-calls"),
     path("tools/<slug:name>/preview/", calls.CallPreview.as_view(), name="api-tool-preview"),

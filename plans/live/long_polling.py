@@ -4,7 +4,7 @@ It holds back the answer without holding one of Django's threads, and afterwards
 process stops or the database is unavailable, it sends the held answer.
 
 A question of a client whether it may run a tool is asked again after the wait: the middleware repeats the request, and
-the view finds in it which call was waited for.
+the view finds in it which call was waited for. So is the list of deferred calls, while it is empty.
 """
 
 import asyncio
@@ -22,16 +22,19 @@ from catalog.rest.problems import DATABASE_UNAVAILABLE
 from plans.live.waits import until_disconnected, until_one_ends, until_stopped
 
 WAIT_HEADER = "Toolgate-Wait"
-CALL, DRAFT, QUESTION = "call", "draft", "question"
-PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/", QUESTION: "/api/v1/tokens/current/"}
+CALL, DRAFT, QUESTION, DEFERRED = "call", "draft", "question", "deferred"
+TOKEN_PATH = "/api/v1/tokens/current/"  # noqa: S105 - a path
+PATHS = {CALL: "/api/v1/calls/{}/", DRAFT: "/api/v1/plans/draft/{}/", QUESTION: TOKEN_PATH, DEFERRED: TOKEN_PATH}
 """Path to read during and after a wait, by the kind of wait; the braces stand for the id of the call."""
-QUESTION_PATHS = ("/api/v1/hooks/", "/api/v1/permissions/")
-"""Beginnings of the paths of questions, whose bodies are kept until they are answered."""
+REPEATED_PATHS = ("/api/v1/hooks/", "/api/v1/permissions/")
+"""Beginnings of the paths whose requests may be repeated, and whose bodies are kept until they are answered."""
 WAITED_KEY = "toolgate.waited_for"
-"""The key in an ASGI scope of the WaitedFor of a question that is asked again."""
+"""The key in an ASGI scope of the WaitedFor of a request that is repeated."""
+DEFERRED_SECONDS = 2.0
+"""Seconds between two looks for deferred calls that can be resumed."""
 HIDDEN_STATUSES = (403, 404)
 """Statuses if the requester may not read the draft; the held answer is sent instead."""
-REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,), QUESTION: (401,)}
+REFUSED_STATUSES = {CALL: (401, 403), DRAFT: (401,), QUESTION: (401,), DEFERRED: (401,)}
 """Statuses for clients who may no longer wait, because their account or token was disabled or lost its rights."""
 POLL_SECONDS = 3.0
 """Interval in seconds for checking that the client may still wait."""
@@ -59,12 +62,12 @@ class WaitForCall:
             await self.app(scope, receive, send)
             return
         answer, body = HeldResponse(send), KeptBody(receive)
-        is_question = scope["method"] == "POST" and scope["path"].startswith(QUESTION_PATHS)
-        await self.app(scope, body.receive if is_question else receive, answer.take)
+        may_repeat = scope["path"].startswith(REPEATED_PATHS)
+        await self.app(scope, body.receive if may_repeat else receive, answer.take)
         if answer.wait is None:
             return
-        if answer.wait.what == QUESTION:
-            await self._ask_again(answer, body, scope, send)
+        if answer.wait.what in (QUESTION, DEFERRED):
+            await self._repeat(answer, body, scope, send)
             return
         try:
             found = await self._wait(answer.wait, scope, receive)
@@ -81,10 +84,10 @@ class WaitForCall:
             chosen = later if is_sent else answer
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
-    async def _ask_again(self, answer: "HeldResponse", body: "KeptBody", scope: Scope, send: Send) -> None:
-        """Repeat a question after each wait until its view requests no further one, and send the last answer.
+    async def _repeat(self, answer: "HeldResponse", body: "KeptBody", scope: Scope, send: Send) -> None:
+        """Repeat a request after each wait until its view requests no further one, and send the last answer.
 
-        When the time is over, or the process stops, the question is repeated with no seconds left.
+        When the time is over, or the process stops, the request is repeated with no seconds left.
         """
         ends = monotonic() + (answer.wait.seconds if answer.wait is not None else 0.0)
         try:
@@ -121,6 +124,9 @@ class WaitForCall:
         waiter = self.decided if wait.what == QUESTION else self.settled
 
         async def settled() -> str:
+            if wait.what == DEFERRED:
+                await asyncio.sleep(min(wait.seconds, DEFERRED_SECONDS))
+                return ""
             try:
                 return await waiter(wait.call_id, wait.seconds)
             except Exception as error:  # noqa: BLE001 - the held answer is sent if the call cannot be read, either
@@ -219,14 +225,14 @@ class HeldResponse:
 
 @dataclass(frozen=True, slots=True)
 class WaitedFor:
-    """The call for which a repeated question has waited, and the seconds that are left to wait."""
+    """The call for which a repeated request has waited, if it was for one, and the seconds that are left to wait."""
 
     call_id: str
     seconds: float
 
 
 def waited_for(request: HttpRequest) -> WaitedFor | None:
-    """Return the call for which a question has waited; None when it is asked for the first time."""
+    """Return the call for which a repeated request has waited; None for the first time."""
     found: WaitedFor | None = getattr(request, "scope", {}).get(WAITED_KEY)
     return found
 
@@ -236,11 +242,16 @@ def request_question_wait(response: HttpResponseBase, call_id: str, seconds: flo
     response[WAIT_HEADER] = f"{call_id};{seconds};{QUESTION}"
 
 
+def request_deferred_wait(response: HttpResponseBase, seconds: float) -> None:
+    """Set the header that makes the ASGI layer repeat this request every few seconds until the time is over."""
+    response[WAIT_HEADER] = f";{seconds};{DEFERRED}"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestedWait:
     """A wait that a view requested: the call, the seconds, and what to do afterwards.
 
-    `what` is `call` or `draft`, which is then read, or `question`, which is asked again.
+    `what` is `call` or `draft`, which is then read, or `question` or `deferred`: then the request is repeated.
     """
 
     call_id: str

@@ -191,16 +191,16 @@ class Asked:
     """An application that requests `waits` waits for a question, and answers each time with what it was sent."""
 
     def __init__(self, waits=1, status=200):
-        self.waits, self.status, self.scopes = waits, status, []
+        self.waits, self.status, self.scopes, self.header = waits, status, [], b"call_1;5.0;question"
 
     async def __call__(self, scope, receive, send):
         self.scopes.append(scope)
-        is_question = scope["method"] == "POST"
+        is_question = scope["path"] != "/api/v1/tokens/current/"
         body = (await receive())["body"] if is_question else b"token"
         headers = []
         if is_question and self.waits:
             self.waits -= 1
-            headers.append((b"Toolgate-Wait", b"call_1;5.0;question"))
+            headers.append((b"Toolgate-Wait", self.header))
         status = 200 if is_question else self.status
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"%d %s" % (len(self.scopes), body)})
@@ -243,10 +243,19 @@ async def test_question_has_no_seconds_left_when_its_time_is_over():
     async def send(message):
         sent.append(message)
 
-    await WaitForCall(inner, takes_long)._ask_again(answer, body, QUESTION, send)
+    await WaitForCall(inner, takes_long)._repeat(answer, body, QUESTION, send)
     assert len(inner.scopes) == 1
     assert inner.scopes[0][WAITED_KEY].seconds == 0.0
     assert sent[1]["body"] == b"1 {}"
+
+
+async def test_list_of_deferred_calls_is_repeated_while_it_is_empty(monkeypatch):
+    monkeypatch.setattr(long_polling, "DEFERRED_SECONDS", 0.0)
+    inner = Asked(waits=2)
+    inner.header = b";5.0;deferred"
+    scope = {**QUESTION, "method": "GET", "path": "/api/v1/permissions/deferred/"}
+    _, body = await ask(inner, settle_at_once, sends_once(b""), scope)
+    assert body["body"] == b"3 "
 
 
 async def test_stop_ends_the_wait_of_a_question():
