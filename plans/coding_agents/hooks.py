@@ -159,10 +159,10 @@ def _ask_again(answer: PermissionAnswer) -> str:
     return f"{ASK_AGAIN} {answer.url}".strip()
 
 
-def _report_not_run(event: NotRun, by: Requester) -> None:
+def _report_not_run(not_run: NotRun, by: Requester) -> None:
     """End a call that was allowed and that the client refused itself; there is nothing to record about others."""
-    run = event.run
+    run = not_run.run
     allowed = ClientRun.objects.filter(owner=owner_of(by), client=run.client, session=run.session, is_current=True)
     if run.call_id and allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False).exists():
-        message = f"The client did not run it. {event.reason}".strip()
+        message = f"The client did not run it. {not_run.reason}".strip()
         report_run(run, RunReport(succeeded=False, message=message), by=by)

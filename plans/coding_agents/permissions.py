@@ -215,12 +215,12 @@ class _Asker:
         same = mine.filter(input_digest=self.digest, client_call_id="", is_current=True, reported_at=None)
         return same.filter(allowed_at=None, call__status__in=startable).order_by("pk").first()
 
-    def _adopt(self, mine: QuerySet[ClientRun]) -> ClientRun | None:
+    def _adopt(self, runs: QuerySet[ClientRun]) -> ClientRun | None:
         """Return a run whose client was told to make the call again, decided or not; it is this question's from now on.
 
         Each is adopted once, so that of two equal calls only one gets the decision.
         """
-        told = mine.filter(input_digest=self.digest, is_current=True, allowed_at=None, reported_at=None)
+        told = runs.filter(input_digest=self.digest, is_current=True, allowed_at=None, reported_at=None)
         told = told.filter(ask_again_at__gt=clock.now() - ASK_AGAIN_WITHIN).order_by("pk")
         for run in told:
             try:

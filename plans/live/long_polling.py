@@ -84,30 +84,30 @@ class WaitForCall:
             chosen = later if is_sent else answer
             await chosen.give(send, status=answer.status if later.status == 200 else chosen.status)
 
-    async def _repeat(self, answer: "HeldResponse", body: "KeptBody", scope: Scope, send: Send) -> None:
+    async def _repeat(self, response: "HeldResponse", body: "KeptBody", scope: Scope, send: Send) -> None:
         """Repeat a request after each wait until its view requests no further one, and send the last answer.
 
         When the time is over, or the process stops, the request is repeated with no seconds left.
         """
-        ends = monotonic() + (answer.wait.seconds if answer.wait is not None else 0.0)
+        ends = monotonic() + (response.wait.seconds if response.wait is not None else 0.0)
         try:
-            while (wait := answer.wait) is not None:
+            while (wait := response.wait) is not None:
                 found = await self._until_news(wait, scope, body.receive)
                 if found is None:
                     return
                 if isinstance(found, HeldResponse):
-                    answer = found
+                    response = found
                     break
                 left = 0.0 if found is True else max(0.0, ends - monotonic())
-                answer = HeldResponse(None)
+                response = HeldResponse(None)
                 inner = {**scope, WAITED_KEY: WaitedFor(wait.call_id, left)}
-                await self.app(inner, body.repeated(), answer.take)
+                await self.app(inner, body.repeated(), response.take)
                 if not left:
                     break
         except asyncio.CancelledError:  # the server's shutdown timeout has passed
-            await answer.give(send, status=answer.status)
+            await response.give(send, status=response.status)
             raise
-        await answer.give(send, status=answer.status)
+        await response.give(send, status=response.status)
 
     async def _wait(self, wait: "RequestedWait", scope: Scope, receive: Receive) -> "str | HeldResponse | None":
         """Wait for the call; return the id of the call to answer with, or a refusal if the client lost its access.

@@ -271,18 +271,18 @@ def check_host(headers: Mapping[str, str]) -> None:
         raise Refusal(403, INVALID_REQUEST, "A page of another origin may not use this server.")
 
 
-def with_session_id(send: Send, message: Mapping[str, Any]) -> Send:
+def with_session_id(send: Send, introduction: Mapping[str, Any]) -> Send:
     """Return a `send` that answers a client's introduction with a session id, if it needs one to be known later."""
-    info = (message.get("params") or {}).get("clientInfo")
+    info = (introduction.get("params") or {}).get("clientInfo")
     name = info.get("name") if isinstance(info, dict) else None
     session_id = session_id_for(name) if isinstance(name, str) else None
     if session_id is None:
         return send
 
-    async def send_with_id(answer: Message) -> None:
-        if answer["type"] == "http.response.start" and answer["status"] == 200:
-            answer = {**answer, "headers": [*answer["headers"], (SESSION_ID_HEADER, session_id)]}
-        await send(answer)
+    async def send_with_id(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            message = {**message, "headers": [*message["headers"], (SESSION_ID_HEADER, session_id)]}
+        await send(message)
 
     return send_with_id
 

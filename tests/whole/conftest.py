@@ -69,6 +69,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "help": "policies",
         "passkeys": "1",
         "permissions": call_of(plan, 1).public_id,
+        "hooks": "codex",
         "reset": "MQ",
         "http": make_http_tool(admin).name,
         "people": str(ada.pk),

@@ -12,7 +12,7 @@ from catalog.models import Call, ClientRun
 from plans.coding_agents import deferred
 from plans.engine import client_runs
 from tests.plans.coding_agents.conftest import CodingAgent
-from tests.plans.coding_agents.test_hooks import AFTER, BEFORE, Hooks
+from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
 from tests.rest import Rest
 
 DEFER = "?wait_seconds=0&may_defer=true"
@@ -64,7 +64,7 @@ def test_approved_call_of_a_resumed_session_runs_once(claude, rosa):
     assert claude.listed() == []
     claude.approve(rosa, arguments={"command": "echo edited", "description": "x"})
     (entry,) = claude.listed(client="claude-code")
-    assert (entry["call"], entry["session"], entry["cwd"]) == (call, BEFORE["session_id"], "/home/ada/work")
+    assert (entry["call"], entry["session"], entry["cwd"]) == (call, BEFORE["session_id"], "/srv/ada/work")
     assert (entry["decision"], entry["call_id"], entry["attempts"]) == ("allow", "toolu_1_0", 0)
     assert entry["expires_at"] > entry["decided_at"]
     claim = claude.claim(call)

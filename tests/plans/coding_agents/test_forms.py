@@ -1,13 +1,10 @@
 """Forms of the clients' hooks: bodies as released clients send them, and bodies of other versions."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plans.coding_agents.forms.claude_code import ClaudeCodeForm
-from plans.coding_agents.forms.codex import CodexForm
 from plans.coding_agents.forms.events import (
     MAX_OUTPUT,
     Asked,
@@ -19,24 +16,15 @@ from plans.coding_agents.forms.events import (
     UnreadableEvent,
     kept_output,
 )
-from plans.coding_agents.forms.gemini_cli import GeminiCliForm
-from plans.coding_agents.forms.opencode import OpencodeForm
 from plans.coding_agents.permissions import PermissionAnswer
+from tests.plans.coding_agents.recorded import BODIES, CLAUDE, CODEX, FORMS, GEMINI, OPENCODE, decision_in, recorded
 
-CLAUDE, CODEX, GEMINI, OPENCODE = ClaudeCodeForm(), CodexForm(), GeminiCliForm(), OpencodeForm()
-FORMS: dict[str, Form] = {form.client: form for form in (CLAUDE, CODEX, GEMINI, OPENCODE)}
-BODIES = Path(__file__).parent / "bodies"
 ASKING = {"PreToolUse", "PermissionRequest", "BeforeTool", "tool.execute.before"}
 FAILED = {
     "claude-code_PostToolUseFailure_Bash",
     "claude-code_PostToolUseFailure_WebFetch",
     "gemini-cli_AfterTool_web_fetch",
 }
-
-
-def recorded(name: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads((BODIES / f"{name}.json").read_text())
-    return body
 
 
 def asked(form: Form, name: str, **changes: Any) -> Asked:
@@ -53,7 +41,7 @@ def test_recorded_body_is_read(path):
     if event in ASKING:
         assert isinstance(found, Asked)
         question = found.question
-        assert (question.client, question.tool, question.cwd) == (client, tool, "/home/ada/work")
+        assert (question.client, question.tool, question.cwd) == (client, tool, "/srv/ada/work")
         assert question.input == body.get("tool_input", body.get("output", {}).get("args"))
         assert (question.call_id == "") == (client == "gemini-cli" or event == "PermissionRequest")
     else:
@@ -74,16 +62,6 @@ QUESTIONS = [
     (GEMINI, "gemini-cli_BeforeTool_run_shell_command"),
     (OPENCODE, "opencode_tool.execute.before_bash"),
 ]
-
-
-def decision_in(form: Form, document: dict[str, Any]) -> tuple[str, Any, str | None]:
-    """Return decision, input and message of a client's answer."""
-    output = document.get("hookSpecificOutput", {})
-    inner = output.get("decision", {})
-    decision = document.get("decision") or output.get("permissionDecision") or inner.get("behavior")
-    given = document.get("args") or output.get("tool_input") or output.get("updatedInput") or inner.get("updatedInput")
-    words = document.get("message") or document.get("reason") or output.get("permissionDecisionReason")
-    return decision, given, words or inner.get("message")
 
 
 @pytest.mark.parametrize(("form", "name"), QUESTIONS)

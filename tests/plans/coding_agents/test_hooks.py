@@ -1,7 +1,6 @@
 """Hooks over REST: every question gets a decision in the client's form, and reports end their calls."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,44 +10,14 @@ from django.db import OperationalError
 from catalog.inventory import snapshot
 from catalog.inventory.client_tools import find_or_add_client_tool
 from catalog.inventory.overrides import apply_overrides
-from catalog.models import Call, ClientRun, UngatedRun
+from catalog.models import Call, UngatedRun
 from plans.coding_agents import hooks
-from plans.coding_agents.forms.claude_code import ClaudeCodeForm
+from plans.coding_agents.forms.events import Asked
 from tests.approvals.factories import add_policy
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request
-from tests.plans.coding_agents.test_forms import FORMS, decision_in, recorded
+from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
+from tests.plans.coding_agents.recorded import BODIES, CLAUDE, FORMS, decision_in, recorded
 from tests.rest import Rest
-
-BEFORE = recorded("claude-code_PreToolUse_Bash")
-AFTER = recorded("claude-code_PostToolUse_Bash")
-NO_WAIT = "?wait_seconds=0"
-BODIES = Path(__file__).parent / "bodies"
-
-
-class Hooks:
-    """A client that sends its hooks with a token of its own."""
-
-    def __init__(self, agent: CodingAgent, *scopes: str) -> None:
-        self.rest = Rest(agent.user, *(scopes or ("permissions:ask",)), kind="agent")
-        self.agent = CodingAgent(agent.user, self.rest.token, BEFORE["session_id"])
-
-    def send(
-        self, body: Any = None, client: str = "claude-code", query: str = "?wait_seconds=0", **changes: Any
-    ) -> Any:
-        """Send a body with changes, and return the response."""
-        text = body if isinstance(body, bytes) else json.dumps({**(BEFORE if body is None else body), **changes})
-        return self.rest.post(f"hooks/{client}/{query}", text)
-
-    def decision(self, body: Any = None, client: str = "claude-code", **more: Any) -> tuple[str, Any, str | None]:
-        response = self.send(body, client, **more)
-        assert response.status_code == 200, response.content
-        return decision_in(FORMS[client], response.json())
-
-    def last_run(self) -> ClientRun:
-        return ClientRun.objects.select_related("call__approval").latest("pk")
-
-    def approve(self, rosa: Any, **more: Any) -> None:
-        answer_request(self.agent.ask(call_id=self.last_run().client_call_id, input=BEFORE["tool_input"]), rosa, **more)
 
 
 @pytest.fixture
@@ -110,7 +79,7 @@ def test_wait_is_requested_for_as_long_as_the_client_stands(claude):
     response = claude.send(query="")
     call = Call.objects.get().public_id
     assert response["Toolgate-Wait"] == f"{call};570.0;question"
-    assert decision_in(ClaudeCodeForm(), response.json())[0] == "deny"
+    assert decision_in(CLAUDE, response.json())[0] == "deny"
     assert claude.send(query="?may_defer=true")["Toolgate-Wait"] == f"{call};10.0;question"
 
 
@@ -224,13 +193,14 @@ def test_body_of_no_client_is_an_error(claude, client, body, status):
     assert claude.send(body, client).status_code == status
 
 
-@pytest.mark.parametrize("path", sorted(BODIES.glob("*.json")), ids=lambda path: path.stem)
-def test_no_body_is_allowed_without_the_right(agent, path):
-    client = path.stem.split("_")[0]
-    response = Hooks(agent, "calls:create").send(json.loads(path.read_text()), client)
-    asks = isinstance(FORMS[client].read_event(json.loads(path.read_text())), hooks.Asked)
-    assert response.status_code == (200 if asks else 403)
-    assert not asks or decision_in(FORMS[client], response.json())[0] == "deny"
+def test_no_body_is_allowed_without_the_right(agent):
+    sender = Hooks(agent, "calls:create")
+    for path in sorted(BODIES.glob("*.json")):
+        client, body = path.stem.split("_")[0], json.loads(path.read_text())
+        response = sender.send(body, client)
+        asks = isinstance(FORMS[client].read_event(body), Asked)
+        assert response.status_code == (200 if asks else 403)
+        assert not asks or decision_in(FORMS[client], response.json())[0] == "deny"
 
 
 def test_request_without_a_token_is_401(db):
