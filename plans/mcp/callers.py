@@ -33,6 +33,7 @@ from plans.engine.holding import CallBusy
 from plans.store.requesters import Requester
 
 SCOPE = "calls:create"
+ASK_SCOPE = "permissions:ask"
 SCOPE_KEY = "toolgate.caller"
 """The key in an ASGI scope that holds the caller of the request."""
 OPENED_KEY = "toolgate.opened_call"
@@ -75,8 +76,16 @@ class Caller:
 
     @property
     def may_call(self) -> bool:
+        return self._may(SCOPE)
+
+    @property
+    def may_ask(self) -> bool:
+        """True if the caller may ask for permission to run tools of its own."""
+        return self._may(ASK_SCOPE)
+
+    def _may(self, scope: str) -> bool:
         try:
-            check_scope(SCOPE, self.user, self.token)
+            check_scope(scope, self.user, self.token)
         except NotAllowed:
             return False
         return True

@@ -1,4 +1,4 @@
-"""The list of tools that a caller may call, in pages, and the definition of the tool `approval_result`."""
+"""The list of tools that a caller may call, in pages, and the definitions of the server's own tools."""
 
 import base64
 import binascii
@@ -50,6 +50,30 @@ RESULT_TOOL = types.Tool(
 )
 
 
+PERMISSION_PROMPT = "permission_prompt"
+PROMPT_TOOL = types.Tool(
+    name=PERMISSION_PROMPT,
+    title="Permission prompt",
+    description=(
+        "For clients, not for models: asks whether the client may run a tool of its own, and waits for people's "
+        "decision. The answer is JSON with the behavior allow or deny."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "tool_name": {"type": "string", "description": "The client's own name of the tool."},
+            "input": {"type": "object", "description": "The input of the tool."},
+            "tool_use_id": {"type": "string", "description": "The client's id of the call."},
+        },
+        "required": ["tool_name", "input"],
+    },
+    annotations=types.ToolAnnotations(
+        read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+    ),
+)
+OWN_TOOLS: Mapping[str, types.Tool] = {APPROVAL_RESULT: RESULT_TOOL, PERMISSION_PROMPT: PROMPT_TOOL}
+
+
 def list_tools(caller: Caller, cursor: str | None) -> types.ListToolsResult:
     """Return one page of the tools that a caller may call, sorted by name. Raises MCPError for a bad cursor."""
     after = read_cursor(cursor)
@@ -68,12 +92,15 @@ def offered_list_digest(caller: Caller) -> str:
     return digest.hexdigest()
 
 
-def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | None]]:
-    """Return the tools that a caller may call, sorted by name. `approval_result` has None in place of a tool."""
-    if not caller.may_call:
-        return []
-    tools = tools_callable_by(caller.requester(), without=frozenset({PLANNER_CATEGORY}))
-    return sorted({APPROVAL_RESULT: None, **tools}.items())
+def _offered_tools(caller: Caller) -> list[tuple[str, CallableTool | types.Tool]]:
+    """Return the tools that a caller may call, sorted by name; the server's own ones in MCP's format."""
+    offered: dict[str, CallableTool | types.Tool] = {}
+    if caller.may_call:
+        offered |= {APPROVAL_RESULT: RESULT_TOOL}
+        offered |= tools_callable_by(caller.requester(), without=frozenset({PLANNER_CATEGORY}))
+    if caller.may_ask:
+        offered[PERMISSION_PROMPT] = PROMPT_TOOL
+    return sorted(offered.items())
 
 
 class _Entries:
@@ -84,9 +111,9 @@ class _Entries:
         self._entries: dict[int, types.Tool] = {}
         self._digests: dict[int, bytes] = {}
 
-    def entry(self, callable_tool: CallableTool | None) -> types.Tool:
-        if callable_tool is None:
-            return RESULT_TOOL
+    def entry(self, callable_tool: CallableTool | types.Tool) -> types.Tool:
+        if isinstance(callable_tool, types.Tool):
+            return callable_tool
         known = self._entries.get(callable_tool.tool_pk)
         if known is None:
             tool = callable_tool.tool
@@ -97,9 +124,9 @@ class _Entries:
             known = self._entries[callable_tool.tool_pk] = types.Tool.model_validate(form, by_name=False)
         return known
 
-    def digest(self, callable_tool: CallableTool | None) -> bytes:
-        if callable_tool is None:
-            return b""
+    def digest(self, callable_tool: CallableTool | types.Tool) -> bytes:
+        if isinstance(callable_tool, types.Tool):
+            return callable_tool.name.encode()
         known = self._digests.get(callable_tool.tool_pk)
         if known is None:
             text = self.entry(callable_tool).model_dump_json(by_alias=True)
@@ -124,8 +151,8 @@ def may_wait(callable_tool: CallableTool, by: Requester) -> bool:
 
 def input_schema_of(name: str) -> Mapping[str, Any] | None:
     """Return the input schema of a tool from the snapshot in memory; None for an unknown tool."""
-    if name == APPROVAL_RESULT:
-        return RESULT_TOOL.input_schema
+    if name in OWN_TOOLS:
+        return OWN_TOOLS[name].input_schema
     callable_tool = snapshot.last_read(name)
     return callable_tool.tool.input_schema if callable_tool is not None else None
 

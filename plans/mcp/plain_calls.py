@@ -84,7 +84,7 @@ def read_plain_call(headers: Mapping[str, str], body: bytes) -> PlainCall | None
     except (Refusal, ValidationError):
         return None
     arguments, schema = params.get("arguments"), listing.input_schema_of(name)
-    if name == listing.APPROVAL_RESULT or "toolgate/session" in params["_meta"] or arguments is None or schema is None:
+    if name in listing.OWN_TOOLS or "toolgate/session" in params["_meta"] or arguments is None or schema is None:
         return None
     is_valid = validate_mcp_param_headers(schema, arguments, headers) is None
     traceparent = params["_meta"].get("traceparent")

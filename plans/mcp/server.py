@@ -29,6 +29,7 @@ from plans.mcp.callers import (
     session_of,
 )
 from plans.mcp.operations import record_outcome
+from plans.mcp.permission_prompt import permission_prompt
 from plans.mcp.waiting import usual_seconds, wait_for_end, wait_for_people
 
 INSTRUCTIONS = (
@@ -107,6 +108,8 @@ async def list_tools(context: Context, params: types.PaginatedRequestParams) -> 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
     """Answer `tools/call` with the result, with a task, or after a limited wait with the pending result."""
     arguments, session = params.arguments or {}, session_of(context)
+    if params.name == listing.PERMISSION_PROMPT:
+        return await permission_prompt(context, arguments)
     try:
         check_arguments(context)
         if params.name == listing.APPROVAL_RESULT:

@@ -94,7 +94,7 @@ _stopped: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 @contextmanager
-def _listed(caller: Caller, request_id: object) -> Iterator[Wait]:
+def listed_wait(caller: Caller, request_id: object) -> Iterator[Wait]:
     """Register a wait, so that `Cancellations` and `end_waits_here` can end it."""
     key, wait = _key(caller, request_id), Wait()
     _waits.setdefault(key, set()).add(wait)
@@ -164,7 +164,7 @@ async def wait_for_people(context: Context, state: CallState, seconds: float) ->
     learnt = known.seconds if known is not None else None
     limits = [seconds, *(each for each in (caller.token.hold_seconds, learnt) if each is not None)]
     began = monotonic()
-    with _listed(caller, context.request_id) as wait:
+    with listed_wait(caller, context.request_id) as wait:
         try:
             state = await _wait(context, state, began + min(limits), wait.over)
         except asyncio.CancelledError:
@@ -203,7 +203,7 @@ def _record_hang_up(key: WaitKey, wait: Wait, client: str, seconds: float) -> No
 async def wait_for_end(context: Context, state: CallState) -> CallState:
     """Wait until a running call has ended or needs approval after all. Raises MCPError if the token ends."""
     measure_as(scope_of(context), "mcp-wait")
-    with _listed(caller_of(context), context.request_id) as wait:
+    with listed_wait(caller_of(context), context.request_id) as wait:
         return await _wait(context, state, float("inf"), wait.over)
 
 

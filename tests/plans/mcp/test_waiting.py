@@ -84,7 +84,7 @@ def test_other_clients_get_no_session_id(name: str) -> None:
 async def test_a_cancellation_ends_waits_of_other_processes() -> None:
     """Of the same request only."""
     here, other_process = Cancellations(), BroadcastChannel[int](lambda news: None, "cancellations")
-    with waiting._listed(CALLER, 7) as wait, waiting._listed(CALLER, 8) as other_wait:
+    with waiting.listed_wait(CALLER, 7) as wait, waiting.listed_wait(CALLER, 8) as other_wait:
         async with asyncio.timeout(60):
             while not wait.over.is_set():
                 other_process.send({json.dumps(waiting._key(CALLER, 7)): 1})
