@@ -694,6 +694,9 @@ class ClientRun(models.Model):
         max_length=16, blank=True, help_text="How the last resumption ended, if there will be no other."
     )
     resume_exit_code = models.SmallIntegerField(null=True, help_text="Exit code of the last resumed process.")
+    resume_message = models.CharField(
+        max_length=500, blank=True, help_text="Words of the runner about the end of the last resumed process."
+    )
     ask_again_at = models.DateTimeField(
         null=True, help_text="Time at which the client was told to make the call again to get the decision."
     )

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from catalog.models import Call
 from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import (
+    OptionalTextField,
     QuerySerializer,
     StrictBooleanField,
     StrictChoiceField,
@@ -74,10 +75,11 @@ class ResumedBody(StrictSerializer):
     """
 
     state = StrictChoiceField((STARTING, RUNNING, ENDED, GIVEN_BACK))
-    runner = serializers.RegexField(r"^[!-~]{1,30}$", required=False, help_text="Name of the runner.")
+    runner = serializers.RegexField(r"^[!-~]{1,64}$", required=False, help_text="Name of the runner.")
     claim = StrictTextField(required=False, max_length=64)
     lease_seconds = StrictFloatField(required=False, min_value=10, max_value=300, default=USUAL_LEASE)
     exit_code = StrictIntegerField(required=False, min_value=-255, max_value=255)
+    message = OptionalTextField(max_length=500, help_text="Words of the runner about the end; shown to people.")
     session_gone = StrictBooleanField(required=False, default=False, help_text="The client does not know the session.")
 
     def validate(self, attrs: Mapping[str, Any]) -> Any:
@@ -150,7 +152,7 @@ class DeferredResumed(PlanEndpoint):
                     claim = deferred.renew(public_id, body["claim"], seconds=body["lease_seconds"], by=by)
                     answer = {"deferred": claim.deferred, "claim": claim.ref, "lease_until": claim.lease_until}
                 case "ended":
-                    process = deferred.ProcessEnd(body["exit_code"], session_gone=body["session_gone"])
+                    process = deferred.ProcessEnd(body["exit_code"], body["session_gone"], body["message"])
                     outcome, call = deferred.end(public_id, body["claim"], process, by=by)
                     answer = {"deferred": call, "outcome": outcome}
                 case _:

@@ -52,10 +52,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The end of a resumed process. `session_gone` says that the client no longer knows the session."""
+    """The end of a resumed process. `session_gone` says that the client no longer knows the session.
+
+    `message` is the runner's, for people.
+    """
 
     exit_code: int
     session_gone: bool = False
+    message: str = ""
 
 
 def list_deferred(by: Requester, *, client: str | None = None) -> list[DeferredCall]:
@@ -143,6 +147,7 @@ def end(call_ref: str, claim_ref: str, process: ProcessEnd, *, by: Requester) ->
     run = _claimed(call_ref, claim_ref, by)
     outcome = _outcome(run, process)
     changes: dict[str, object] = {"resume_lease_until": None, "resume_exit_code": process.exit_code}
+    changes["resume_message"] = process.message
     if outcome == "failed":
         changes["resume_after"] = clock.now() + FIRST_PAUSE * 4 ** (run.resume_attempts - 1)
     elif outcome != "deferred_again":

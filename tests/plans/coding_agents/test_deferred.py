@@ -64,7 +64,7 @@ def test_approved_call_of_a_resumed_session_runs_once(claude, rosa):
     assert claude.listed() == []
     claude.approve(rosa, arguments={"command": "echo edited", "description": "x"})
     (entry,) = claude.listed(client="claude-code")
-    assert (entry["call"], entry["session"], entry["cwd"]) == (call, BEFORE["session_id"], "/srv/ada/work")
+    assert (entry["call"], entry["session"], entry["cwd"]) == (call, BEFORE["session_id"], "/srv/ada/project")
     assert (entry["decision"], entry["call_id"], entry["attempts"]) == ("allow", "toolu_1_0", 0)
     assert entry["expires_at"] > entry["decided_at"]
     claim = claude.claim(call)
@@ -183,6 +183,7 @@ def test_only_the_same_token_sees_and_claims(claude, agent, approved):
     [
         {"state": "starting"},
         {"state": "starting", "runner": "a b"},
+        {"state": "ended", "claim": "clm_x", "exit_code": 1, "message": "x" * 501},
         {"state": "ended", "claim": "clm_x"},
         {"state": "running"},
         {"state": "sleeping", "claim": "clm_x"},

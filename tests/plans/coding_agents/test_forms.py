@@ -41,7 +41,7 @@ def test_recorded_body_is_read(path):
     if event in ASKING:
         assert isinstance(found, Asked)
         question = found.question
-        assert (question.client, question.tool, question.cwd) == (client, tool, "/srv/ada/work")
+        assert (question.client, question.tool, question.cwd) == (client, tool, "/srv/ada/project")
         assert question.input == body.get("tool_input", body.get("output", {}).get("args"))
         assert (question.call_id == "") == (client == "gemini-cli" or event == "PermissionRequest")
     else:
