@@ -4,40 +4,49 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0014_client_runs'),
+        ("catalog", "0014_client_runs"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='clientrun',
-            name='ask_again_at',
-            field=models.DateTimeField(help_text='Time at which the client was told to make the call again to get the decision.', null=True),
+            model_name="clientrun",
+            name="ask_again_at",
+            field=models.DateTimeField(
+                help_text="Time at which the client was told to make the call again to get the decision.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='clientrun',
-            name='resume_after',
-            field=models.DateTimeField(help_text='Time before which a failed resumption is not repeated.', null=True),
+            model_name="clientrun",
+            name="resume_after",
+            field=models.DateTimeField(help_text="Time before which a failed resumption is not repeated.", null=True),
         ),
         migrations.AddField(
-            model_name='clientrun',
-            name='resume_exit_code',
-            field=models.SmallIntegerField(help_text='Exit code of the last resumed process.', null=True),
+            model_name="clientrun",
+            name="resume_exit_code",
+            field=models.SmallIntegerField(help_text="Exit code of the last resumed process.", null=True),
         ),
         migrations.AddField(
-            model_name='clientrun',
-            name='resume_message',
-            field=models.CharField(blank=True, help_text='Words of the runner about the end of the last resumed process.', max_length=500),
+            model_name="clientrun",
+            name="resume_message",
+            field=models.CharField(
+                blank=True, help_text="Words of the runner about the end of the last resumed process.", max_length=500
+            ),
         ),
         migrations.AddField(
-            model_name='clientrun',
-            name='resume_outcome',
-            field=models.CharField(blank=True, help_text='How the last resumption ended, if there will be no other.', max_length=16),
+            model_name="clientrun",
+            name="resume_outcome",
+            field=models.CharField(
+                blank=True, help_text="How the last resumption ended, if there will be no other.", max_length=16
+            ),
         ),
         migrations.AlterField(
-            model_name='clientrun',
-            name='resume_owner',
-            field=models.CharField(blank=True, help_text='Claim and name of the runner that resumes the session, or did last.', max_length=64),
+            model_name="clientrun",
+            name="resume_owner",
+            field=models.CharField(
+                blank=True,
+                help_text="Claim and name of the runner that resumes the session, or did last.",
+                max_length=64,
+            ),
         ),
     ]
