@@ -1,7 +1,7 @@
 """Proposals of grants: conditions derived from what similar approved calls have in common.
 
-Equal values give `equals`, texts with a common prefix `starts_with`; for other arguments the user must choose a
-condition. A proposal is compared with past calls. Never writes.
+Equal values give `equals`, texts with a common prefix `starts_with`, commands `in`; for other arguments the user must
+choose a condition. A proposal is compared with past calls. Never writes.
 """
 
 import json
@@ -24,6 +24,7 @@ from approvals.grants.conditions import (
 from approvals.grants.services import available_scopes, scope_mapping
 from approvals.models import ApprovalRequest, Grant
 from approvals.policy_language.conditions import MAX_CONDITIONS, compile_conditions
+from approvals.policy_language.derived import is_command
 from approvals.states import RequestStatus
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
@@ -191,7 +192,9 @@ def _propose_argument(path: ArgumentPath, all_arguments: Sequence[CallArguments]
 def _propose_condition(path: str, seen: Sequence[Any]) -> GrantCondition | None:
     """Return a condition that all values in `seen` satisfy; None if the user must choose."""
     row: GrantCondition = {"path": path, "operator": "equals", "value": seen[0]}
-    if len(seen) > 1:
+    if len(seen) > 1 and is_command(path):
+        row = {"path": path, "operator": "in", "value": list(seen)}
+    elif len(seen) > 1:
         common = _common_prefix(seen)
         if not common:
             return None

@@ -12,10 +12,18 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.models import PolicyRevision
+from approvals.policy_language.derived import (
+    COMMAND_EFFECTS,
+    COMMAND_PROGRAMS,
+    ONLY_EXACT,
+    may_allow,
+    unknown_effects,
+)
 from approvals.policy_language.escapes import open_end
 from approvals.policy_language.terms import GROUP, TERMS
 from catalog.access.passkeys import people_with_passkeys
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, in_any_group
+from catalog.client_tools.facts import EFFECTS
 from catalog.models import Category, Tool, ToolVersion
 from catalog.schemas.defaults import SchemaDefaults
 
@@ -50,6 +58,12 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
     if effect == PolicyRevision.Effect.ALLOW:
         ends = ((f"row-{number}", open_end(row)) for number, row in enumerate(columns["conditions"]))
         warnings |= {field: warning for field, warning in ends if warning}
+        for number, row in enumerate(columns["conditions"]):
+            if not may_allow(row["path"], row["operator"]):
+                warnings[f"row-{number}"] = f"This row fits no call. {ONLY_EXACT}"
+    for number, row in enumerate(columns["conditions"]):
+        if row["path"] == COMMAND_EFFECTS and (unknown := unknown_effects(row.get("value"))):
+            warnings[f"row-{number}"] = f"There is no effect {unknown[0]}.{suggest_name(unknown[0], EFFECTS)}"
     warnings |= _warnings_of_tools(columns)
     active = User.objects.filter(is_active=True)
     if requester.startswith(GROUP):
@@ -128,6 +142,8 @@ def _warnings_of_rows(columns: Mapping[str, Any], tools: Sequence[_ToolRow]) -> 
     names = {name for schema in schemas.values() for name in schema["properties"]}
     for number, row in enumerate(columns["conditions"]):
         name = row["path"].partition(".")[0]
+        if row["path"] in (COMMAND_EFFECTS, COMMAND_PROGRAMS):  # no arguments
+            continue
         if name not in names:
             yield f"row-{number}", f"No matching tool has an argument {name}.{suggest_name(name, list(names))}"
         elif columns["effect"] != PolicyRevision.Effect.ALLOW and row["operator"] not in MATCHING_MISSING:

@@ -16,10 +16,12 @@ from django.db.models import F
 
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
+from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.hours import Hours, read_hours
 from approvals.policy_language.stages import Stage, stages_of
 from approvals.policy_language.terms import GROUP, OPTIONS, TOOL_TERMS, Kind, requester_in_words
 from catalog.calls import vault
+from catalog.client_tools.facts import DerivedFacts
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
@@ -65,9 +67,7 @@ class Match:
         """Return True if the conditions hold with or without defaults; if `entirely`, both with and without."""
         if not self.predicate.rows:
             return True
-        if entirely:
-            return all(map(self.predicate.covers, facts.argument_forms))
-        return any(map(self.predicate.matches, facts.argument_forms))
+        return self.predicate.fits_call(facts.argument_forms, derived_of(facts), entirely=entirely)
 
     def fits_tool(self, facts: CallFacts) -> bool:
         values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
@@ -104,11 +104,18 @@ class Match:
             found.append(Mismatch("plan", "it is for another plan"))
         if self.hours is not None and not self.hours.cover(at):
             found.append(Mismatch("hours", "the time is outside of its hours"))
-        if not self.fits_arguments(facts, entirely=entirely):
-            unfit = self.predicate.uncovered if entirely else self.predicate.failing
-            rows = [row for form in facts.argument_forms if (row := unfit(form)) is not None]
-            found.append(Mismatch("arguments", f"a condition does not hold: {condition_sentence(rows[-1])}"))
+        row = self.predicate.unfit(facts.argument_forms, derived_of(facts), entirely=entirely)
+        if row is not None:
+            derived = derived_of(facts)
+            is_unclear = entirely and derived is not None and not derived.understood and row.path in DERIVED_FACTS
+            why = ", since not every part of the call is understood" if is_unclear else ""
+            found.append(Mismatch("arguments", f"a condition does not hold: {condition_sentence(row)}{why}"))
         return found
+
+
+def derived_of(facts: CallFacts) -> DerivedFacts | None:
+    """Return what a call does that its client runs; None for other calls."""
+    return facts.find_derived() if facts.find_derived is not None else None
 
 
 def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Match:
@@ -221,13 +228,20 @@ class Clause:
         """Return True if the rule decides this call, made at this time, when no earlier rule does."""
         allows = self.rule.effect == Effect.ALLOW
         is_matched = self.match.fits_tool(facts) and self.match.fits_call(facts, at, entirely=allows)
-        return is_matched and self.verdict(facts.safety_level) is not None
+        return is_matched and self.verdict(facts) is not None
 
-    def verdict(self, level: str) -> GateDecision | None:
-        """Return the rule's verdict for this safety level; None if it would allow a dangerous call, which it cannot."""
-        rule = self.rule
+    def verdict(self, facts: CallFacts) -> GateDecision | None:
+        """Return the rule's verdict on calls of this tool; None if it would allow a dangerous call, which it cannot.
+
+        A tool that its client runs is dangerous because nothing is known about it. A rule that names what commands do,
+        or whole commands, may allow those of its calls that fit entirely.
+        """
+        rule, level = self.rule, facts.safety_level
         if rule.effect == Effect.ALLOW:
-            return None if level == SafetyLevel.DANGEROUS else Allow()
+            may_allow = level != SafetyLevel.DANGEROUS or (
+                facts.runs_in_client and self.match.predicate.names_commands_exactly
+            )
+            return Allow() if may_allow else None
         if rule.effect == Effect.DENY:
             message = rule.message or f"The policy “{rule.policy}” blocks {level} calls."
             return Deny(message, rule.policy, rule.sentence)
@@ -307,7 +321,7 @@ class Rulebook:
         return [*found, answers.otherwise]
 
     def _known_answers(self, facts: CallFacts) -> ToolVerdicts:
-        key = (facts.tool_name, facts.safety_level, facts.categories, facts.source)
+        key = (facts.tool_name, facts.safety_level, facts.categories, facts.source, facts.runs_in_client)
         answers = self._known.get(key)
         if answers is None:
             if len(self._known) >= MAX_CACHED_TOOLS:
@@ -321,7 +335,7 @@ class Rulebook:
         facts = facts if known else replace(facts, safety_level=SafetyLevel.DANGEROUS)
         conditional: list[tuple[Match, GateDecision]] = []
         for clause in self.clauses:
-            verdict = clause.verdict(facts.safety_level) if clause.match.fits_tool(facts) else None
+            verdict = clause.verdict(facts) if clause.match.fits_tool(facts) else None
             if verdict is None:
                 continue
             if clause.match.depends_on_tool_only:

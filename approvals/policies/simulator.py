@@ -138,7 +138,7 @@ def _first_match(
         clause = compile_clause(revision, people.get(revision.requester, frozenset()))
         allows = clause.rule.effect == PolicyRevision.Effect.ALLOW
         reasons = clause.match.mismatches(facts, at, entirely=allows)
-        verdict = None if reasons else clause.verdict(facts.safety_level)
+        verdict = None if reasons else clause.verdict(facts)
         if verdict is not None:
             return Simulation(verdict, RuleTrace(revision.policy, revision, ()), tuple(passed))
         if not reasons and allows:

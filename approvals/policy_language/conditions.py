@@ -13,7 +13,18 @@ from typing import Any
 
 import jsonschema_rs
 
+from approvals.policy_language.derived import (
+    COMMAND_EFFECTS,
+    DERIVED_FACTS,
+    ONLY_EXACT,
+    OPERATORS_FOR_COMMANDS,
+    WHOLE_COMMANDS,
+    FactCondition,
+    is_command,
+    may_allow,
+)
 from approvals.policy_language.escapes import escapes
+from catalog.client_tools.facts import DerivedFacts
 from catalog.core.canonical_json import canonical_text, check_json
 from catalog.core.json_paths import follow
 from catalog.errors import MalformedJSON, SchemaProblem
@@ -45,8 +56,11 @@ class Condition:
         return json.loads(self.text)
 
 
-def check_conditions(rows: object, path: str = "arguments") -> list[dict[str, Any]]:
-    """Return the rows in canonical form. Raises ParameterError with paths such as arguments.0.operator."""
+def check_conditions(rows: object, path: str = "arguments", *, allows: bool = False) -> list[dict[str, Any]]:
+    """Return the rows in canonical form. Raises ParameterError with paths such as arguments.0.operator.
+
+    `allows` is True for the rows of grants and of rules that allow: conditions on commands must then be exact.
+    """
     listed: list[Any] = rows if isinstance(rows, list) else []
     if listed is not rows:
         message = "This must be a list of rows with path, operator and value."
@@ -55,6 +69,8 @@ def check_conditions(rows: object, path: str = "arguments") -> list[dict[str, An
         message = f"There can be at most {MAX_CONDITIONS} rows. Split the policy in two."
         raise_for_problems([ArgumentProblem(path, "too_many", message)])
     raise_for_problems([problem for number, row in enumerate(listed) for problem in _problems(row, f"{path}.{number}")])
+    inexact = [number for number, row in enumerate(listed) if allows and not may_allow(row["path"], row["operator"])]
+    raise_for_problems([ArgumentProblem(f"{path}.{number}.operator", "inexact", ONLY_EXACT) for number in inexact])
     return [
         {"path": row["path"], "operator": row["operator"]}
         | ({} if row["operator"] in WITHOUT_VALUE else {"value": row["value"]})
@@ -149,15 +165,28 @@ _MAX_VALUE_SHOWN = 80
 
 
 class Predicate:
-    """Compiled rows; safe to share between threads. Without rows it matches everything."""
+    """Compiled rows; safe to share between threads. Without rows it matches everything.
 
-    __slots__ = ("_compiled", "_names", "rows", "sentence")
+    For a call that its client runs, rows on derived facts are compared with those, in `fits_call`.
+    """
+
+    __slots__ = ("_can_allow", "_compiled", "_facts", "_names", "_others", "rows", "sentence")
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self.rows = tuple(conditions)
         self.sentence = " and ".join(map(condition_sentence, conditions))
         self._names = tuple({row.path.partition(".")[0] for row in conditions})
         self._compiled = _validator({"allOf": [condition_schema(row) for row in conditions]}) if conditions else None
+        self._can_allow = all(may_allow(row.path, row.operator) for row in conditions)
+        self._facts = tuple((row, _fact_condition(row)) for row in conditions if row.path in DERIVED_FACTS)
+        others = [row for row in conditions if row.path not in DERIVED_FACTS]
+        self._others: Predicate = Predicate(others) if self._facts else self
+
+    @property
+    def names_commands_exactly(self) -> bool:
+        """True if a row names the whole command, or what commands do, by an operator that may allow."""
+        named = (row.path for row in self.rows if row.operator in OPERATORS_FOR_COMMANDS)
+        return any(path == COMMAND_EFFECTS or path in WHOLE_COMMANDS for path in named)
 
     def matches(self, arguments: Mapping[str, Any]) -> bool:
         if self._compiled is None:
@@ -166,16 +195,63 @@ class Predicate:
         return self._compiled.is_valid({name: arguments[name] for name in self._names if name in arguments})
 
     def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Return True if all rows hold and no text escapes them, as `reports/../x` does. For grants and allow rules."""
-        return self.matches(arguments) and not any(_escapes(row, arguments) for row in self.rows)
+        """Return True if all rows hold and no text escapes them, as `reports/../x` does. For grants and allow rules.
+
+        Rows on commands cover nothing unless they are exact.
+        """
+        return self._can_allow and self.matches(arguments) and not any(_escapes(row, arguments) for row in self.rows)
 
     def failing(self, arguments: Mapping[str, Any]) -> Condition | None:
         """Return the first row that does not hold; None if all do."""
         return next((row for row in self.rows if not _validator(condition_schema(row)).is_valid(dict(arguments))), None)
 
     def uncovered(self, arguments: Mapping[str, Any]) -> Condition | None:
-        """Return the first row that does not hold, or that a text escapes; None if all rows cover the arguments."""
-        return self.failing(arguments) or next((row for row in self.rows if _escapes(row, arguments)), None)
+        """Return the first row that does not hold, that a text escapes, or that may not allow; None if all cover."""
+        inexact = (row for row in self.rows if not may_allow(row.path, row.operator))
+        escaped = (row for row in self.rows if _escapes(row, arguments))
+        return self.failing(arguments) or next(escaped, None) or next(inexact, None)
+
+    def fits_call(self, forms: Sequence[Mapping[str, Any]], derived: DerivedFacts | None, *, entirely: bool) -> bool:
+        """Return True if the rows hold for one form of the arguments; if `entirely`, for all, and for every part.
+
+        `derived` are the facts of a call that its client runs, None for other calls.
+        """
+        if derived is None:
+            return all(map(self.covers, forms)) if entirely else any(map(self.matches, forms))
+        if entirely and not (self._can_allow and self._is_told(derived)):
+            return False
+        return self._others.fits_call(forms, None, entirely=entirely) and all(
+            fact.fits(derived, entirely=entirely) for _, fact in self._facts
+        )
+
+    def _is_told(self, derived: DerivedFacts) -> bool:
+        """Return True if nothing beside a command that a row names decides what runs."""
+        return derived.is_plain or not any(is_command(row.path) for row in self.rows)
+
+    def unfit(
+        self, forms: Sequence[Mapping[str, Any]], derived: DerivedFacts | None, *, entirely: bool
+    ) -> Condition | None:
+        """Return a row because of which `fits_call` is False; None if it is True."""
+        if self.fits_call(forms, derived, entirely=entirely):
+            return None
+        find = self._others.uncovered if entirely else self._others.failing
+        if derived is None:
+            find = self.uncovered if entirely else self.failing
+        found = [row for form in forms if (row := find(form)) is not None]
+        if derived is not None:
+            found += [row for row, fact in self._facts if not fact.fits(derived, entirely=entirely)]
+        return found[-1] if found else self.rows[-1]
+
+
+def _fact_condition(row: Condition) -> FactCondition:
+    value = row.value
+    if row.path == "host" and row.operator != "matches":  # hosts are written in lower case
+        folded = (
+            [each.casefold() if isinstance(each, str) else each for each in value] if isinstance(value, list) else value
+        )
+        value = folded.casefold() if isinstance(folded, str) else folded
+    schema = condition_schema(Condition("value", row.operator, canonical_text(value)))
+    return FactCondition(row.path, row.operator, _validator(schema))
 
 
 def _escapes(condition: Condition, arguments: Mapping[str, Any]) -> bool:

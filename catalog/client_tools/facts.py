@@ -2,12 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from catalog.client_tools.commands import EFFECT_ORDER, Analysis, analyse_command, ordered
 from catalog.client_tools.inputs import ReadInput, changes_of_patch, edits_of, read_input
-from catalog.client_tools.paths import effects_of_path, is_absolute_directory, is_source_file, resolve_path, unique
+from catalog.client_tools.paths import (
+    effects_of_path,
+    is_absolute_directory,
+    is_inside,
+    is_source_file,
+    resolve_path,
+    unique,
+)
 from catalog.client_tools.programs import DELETES, READS, SEARCHES, SENDS, UNKNOWN, WRITES, host_of
 
 EFFECTS = EFFECT_ORDER
@@ -29,6 +36,8 @@ class DerivedFacts:
     paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     understood: bool = False
+    is_plain: bool = False
+    """True if every field of the input is known, and a command starts in the working directory."""
 
 
 NOT_UNDERSTOOD = DerivedFacts(effects=(UNKNOWN,))
@@ -46,8 +55,17 @@ def derived_facts(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts
     return facts_of(found, cwd)
 
 
+def facts_for_policies(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts:
+    """Return the facts of a call that policies judge; a tool that is not known here may do anything."""
+    return derived_facts(tool, input, cwd) or NOT_UNDERSTOOD
+
+
 def facts_of(found: ReadInput, cwd: str) -> DerivedFacts:
-    return _DERIVATIONS[found.tool.kind](found, cwd)
+    facts = _DERIVATIONS[found.tool.kind](found, cwd)
+    directory = found.path("directory")
+    starts_inside = not directory or is_inside(resolve_path(directory, cwd), cwd)
+    is_plain = not found.doubts and starts_inside and is_absolute_directory(cwd)
+    return replace(facts, is_plain=is_plain)
 
 
 def analysis_of(found: ReadInput, cwd: str) -> Analysis:
@@ -84,7 +102,8 @@ def _facts(
 ) -> DerivedFacts:
     values = [unique(programs), unique(paths), unique(hosts)]
     understood = understood and max(map(len, values)) <= MAX_FACTS
-    found = set(effects) if understood else {*effects, UNKNOWN}
+    found = set(effects) or {READS}
+    found |= set() if understood else {UNKNOWN}
     shown = [each[:MAX_FACTS] for each in values]
     return DerivedFacts(shown[0], ordered(found), shown[1], shown[2], understood)
 

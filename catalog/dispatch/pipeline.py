@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from catalog.client_tools.facts import DerivedFacts
 from catalog.context import Deadline, ToolContext
 from catalog.core.canonical_json import check_json
 from catalog.core.content_blocks import Block
@@ -89,7 +90,8 @@ class CallFacts:
 
     `limits` are those of the token through which the call is made, if any (`catalog.access.limits`).
     `prepared` has the other forms of the arguments. `find_requesters` returns the keys of all people who shaped the
-    arguments. It may read the database, so call it only for a rule that names a requester.
+    arguments. It may read the database, so call it only for a rule that names a requester. `find_derived` returns what
+    a call does that its client runs itself; None for calls that run here.
     """
 
     tool_name: str
@@ -102,6 +104,11 @@ class CallFacts:
     limits: Mapping[str, Any] | None = None
     prepared: CallArguments | None = field(default=None, compare=False, repr=False)
     find_requesters: Callable[[], Collection[int]] | None = field(default=None, compare=False, repr=False)
+    find_derived: Callable[[], DerivedFacts] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def runs_in_client(self) -> bool:
+        return self.find_derived is not None
 
     @property
     def argument_forms(self) -> Sequence[Mapping[str, Any]]:
