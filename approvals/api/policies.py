@@ -17,7 +17,7 @@ from approvals.policies.backtest import MAX_DAYS, back_test, draft_of, rulebooks
 from approvals.policies.lint import policy_warnings
 from approvals.policies.simulator import simulate
 from approvals.policies.term_checks import MAX_NOTIFY, term_columns
-from approvals.policy_language.conditions import MAX_CONDITIONS
+from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_VALUE
 from approvals.policy_language.sentences import extra_terms_in_words
 from approvals.policy_language.stages import MAX_STAGES
 from approvals.policy_language.terms import MATCH, OPTIONS, Kind, Term
@@ -129,6 +129,9 @@ class SimulateBody(StrictSerializer):
     arguments = JsonObjectField()
     requester = StrictTextField(required=False, max_length=150, default="", help_text="A username.")
     at = MomentField(required=False, default=None, help_text="Time of the call; now by default.")
+    cwd = StrictTextField(
+        required=False, max_length=MAX_VALUE, default="", help_text="Working directory of a client that runs the tool."
+    )
 
 
 class BackTestBody(StrictSerializer):
@@ -213,6 +216,16 @@ class WhySerializer(serializers.Serializer[Any]):
     reasons = serializers.ListField(child=serializers.CharField())
 
 
+class DerivedFactsSerializer(serializers.Serializer[Any]):
+    """What a call does that its client runs itself, as policies see it."""
+
+    programs = serializers.ListField(child=serializers.CharField())
+    effects = serializers.ListField(child=serializers.CharField())
+    paths = serializers.ListField(child=serializers.CharField())
+    hosts = serializers.ListField(child=serializers.CharField())
+    understood = serializers.BooleanField()
+
+
 class SimulationSerializer(serializers.Serializer[Any]):
     """The effect on the call; `policy` and `rule` are null if no policy matches."""
 
@@ -222,6 +235,7 @@ class SimulationSerializer(serializers.Serializer[Any]):
     sentence = serializers.CharField()
     stages = StageBody(many=True)
     passed = WhySerializer(many=True)
+    derived = DerivedFactsSerializer(allow_null=True, help_text="Facts of a call that a client runs; null for others.")
 
 
 class ChangedSerializer(serializers.Serializer[Any]):
@@ -331,7 +345,7 @@ class PolicySimulate(PolicyEndpoint):
         """Show the policy that would decide a call, and why earlier ones do not match. Nothing is stored."""
         self.require_role()
         body = self.body(SimulateBody)
-        simulation = simulate(body["tool"], body["arguments"], body["requester"], body["at"])
+        simulation = simulate(body["tool"], body["arguments"], body["requester"], body["at"], body["cwd"])
         decided = simulation.decided
         document = {
             "effect": simulation.effect,
@@ -343,6 +357,7 @@ class PolicySimulate(PolicyEndpoint):
                 {"policy": each.policy.name, "reasons": [reason.text for reason in each.reasons]}
                 for each in simulation.passed
             ],
+            "derived": DerivedFactsSerializer(simulation.derived).data if simulation.derived else None,
         }
         return Response(document)
 

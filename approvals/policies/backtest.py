@@ -22,6 +22,7 @@ from approvals.policies.rulebook import (
 )
 from approvals.policies.simulator import effect_of
 from approvals.states import ReviewVerdict
+from catalog.client_tools.facts import facts_finder
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import stored_arguments, validator_of
@@ -41,7 +42,7 @@ EFFECT_WORDS = {
 }
 REPLAYED_COLUMNS = (
     *("pk", "public_id", "tool_name", "version_id", "arguments", "defaults"),
-    *("requested_by_id", "plan_ref", "created_at"),
+    *("requested_by_id", "plan_ref", "created_at", "client_run__client_tool", "client_run__cwd"),
 )
 
 
@@ -157,6 +158,9 @@ def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
                 plan_ref=row["plan_ref"],
                 prepared=prepared,
                 find_requesters=partial(requesters.__getitem__, row["pk"]),
+                find_derived=facts_finder(
+                    row["client_run__client_tool"] or "", prepared.passed, row["client_run__cwd"] or ""
+                ),
                 **version.facts,
             )
             old, new = rulebooks.before.verdict(facts, at), rulebooks.after.verdict(facts, at)

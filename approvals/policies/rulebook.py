@@ -4,7 +4,7 @@ Rules are tried in order; the first one whose terms all match decides. Policies 
 a dangerous call run without approval. Reads only the facts of the call, the clock and the policies.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -21,12 +21,12 @@ from approvals.policy_language.hours import Hours, read_hours
 from approvals.policy_language.stages import Stage, stages_of
 from approvals.policy_language.terms import GROUP, OPTIONS, TOOL_TERMS, Kind, requester_in_words
 from catalog.calls import vault
-from catalog.client_tools.facts import DerivedFacts
+from catalog.client_tools.facts import DerivedFacts, facts_finder
 from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
-from catalog.models import Call
+from catalog.models import Call, ClientRun, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,16 @@ def call_facts(call: Call, arguments: CallArguments | None = None) -> CallFacts:
         limits=call.token.limits if call.token is not None else None,
         prepared=arguments,
         find_requesters=cache(lambda: {each.user_id for each in call.requesters.all()}),
+        find_derived=_derived_of_stored(call, arguments.passed),
     )
+
+
+def _derived_of_stored(call: Call, arguments: Mapping[str, Any]) -> Callable[[], DerivedFacts] | None:
+    if call.version.tool.source.kind != Source.Kind.CLIENT:
+        return None
+    run = ClientRun.objects.filter(call=call).values_list("client_tool", "cwd").first()
+    client_tool, cwd = run or (call.tool_name, "")
+    return facts_finder(client_tool, arguments, cwd)
 
 
 Effect = PolicyRevision.Effect

@@ -64,7 +64,7 @@ def policy_history(policy: Policy) -> list[PolicyRevision]:
 @retry_on_deadlock
 def create_policy(document: Mapping[str, Any], *, by: User) -> Policy:
     """Create a policy, by default the first. Raises NotAllowed, ParameterError, and Conflict at MAX_POLICIES."""
-    with _changing_policies(by):
+    with changing_policies(by):
         name, columns = check_name(document["name"]), term_columns(document)
         if Policy.objects.filter(ended_at=None).count() >= MAX_POLICIES:
             raise Conflict(f"There are already {MAX_POLICIES} policies, the maximum. Delete some first.")
@@ -85,7 +85,7 @@ def change_policy(policy: Policy, document: Mapping[str, Any], *, by: User) -> P
 
     Raises NotAllowed, ParameterError, and Conflict if the policy was deleted or is not at the given `revision`.
     """
-    with _changing_policies(by):
+    with changing_policies(by):
         row = _lock_policy(policy)
         before = row.revision
         if before is None or document.get("revision") not in (None, before.number):
@@ -115,7 +115,7 @@ def change_policy(policy: Policy, document: Mapping[str, Any], *, by: User) -> P
 @retry_on_deadlock
 def move_policy(policy: Policy, *, up: bool, by: User) -> bool:
     """Swap a policy with its neighbour; return False if there is none. Raises NotAllowed and Conflict."""
-    with _changing_policies(by):
+    with changing_policies(by):
         _lock_policy(policy)
         rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
         place = [row.pk for row in rows].index(policy.pk)
@@ -135,7 +135,7 @@ def move_policy(policy: Policy, *, up: bool, by: User) -> bool:
 @retry_on_deadlock
 def end_policy(policy: Policy, *, by: User) -> Policy:
     """Delete a policy; its row is kept for the requests it held. Raises NotAllowed and Conflict."""
-    with _changing_policies(by):
+    with changing_policies(by):
         row = _lock_policy(policy)
         row.ended_at, row.enabled = clock.now(), False
         _save(row)
@@ -145,7 +145,7 @@ def end_policy(policy: Policy, *, by: User) -> Policy:
 
 
 @contextmanager
-def _changing_policies(by: User) -> Iterator[None]:
+def changing_policies(by: User) -> Iterator[None]:
     """Check that `by` may change policies, run the `with` block in a transaction, then discard the cached rules.
 
     The transaction holds the lock of changes of people: a group that a policy names is not deleted between the check of
@@ -176,6 +176,24 @@ def _first_order(by: User) -> int:
         if row.order != STEP * place:
             _reorder(row, STEP * place, by)
     return STEP
+
+
+def order_before(policy: Policy | None, by: User) -> int:
+    """Return an order number for new policies right before this one, or after all; renumbers them if there is no gap.
+
+    Call it inside of `changing_policies`.
+    """
+    rows = list(Policy.objects.select_for_update().filter(ended_at=None).order_by("order", "pk"))
+    if policy is None:
+        return rows[-1].order + STEP if rows else STEP
+    place = [row.pk for row in rows].index(policy.pk)
+    least = rows[place - 1].order if place else 0
+    if rows[place].order > least:  # of equal numbers the older policy comes first
+        return rows[place].order - 1
+    for number, row in enumerate(rows, 1):
+        if row.order != STEP * number:
+            _reorder(row, STEP * number, by)
+    return STEP * (place + 1) - 1
 
 
 def _save(policy: Policy) -> None:

@@ -10,11 +10,13 @@ from approvals.policies.rulebook import (
     Mismatch,
     compile_clause,
     default_verdict,
+    derived_of,
     requesters_named,
     revisions_in_force,
     stricter,
 )
 from catalog.access.roles import find_active_user
+from catalog.client_tools.facts import DerivedFacts, facts_finder
 from catalog.core import clock
 from catalog.core.canonical_json import normalize_numbers
 from catalog.definitions.levels import SafetyLevel
@@ -22,7 +24,7 @@ from catalog.dispatch.arguments import CallArguments, prepare_arguments, stored_
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
 from catalog.errors import ParameterError, ToolError
 from catalog.inventory import snapshot
-from catalog.models import Tool
+from catalog.models import Source, Tool
 from catalog.rest.problems import first_error_detail, problem_for
 from catalog.schemas import ArgumentProblem, raise_for_problems, validate_tool_args
 
@@ -58,11 +60,15 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Verdict on a call, the deciding rule (None if no rule matches), and the rules tried before it."""
+    """Verdict on a call, the deciding rule (None if no rule matches), and the rules tried before it.
+
+    `derived` is what rules tell of a call that its client runs.
+    """
 
     verdict: GateDecision
     decided: RuleTrace | None
     passed: tuple[RuleTrace, ...]
+    derived: DerivedFacts | None = None
 
     @property
     def effect(self) -> str:
@@ -88,9 +94,11 @@ def effect_of(verdict: GateDecision) -> str:
 
 
 def simulate(
-    tool_name: str, arguments: Mapping[str, Any], requester: str = "", at: datetime | None = None
+    tool_name: str, arguments: Mapping[str, Any], requester: str = "", at: datetime | None = None, cwd: str = ""
 ) -> Simulation:
     """Evaluate the current rules on a call made now or `at`, and explain why rules do not apply.
+
+    `cwd` is the working directory of a client that runs the tool itself.
 
     Raises ParameterError, and RefusedArguments for arguments that the tool refuses.
     """
@@ -115,8 +123,16 @@ def simulate(
         plan_ref="",
         source=tool.source.name,
         prepared=prepared,
+        find_derived=facts_finder(_client_tool(tool), prepared.passed, cwd),
     )
     return simulate_among(facts, revisions_in_force(), at)
+
+
+def _client_tool(tool: Tool) -> str:
+    """Return the client's own name of a tool that it runs itself; empty for other tools."""
+    if tool.source.kind != Source.Kind.CLIENT:
+        return ""
+    return str((tool.definition or {}).get("upstream") or tool.name)
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
@@ -140,11 +156,11 @@ def _first_match(
         reasons = clause.match.mismatches(facts, at, entirely=allows)
         verdict = None if reasons else clause.verdict(facts)
         if verdict is not None:
-            return Simulation(verdict, RuleTrace(revision.policy, revision, ()), tuple(passed))
+            return Simulation(verdict, RuleTrace(revision.policy, revision, ()), tuple(passed), derived_of(facts))
         if not reasons and allows:
             reasons = [CANNOT_ALLOW_DANGEROUS]
         passed.append(RuleTrace(revision.policy, revision, tuple(reasons)))
-    return Simulation(default_verdict(facts.safety_level), None, tuple(passed))
+    return Simulation(default_verdict(facts.safety_level), None, tuple(passed), derived_of(facts))
 
 
 def _prepared_arguments(tool: Tool, arguments: dict[str, Any]) -> CallArguments:

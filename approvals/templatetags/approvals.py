@@ -14,9 +14,10 @@ from approvals.notifications.messages import KIND_LABELS
 from approvals.policies.rulebook import Rule, verdicts_for_tool
 from approvals.policy_language.stages import Stage, people_in_words
 from approvals.requests.queries import current_round
+from catalog.client_tools.facts import NOT_UNDERSTOOD
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
-from catalog.models import Tool, ToolVersion
+from catalog.models import Source, Tool, ToolVersion
 from catalog.templatetags.toolgate import icon, revealed
 from catalog.text.deceptive_text import EncodedRun
 from catalog.ui.labels import Badge, format_seconds, format_share, format_timespan
@@ -54,6 +55,7 @@ def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
         categories=tuple(category.name for category in tool.categories.all()),
         arguments={},
         source=tool.source.name,
+        find_derived=(lambda: NOT_UNDERSTOOD) if tool.source.kind == Source.Kind.CLIENT else None,
     )
     answers = verdicts_for_tool(facts)
     count = len(answers.conditional)

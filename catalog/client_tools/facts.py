@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from catalog.client_tools.commands import EFFECT_ORDER, Analysis, analyse_command, ordered
@@ -19,6 +20,23 @@ from catalog.client_tools.programs import DELETES, READS, SEARCHES, SENDS, UNKNO
 
 EFFECTS = EFFECT_ORDER
 """All effects, in the order in which facts list them."""
+EFFECT_WORDS = {
+    "reads": "reads",
+    "searches": "reads files it does not name",
+    "writes": "writes",
+    "deletes": "deletes",
+    "sends": "uses the network",
+    "pushes": "pushes or publishes",
+    "installs": "installs",
+    "executes": "runs code that is not seen here",
+    "outside": "outside of the working directory",
+    "credentials": "touches credentials",
+    "client_settings": "touches settings of the client",
+    "git": "touches git's own files or hooks",
+    "ci": "touches files of CI",
+    "unknown": "cannot be told",
+}
+"""Effects in words for reviewers."""
 MAX_FACTS = 200
 """Maximum values of a kind, for rules and pages; with more, a call is not understood."""
 
@@ -39,6 +57,10 @@ class DerivedFacts:
     is_plain: bool = False
     """True if every field of the input is known, and a command starts in the working directory."""
 
+    @property
+    def effects_in_words(self) -> str:
+        return ", ".join(EFFECT_WORDS[effect] for effect in self.effects)
+
 
 NOT_UNDERSTOOD = DerivedFacts(effects=(UNKNOWN,))
 """Facts of a call of a tool that is not known here: it may do anything."""
@@ -55,9 +77,12 @@ def derived_facts(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts
     return facts_of(found, cwd)
 
 
-def facts_for_policies(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts:
-    """Return the facts of a call that policies judge; a tool that is not known here may do anything."""
-    return derived_facts(tool, input, cwd) or NOT_UNDERSTOOD
+def facts_finder(client_tool: str, input: Mapping[str, Any], cwd: str) -> Callable[[], DerivedFacts] | None:
+    """Return a function that derives the facts once, when a policy asks for them; None for a call that runs here.
+
+    `client_tool` is the client's own name of the tool, empty for other tools. One that is not known may do anything.
+    """
+    return cache(lambda: derived_facts(client_tool, input, cwd) or NOT_UNDERSTOOD) if client_tool else None
 
 
 def facts_of(found: ReadInput, cwd: str) -> DerivedFacts:

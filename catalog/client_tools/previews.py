@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from catalog.client_tools.commands import AnalysedPart
-from catalog.client_tools.facts import analysis_of, facts_of
+from catalog.client_tools.facts import EFFECT_WORDS, analysis_of, facts_of
 from catalog.client_tools.inputs import FileChange, ReadInput, changes_of_patch, edits_of, read_input
 from catalog.client_tools.paths import unique
 from catalog.results import Preview
@@ -16,23 +16,6 @@ MAX_ROWS = 100
 MAX_NAME = 200
 MAX_LISTED = 8
 AS_SENT = "as sent; the file itself is not known here"
-EFFECT_WORDS = {
-    "reads": "reads",
-    "searches": "reads files it does not name",
-    "writes": "writes",
-    "deletes": "deletes",
-    "sends": "uses the network",
-    "pushes": "pushes or publishes",
-    "installs": "installs",
-    "executes": "runs code that is not seen here",
-    "outside": "outside of the working directory",
-    "credentials": "touches credentials",
-    "client_settings": "touches settings of the client",
-    "git": "touches git's own files or hooks",
-    "ci": "touches files of CI",
-    "unknown": "cannot be told",
-}
-"""Effects in words for reviewers."""
 
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> Preview | None:

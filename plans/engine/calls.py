@@ -12,6 +12,7 @@ from django.conf import settings
 from catalog.access.limits import Limits
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
+from catalog.client_tools.facts import facts_finder
 from catalog.context import Budget, CancelToken, Deadline, ToolContext
 from catalog.core import clock
 from catalog.core.database import new_row
@@ -191,6 +192,7 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
         limits=limits_on(target, prepared.asker or plan.asker),
         prepared=prepared.arguments,
         find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
+        find_derived=facts_finder(target.tool.client_tool, prepared.arguments.passed, prepared.cwd),
     )
 
 

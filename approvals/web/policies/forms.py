@@ -429,6 +429,13 @@ class SimulatorForm(PageForm):
         widget=DateTimeLocalInput,
         help_text=gettext_lazy("Leave empty for now."),
     )
+    cwd = forms.CharField(
+        label=gettext_lazy("Working directory"),
+        required=False,
+        strip=False,
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_VALUE, "placeholder": "/home/ada/project"}),
+        help_text=gettext_lazy("As the client claims it. Paths are resolved against it."),
+    )
 
     def __init__(self, data: QueryDict | None = None, *, initial: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, initial=dict(initial or {}), auto_id="s-%s")

@@ -10,7 +10,7 @@ from django.http import Http404
 from django.utils.translation import gettext as _
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies import services
+from approvals.policies import services, shipped
 from approvals.policies.backtest import BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import matched_levels, policy_warnings
 from approvals.policy_language.sentences import extra_terms_in_words, policy_sentence
@@ -42,6 +42,7 @@ def policy_list_page(viewer: User) -> dict[str, Any]:
     return _base_context(viewer) | {
         "policies": rows,
         "ended": ended,
+        "has_coding_agent_set": any(policy.name in shipped.NAMES for policy in rows),
         "unguarded": not any(
             policy.enabled
             and policy.revision is not None

@@ -8,7 +8,7 @@ from django.http import QueryDict
 from approvals.policies.simulator import RefusedArguments, Simulation, simulate
 from approvals.web.policies.forms import SimulatorForm
 from catalog.errors import ParameterError, ToolgateError
-from catalog.models import Tool
+from catalog.models import Source, Tool
 from catalog.ui.forms.editor import ArgumentsEditor
 from catalog.ui.page_forms import FormError
 
@@ -26,6 +26,10 @@ class SimulatorPage:
     is_refused: bool = False
 
     @property
+    def runs_in_client(self) -> bool:
+        return self.tool is not None and self.tool.source.kind == Source.Kind.CLIENT
+
+    @property
     def error_list(self) -> list[FormError]:
         """The errors of the form, then those of the arguments."""
         found = self.form.error_list
@@ -40,7 +44,9 @@ def simulator_page(sent: QueryDict | None, tool_name: str = "") -> SimulatorPage
     """Return the page of a new call of a tool, or that of the submitted form: its button changes or simulates it."""
     page = SimulatorPage(SimulatorForm(sent, initial={"tool": tool_name}))
     name = tool_name if sent is None else sent.get("tool", "")
-    tools = Tool.objects.filter(registered=True, current_version__isnull=False).select_related("current_version")
+    tools = Tool.objects.filter(registered=True, current_version__isnull=False).select_related(
+        "current_version", "source"
+    )
     page.tool = tools.filter(name=name).first() if "\x00" not in name else None
     if page.tool is None or page.tool.current_version is None:
         return page
@@ -71,7 +77,7 @@ def _simulate(page: SimulatorPage, arguments: dict[str, Any]) -> None:
         return
     call = page.form.cleaned_data
     try:
-        page.found = simulate(call["tool"], arguments, call["requester"], call["at"])
+        page.found = simulate(call["tool"], arguments, call["requester"], call["at"], call["cwd"])
     except RefusedArguments:
         raise
     except ParameterError as error:

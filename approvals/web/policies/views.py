@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from approvals.models import Policy
-from approvals.policies import services
+from approvals.policies import services, shipped
 from approvals.web.policies.forms import PolicyForm
 from approvals.web.policies.pages import (
     policy_list_page,
@@ -120,6 +120,30 @@ def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
             message,
             ToastButton(_("Undo"), reverse("policy-act", args=[public_id]), {"do": before}) if before else None,
         )
+    return redirect("policies")
+
+
+@require_POST
+@sign_in_required
+def coding_agent_policies(request: PageRequest) -> HttpResponse:
+    """Add or remove the shipped policies for coding agents; each can be undone by the other."""
+    do = request.POST.get("do", "")
+    act = reverse("policies-coding-agent")
+    try:
+        if do == "add":
+            shipped.add_coding_agent_policies(by=request.user)
+            undo = ToastButton(_("Undo"), act, {"do": "remove"})
+            announce(request, _("Policies for coding agents added. They apply from now on."), undo)
+        elif do == "remove":
+            shipped.remove_coding_agent_policies(by=request.user)
+            undo = ToastButton(_("Undo"), act, {"do": "add"})
+            announce(request, _("Policies for coding agents deleted."), undo)
+        else:
+            messages.error(request, _("Unknown action. Reload the page and try again."))
+    except NotAllowed:
+        raise
+    except ToolgateError as error:
+        messages.error(request, error.message)
     return redirect("policies")
 
 

@@ -50,9 +50,11 @@ from approvals.web.review.timeline import QuorumProgress, TimelineEntry, quorum_
 from catalog.access.roles import can_see_all, user_display_name
 from catalog.calls.argument_notes import notes_on_missing
 from catalog.calls.privacy import PrivateCallParts
+from catalog.client_tools.facts import DerivedFacts, facts_finder
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
 from catalog.inventory.snapshot import loaded_tool
+from catalog.models import ClientRun
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import PLACEHOLDER_KEY, describe_placeholders
 from catalog.text.diff import Hunk, HunkedDiff, TextDiff, diff_texts, unshown_lines
@@ -121,6 +123,21 @@ class RequestDetail:
     def change(self) -> TextDiff | None:
         """The change that the tool previews; None if the preview is not a diff."""
         return diff_texts(self.preview.get("before"), self.preview.get("after")) if self.kind == "diff" else None
+
+    @cached_property
+    def client_run(self) -> ClientRun | None:
+        """The run of a call by its client; None for calls that run here, and for viewers without access."""
+        tool = loaded_tool(self.request.call.tool_name)
+        if self.is_private or tool is None or not tool.runs_in_client:
+            return None
+        return ClientRun.objects.filter(call=self.request.call_id).first()
+
+    @cached_property
+    def derived(self) -> DerivedFacts | None:
+        """Facts of a call that its client runs, as policies see it."""
+        run = self.client_run
+        find = facts_finder(run.client_tool, current_round(self.request).arguments_json, run.cwd) if run else None
+        return find() if find is not None else None
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:
