@@ -243,15 +243,15 @@ class Predicate:
         return found[-1] if found else self.rows[-1]
 
 
-def _fact_condition(row: Condition) -> FactCondition:
-    value = row.value
-    if row.path == "host" and row.operator != "matches":  # hosts are written in lower case
+def _fact_condition(condition: Condition) -> FactCondition:
+    value = condition.value
+    if condition.path == "host" and condition.operator != "matches":  # hosts are written in lower case
         folded = (
             [each.casefold() if isinstance(each, str) else each for each in value] if isinstance(value, list) else value
         )
         value = folded.casefold() if isinstance(folded, str) else folded
-    schema = condition_schema(Condition("value", row.operator, canonical_text(value)))
-    return FactCondition(row.path, row.operator, _validator(schema))
+    schema = condition_schema(Condition("value", condition.operator, canonical_text(value)))
+    return FactCondition(condition.path, condition.operator, _validator(schema))
 
 
 def _escapes(condition: Condition, arguments: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from catalog.client_tools.paths import effects_of_path, is_absolute_directory, resolve_path, unique
-from catalog.client_tools.programs import UNKNOWN, Part, describe
+from catalog.client_tools.programs import EXECUTES, UNKNOWN, WRITES, Part, describe, may_be_run_by_name
 from catalog.client_tools.shell_syntax import MAX_COMMAND, SimpleCommand, Word, read_command
 
 MAX_SCRIPTS = 50
@@ -83,26 +83,26 @@ def analyse_command(command: str | Sequence[str], cwd: str, directory: str = "")
     return Analysis(tuple(_with_paths(drafts, cwd, directory or cwd, doubts)), tuple(doubts))
 
 
-def _with_paths(drafts: Sequence[Part], cwd: str, directory: str, doubts: dict[str, None]) -> list[AnalysedPart]:
+def _with_paths(parts: Sequence[Part], cwd: str, directory: str, doubts: dict[str, None]) -> list[AnalysedPart]:
     """Return the parts with paths resolved in every directory in which one of them may run.
 
     Which `cd` succeeds is not known, so each is taken both ways, for every part.
     """
     directories = {resolve_path(directory, cwd): None}
     changed: list[list[str]] = []
-    for draft in drafts:
-        changed.append([resolve_path(target, each) for target in draft.directories for each in directories])
+    for part in parts:
+        changed.append([resolve_path(target, each) for target in part.directories for each in directories])
         directories.update(dict.fromkeys(changed[-1]))
         if len(directories) > MAX_DIRECTORIES:
             doubts["It changes the directory too often."] = None
             directories = dict.fromkeys(list(directories)[:MAX_DIRECTORIES])
     known: dict[str, set[str]] = {}
-    parts = []
-    for draft, paths in zip(drafts, changed, strict=True):
-        for text in dict.fromkeys(draft.touched):
+    analysed = []
+    for part, paths in zip(parts, changed, strict=True):
+        for text in dict.fromkeys(part.touched):
             starts = [cwd] if text[:1] in ("/", "~") else directories
             paths += [resolve_path(text, each) for each in starts]
-        effects = set(draft.effects)
+        effects = set(part.effects)
         for path in (paths := list(dict.fromkeys(paths))):
             if path not in known and len(known) >= MAX_PATHS:
                 doubts["It names too many paths; some were not read."] = None
@@ -110,14 +110,16 @@ def _with_paths(drafts: Sequence[Part], cwd: str, directory: str, doubts: dict[s
             if path not in known:
                 known[path] = effects_of_path(path, cwd)
             effects |= known[path]
-        parts.append(
+            if WRITES in part.effects and may_be_run_by_name(path):
+                effects.add(EXECUTES)
+        analysed.append(
             AnalysedPart(
-                draft.text,
-                unique(draft.programs),
+                part.text,
+                unique(part.programs),
                 ordered(effects),
                 unique(paths),
-                unique(draft.hosts),
-                tuple(draft.doubts),
+                unique(part.hosts),
+                tuple(part.doubts),
             )
         )
-    return parts
+    return analysed

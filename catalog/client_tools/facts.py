@@ -16,7 +16,17 @@ from catalog.client_tools.paths import (
     resolve_path,
     unique,
 )
-from catalog.client_tools.programs import DELETES, READS, SEARCHES, SENDS, UNKNOWN, WRITES, host_of
+from catalog.client_tools.programs import (
+    DELETES,
+    EXECUTES,
+    READS,
+    SEARCHES,
+    SENDS,
+    UNKNOWN,
+    WRITES,
+    host_of,
+    may_be_run_by_name,
+)
 
 EFFECTS = EFFECT_ORDER
 """All effects, in the order in which facts list them."""
@@ -85,28 +95,28 @@ def facts_finder(client_tool: str, input: Mapping[str, Any], cwd: str) -> Callab
     return cache(lambda: derived_facts(client_tool, input, cwd) or NOT_UNDERSTOOD) if client_tool else None
 
 
-def facts_of(found: ReadInput, cwd: str) -> DerivedFacts:
-    facts = _DERIVATIONS[found.tool.kind](found, cwd)
-    directory = found.path("directory")
+def facts_of(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    facts = _DERIVATIONS[client_input.tool.kind](client_input, cwd)
+    directory = client_input.path("directory")
     starts_inside = not directory or is_inside(resolve_path(directory, cwd), cwd)
-    is_plain = not found.doubts and starts_inside and is_absolute_directory(cwd)
+    is_plain = not client_input.doubts and starts_inside and is_absolute_directory(cwd)
     return replace(facts, is_plain=is_plain)
 
 
-def analysis_of(found: ReadInput, cwd: str) -> Analysis:
+def analysis_of(client_input: ReadInput, cwd: str) -> Analysis:
     """Return the analysis of a command; its working directory may be given beside it."""
-    command = found.values.get("command", "")
+    command = client_input.values.get("command", "")
     if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
-        analysis = analyse_command(command, cwd, found.path("directory"))
+        analysis = analyse_command(command, cwd, client_input.path("directory"))
     else:
-        analysis = analyse_command(found.text("command"), cwd, found.path("directory"))
-    return Analysis(analysis.parts, unique((*analysis.doubts, *found.doubts)))
+        analysis = analyse_command(client_input.text("command"), cwd, client_input.path("directory"))
+    return Analysis(analysis.parts, unique((*analysis.doubts, *client_input.doubts)))
 
 
-def _of_command(found: ReadInput, cwd: str) -> DerivedFacts:
-    analysis = analysis_of(found, cwd)
+def _of_command(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    analysis = analysis_of(client_input, cwd)
     parts, effects = analysis.parts, set(analysis.effects)
-    if directory := found.path("directory"):
+    if directory := client_input.path("directory"):
         effects |= effects_of_path(resolve_path(directory, cwd), cwd)
     return _facts(
         effects,
@@ -133,76 +143,78 @@ def _facts(
     return DerivedFacts(shown[0], ordered(found), shown[1], shown[2], understood)
 
 
-def _of_paths(found: ReadInput, cwd: str, paths: Sequence[str], *effects: str) -> DerivedFacts:
+def _of_paths(client_input: ReadInput, cwd: str, paths: Sequence[str], *effects: str) -> DerivedFacts:
     resolved = [resolve_path(path, cwd) for path in paths]
     touched = {effect for path in resolved for effect in effects_of_path(path, cwd)}
-    understood = is_absolute_directory(cwd) and bool(paths) and not found.doubts
+    if WRITES in effects and any(map(may_be_run_by_name, resolved)):
+        touched.add(EXECUTES)
+    understood = is_absolute_directory(cwd) and bool(paths) and not client_input.doubts
     return _facts({*effects, *touched}, paths=resolved, understood=understood)
 
 
 def _of_one_path(*effects: str) -> Callable[[ReadInput, str], DerivedFacts]:
-    def derive(found: ReadInput, cwd: str) -> DerivedFacts:
-        path = found.path()
-        found.text("content"), found.text("old"), found.text("new")
-        return _of_paths(found, cwd, [path] if path else [], *effects)
+    def derive(client_input: ReadInput, cwd: str) -> DerivedFacts:
+        path = client_input.path()
+        client_input.text("content"), client_input.text("old"), client_input.text("new")
+        return _of_paths(client_input, cwd, [path] if path else [], *effects)
 
     return derive
 
 
-def _of_list(found: ReadInput, cwd: str) -> DerivedFacts:
-    return _of_paths(found, cwd, [found.path() or "."], READS)
+def _of_list(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    return _of_paths(client_input, cwd, [client_input.path() or "."], READS)
 
 
-def _of_glob(found: ReadInput, cwd: str) -> DerivedFacts:
+def _of_glob(client_input: ReadInput, cwd: str) -> DerivedFacts:
     """Names of files are listed; a pattern may lead out of the directory by `..`, `~` or its alternatives."""
-    base, pattern = found.path() or ".", found.path("pattern")
+    base, pattern = client_input.path() or ".", client_input.path("pattern")
     if ".." in pattern or re.search(r"[{,][/~]", pattern) or not pattern:
-        found.doubts.append("The pattern may lead elsewhere.")
+        client_input.doubts.append("The pattern may lead elsewhere.")
     beside = pattern if pattern.startswith(("/", "~")) else f"{base}/{pattern}"
-    return _of_paths(found, cwd, [base, beside], READS)
+    return _of_paths(client_input, cwd, [base, beside], READS)
 
 
-def _of_search(found: ReadInput, cwd: str) -> DerivedFacts:
+def _of_search(client_input: ReadInput, cwd: str) -> DerivedFacts:
     """Content of files that the call does not name is read, unless it names one of source code, or their ending."""
-    base, pattern = found.path() or ".", found.text("glob")
-    found.text("pattern")
+    base, pattern = client_input.path() or ".", client_input.text("glob")
+    client_input.text("pattern")
     is_narrow = is_source_file(base) or (
         re.fullmatch(r"[\w*./-]*\*\.\w+", pattern) is not None and is_source_file(f"x.{pattern.rpartition('.')[2]}")
     )
     if ".." in pattern or pattern.startswith(("/", "~")):
-        found.doubts.append("The pattern may lead elsewhere.")
-    return _of_paths(found, cwd, [base], READS, *(() if is_narrow else (SEARCHES,)))
+        client_input.doubts.append("The pattern may lead elsewhere.")
+    return _of_paths(client_input, cwd, [base], READS, *(() if is_narrow else (SEARCHES,)))
 
 
-def _of_edits(found: ReadInput, cwd: str) -> DerivedFacts:
-    path = found.path()
-    edits_of(found)
-    return _of_paths(found, cwd, [path] if path else [], WRITES)
+def _of_edits(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    path = client_input.path()
+    edits_of(client_input)
+    return _of_paths(client_input, cwd, [path] if path else [], WRITES)
 
 
-def _of_patch(found: ReadInput, cwd: str) -> DerivedFacts:
-    changes = changes_of_patch(found)
+def _of_patch(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    changes = changes_of_patch(client_input)
     effects = {WRITES} | ({DELETES} if any(each.action in ("delete", "move") for each in changes) else set())
-    return _of_paths(found, cwd, [each.path for each in changes], *effects)
+    return _of_paths(client_input, cwd, [each.path for each in changes], *effects)
 
 
-def _of_fetch(found: ReadInput, cwd: str) -> DerivedFacts:
-    url = found.text("url")
+def _of_fetch(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    url = client_input.text("url")
     host = host_of(url)
     plain = re.fullmatch(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?#][^\s\\]*)?", url, re.I)
-    return _facts({SENDS}, hosts=[host] if host else [], understood=bool(plain and host) and not found.doubts)
+    return _facts({SENDS}, hosts=[host] if host else [], understood=bool(plain and host) and not client_input.doubts)
 
 
-def _of_fetch_prompt(found: ReadInput, cwd: str) -> DerivedFacts:
+def _of_fetch_prompt(client_input: ReadInput, cwd: str) -> DerivedFacts:
     """The addresses stand in a text for a model, which may choose others."""
-    text = f"{found.text('prompt')} {found.text('url')}"[:100_000]
+    text = f"{client_input.text('prompt')} {client_input.text('url')}"[:100_000]
     hosts = [host for url in re.findall(r"https?://[^\s'\"<>)]+", text) if (host := host_of(url))]
     return _facts({SENDS}, hosts=hosts, understood=False)
 
 
-def _of_web_search(found: ReadInput, cwd: str) -> DerivedFacts:
-    found.text("query")
-    return _facts({SENDS}, understood=not found.doubts)
+def _of_web_search(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    client_input.text("query")
+    return _facts({SENDS}, understood=not client_input.doubts)
 
 
 _DERIVATIONS: Mapping[str, Callable[[ReadInput, str], DerivedFacts]] = {

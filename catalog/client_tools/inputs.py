@@ -161,21 +161,21 @@ class FileChange:
     after: str | None
 
 
-def edits_of(found: ReadInput) -> list[FileChange]:
+def edits_of(client_input: ReadInput) -> list[FileChange]:
     """Return the edits of a MultiEdit; what has no texts is a doubt."""
-    path, edits = found.path(), found.values.get("edits")
+    path, edits = client_input.path(), client_input.values.get("edits")
     if not isinstance(edits, list) or not 0 < len(edits) <= MAX_EDITS:
-        found.doubts.append(f"The edits are no list of 1 to {MAX_EDITS}.")
+        client_input.doubts.append(f"The edits are no list of 1 to {MAX_EDITS}.")
         return [FileChange("edit", path, None, None)]
     changes = []
     for each in edits:
         fields = each if isinstance(each, Mapping) else {}
         texts = [fields.get(name, fields.get(other)) for name, other in _EDIT_NAMES]
         if not all(isinstance(text, str) for text in texts):
-            found.doubts.append("An edit has no texts.")
+            client_input.doubts.append("An edit has no texts.")
             continue
         if not fields.keys() <= {name for names in _EDIT_NAMES for name in names} | {"replace_all", "replaceAll"}:
-            found.doubts.append("An edit has a field that is not known here.")
+            client_input.doubts.append("An edit has a field that is not known here.")
         changes.append(FileChange("edit", path, texts[0], texts[1]))
     return changes or [FileChange("edit", path, None, None)]
 
@@ -185,32 +185,32 @@ _DIRECTIVE = re.compile(r"\*\*\* (Add File|Update File|Delete File|Move to): *(.
 _ACTIONS = {"Add File": "create", "Update File": "edit", "Delete File": "delete", "Move to": "move"}
 
 
-def changes_of_patch(found: ReadInput) -> list[FileChange]:
+def changes_of_patch(client_input: ReadInput) -> list[FileChange]:
     """Return the changes of a patch in the form of Codex; a line out of place is a doubt.
 
     Every line that any reader could take for the name of a file is taken for one.
     """
-    given = found.values.get("patch", "")
+    given = client_input.values.get("patch", "")
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2 and given[0] == "apply_patch":
         given = given[1]
     if not isinstance(given, str):
-        found.doubts.append("The patch is no text.")
+        client_input.doubts.append("The patch is no text.")
         return []
     lines = given.strip().split("\n")
     if lines[0].strip() != "*** Begin Patch" or lines[-1].strip() != "*** End Patch":
-        found.doubts.append("The patch does not begin and end as one.")
+        client_input.doubts.append("The patch does not begin and end as one.")
     changes: list[FileChange] = []
-    for change in _sections(lines, found):
+    for change in _sections(lines, client_input):
         if len(changes) >= MAX_EDITS:
-            found.doubts.append(f"The patch changes more than {MAX_EDITS} files.")
+            client_input.doubts.append(f"The patch changes more than {MAX_EDITS} files.")
             break
         changes.append(change)
     if any(_SUSPECT_PATH.search(change.path) or not change.path for change in changes):
-        found.doubts.append("The path may be read in more than one way.")
+        client_input.doubts.append("The path may be read in more than one way.")
     return changes
 
 
-def _sections(lines: Sequence[str], found: ReadInput) -> Iterator[FileChange]:
+def _sections(lines: Sequence[str], client_input: ReadInput) -> Iterator[FileChange]:
     action, path = "", ""
     before: list[str] = []
     after: list[str] = []
@@ -223,7 +223,7 @@ def _sections(lines: Sequence[str], found: ReadInput) -> Iterator[FileChange]:
         directive = _DIRECTIVE.fullmatch(line.strip())
         if directive is not None:
             if line.startswith(" "):
-                found.doubts.append("A line of the patch may be the name of a file.")
+                client_input.doubts.append("A line of the patch may be the name of a file.")
             if action:
                 yield change()
             # A renamed file goes on with its changes.
@@ -238,6 +238,6 @@ def _sections(lines: Sequence[str], found: ReadInput) -> Iterator[FileChange]:
             if line[:1] in ("+", " ", ""):
                 after.append(line[1:])
         elif line.strip() not in ("*** Begin Patch", "*** End Patch", "*** End of File"):
-            found.doubts.append("A line of the patch is not known here.")
+            client_input.doubts.append("A line of the patch is not known here.")
     if action:
         yield change()

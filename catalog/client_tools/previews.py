@@ -26,8 +26,8 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> Preview | None:
     return _PREVIEWS[found.tool.kind](tool, found, cwd)
 
 
-def _of_command(tool: str, found: ReadInput, cwd: str) -> Preview:
-    analysis = analysis_of(found, cwd)
+def _of_command(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    analysis = analysis_of(client_input, cwd)
     programs = unique(program for part in analysis.parts for program in part.programs)
     listed = ", ".join(_cut(program, 40) for program in programs[:MAX_LISTED])
     more = f" and {len(programs) - MAX_LISTED} more" if len(programs) > MAX_LISTED else ""
@@ -56,24 +56,24 @@ def _cut(text: str, longest: int = MAX_NAME) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def _of_write(tool: str, found: ReadInput, cwd: str) -> Preview:
-    summary = f"Create or replace {_cut(found.path())} ({AS_SENT})"
-    return Preview(summary, "diff", before="", after=found.text("content"))
+def _of_write(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    summary = f"Create or replace {_cut(client_input.path())} ({AS_SENT})"
+    return Preview(summary, "diff", before="", after=client_input.text("content"))
 
 
-def _of_edit(tool: str, found: ReadInput, cwd: str) -> Preview:
-    summary = f"Edit {_cut(found.path())} ({AS_SENT})"
-    return Preview(summary, "diff", before=found.text("old"), after=found.text("new"))
+def _of_edit(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    summary = f"Edit {_cut(client_input.path())} ({AS_SENT})"
+    return Preview(summary, "diff", before=client_input.text("old"), after=client_input.text("new"))
 
 
-def _of_edits(tool: str, found: ReadInput, cwd: str) -> Preview:
-    changes = edits_of(found)
+def _of_edits(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    changes = edits_of(client_input)
     count = f"{len(changes)} edit{'' if len(changes) == 1 else 's'}"
-    return _of_changes(f"Make {count} in {_cut(found.path())} ({AS_SENT})", changes)
+    return _of_changes(f"Make {count} in {_cut(client_input.path())} ({AS_SENT})", changes)
 
 
-def _of_patch(tool: str, found: ReadInput, cwd: str) -> Preview:
-    changes = changes_of_patch(found)
+def _of_patch(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    changes = changes_of_patch(client_input)
     if not changes:
         return Preview("Apply a patch that could not be read", "none")
     paths = unique(change.path for change in changes)
@@ -92,23 +92,23 @@ def _of_changes(summary: str, changes: Sequence[FileChange]) -> Preview:
     return Preview(summary, "diff", before="\n".join(before) + "\n", after="\n".join(after) + "\n")
 
 
-def _of_fetch(tool: str, found: ReadInput, cwd: str) -> Preview:
-    hosts = facts_of(found, cwd).hosts
+def _of_fetch(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    hosts = facts_of(client_input, cwd).hosts
     host = ", ".join(_cut(host, 100) for host in hosts[:MAX_LISTED]) or "a host that cannot be told"
     rows = [{"Host": _cut(each), "Does": EFFECT_WORDS["sends"]} for each in hosts[:MAX_ROWS]]
     return Preview(f"Fetch from {host}", "rows" if rows else "none", rows=tuple(rows))
 
 
-def _of_web_search(tool: str, found: ReadInput, cwd: str) -> Preview:
-    return Preview("Search the web", "text", after=found.text("query"))
+def _of_web_search(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    return Preview("Search the web", "text", after=client_input.text("query"))
 
 
 def _of_path(verb: str) -> Callable[[str, ReadInput, str], Preview]:
-    def of_path(tool: str, found: ReadInput, cwd: str) -> Preview:
-        facts = facts_of(found, cwd)
+    def of_path(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+        facts = facts_of(client_input, cwd)
         effects = ", ".join(EFFECT_WORDS[effect] for effect in facts.effects)
         rows = [{"Path": _cut(path), "Does": effects} for path in facts.paths]
-        return Preview(f"{verb} {_cut(found.path() or '.')}", "rows" if rows else "none", rows=tuple(rows))
+        return Preview(f"{verb} {_cut(client_input.path() or '.')}", "rows" if rows else "none", rows=tuple(rows))
 
     return of_path
 

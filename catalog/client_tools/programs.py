@@ -107,22 +107,20 @@ def describe(command: SimpleCommand) -> Part:
     return part
 
 
-def _describe_redirect(operator: str, target: Word, part: Part) -> None:
+def _describe_redirect(operator: str, word: Word, part: Part) -> None:
     if operator in ("<<", "<<-", "<<<"):
         return
-    if operator in (">&", "<&") and re.fullmatch(r"[0-9]+-?|-", target.text) and target.is_known:
+    if operator in (">&", "<&") and re.fullmatch(r"[0-9]+-?|-", word.text) and word.is_known:
         return
-    network = re.match(r"/dev/(tcp|udp)/([^/]+)/", target.text)
+    network = re.match(r"/dev/(tcp|udp)/([^/]+)/", word.text)
     if network:
         part.effects.add(SENDS)
         part.hosts.append(network[2])
         part.doubt("It opens a network connection.")
-    elif target.text not in HARMLESS_DEVICES or not target.is_known:
-        if target.has_glob:
+    elif word.text not in HARMLESS_DEVICES or not word.is_known:
+        if word.has_glob:
             part.doubt("A pattern of file names is the target of a redirection.")
-        part.touch(
-            target, *((READS,) if operator in ("<", "<&") else (READS, WRITES) if operator == "<>" else (WRITES,))
-        )
+        part.touch(word, *((READS,) if operator in ("<", "<&") else (READS, WRITES) if operator == "<>" else (WRITES,)))
 
 
 def _describe_program(words: Sequence[Word], part: Part, command: SimpleCommand) -> Sequence[Word]:
@@ -155,8 +153,8 @@ def _describe_program(words: Sequence[Word], part: Part, command: SimpleCommand)
     elif name == "find":
         _find(words, part)
     elif (rule := _RULES.get(name)) is not None:
-        found = _arguments(words[1:], rule.options, part)
-        rule.apply(found, part, command)
+        arguments = _arguments(words[1:], rule.options, part)
+        rule.apply(arguments, part, command)
     else:
         _describe_by_effects(name, words, part)
     return ()
@@ -169,53 +167,53 @@ def _arguments(words: Sequence[Word], options: Options, part: Part) -> Arguments
     """Sort arguments into options and operands; what the rule does not know is a doubt."""
     if options.none:
         return Arguments(list(words))
-    found = Arguments()
+    arguments = Arguments()
     valued = ""
     for word in words:
         if valued:
-            found.given[valued] = word.text
+            arguments.given[valued] = word.text
             if not word.is_known:
                 part.doubt(NOT_LITERAL)
             valued = ""
-        elif found.after_dashes is not None or not word.text.startswith("-") or word.text == "-":
+        elif arguments.after_dashes is not None or not word.text.startswith("-") or word.text == "-":
             is_open = not word.is_known and word.text[:1] in ("*", "?", "[", "…")
-            if is_open and found.after_dashes is None and not options.lenient:
+            if is_open and arguments.after_dashes is None and not options.lenient:
                 part.doubt("A file name that the shell fills in may be taken for an option.")
-            found.operands.append(word)
+            arguments.operands.append(word)
         else:
-            valued = _option(word, options, found, part)
+            valued = _option(word, options, arguments, part)
     if valued:
         part.doubt(f"The option -{valued} has no value.")
-    return found
+    return arguments
 
 
-def _option(word: Word, options: Options, found: Arguments, part: Part) -> str:
+def _option(word: Word, options: Options, arguments: Arguments, part: Part) -> str:
     """Take up an option; return its letter if its value is the next word."""
     text = word.text
     if text == "--":
-        found.after_dashes = len(found.operands)
+        arguments.after_dashes = len(arguments.operands)
     elif not word.is_known:
         part.doubt(NOT_LITERAL)
     elif text.startswith("--"):
         name, equals, value = text[2:].partition("=")
         if f"{name}{equals}" not in options.long:
             part.doubt(f"The option --{name[:40]} is not known here.")
-        found.given[name] = value
+        arguments.given[name] = value
     elif options.numbers and text[1:].isascii() and text[1:].isdigit():
-        found.given["number"] = text[1:]
+        arguments.given["number"] = text[1:]
     else:
-        return _short_options(text, options, found, part)
+        return _short_options(text, options, arguments, part)
     return ""
 
 
-def _short_options(text: str, options: Options, found: Arguments, part: Part) -> str:
+def _short_options(text: str, options: Options, arguments: Arguments, part: Part) -> str:
     """Take up a cluster of short options; return the last one if its value is the next word."""
     for place, letter in enumerate(text[1:], start=1):
         if letter in options.valued:
             rest = text[place + 1 :]
-            found.given[letter] = rest
+            arguments.given[letter] = rest
             return "" if rest else letter
-        found.given[letter] = ""
+        arguments.given[letter] = ""
         if letter not in options.flags:
             part.doubt(f"The option -{letter} is not known here.")
             return ""
@@ -233,55 +231,55 @@ class _Rule:
     apply: Apply
 
 
-def _reads_files(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _reads_files(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     part.effects.add(READS)
-    for word in found.operands:
+    for word in arguments.operands:
         if word.text != "-" or not word.is_known:
             part.touch(word, READS)
 
 
-def _lists(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _lists(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     """Names and sizes of files alone are read, so a pattern of names is no search."""
     part.effects.add(READS)
-    for word in found.operands:
+    for word in arguments.operands:
         part.touch(word)
 
 
-def _reads_or_searches(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _reads_or_searches(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     """Like `_reads_files`, but of a directory the files in it are read."""
-    _reads_files(found, part, command)
-    if not all(word.is_known and is_source_file(word.text) for word in found.operands):
+    _reads_files(arguments, part, command)
+    if not all(word.is_known and is_source_file(word.text) for word in arguments.operands):
         part.effects.add(SEARCHES)
 
 
-def _touches_nothing(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _touches_nothing(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     part.effects.add(READS)
-    if not all(word.is_known for word in found.operands):
+    if not all(word.is_known for word in arguments.operands):
         part.doubt(NOT_LITERAL)
 
 
-def _echo(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _echo(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     part.effects.add(READS)
-    for word in found.operands:
+    for word in arguments.operands:
         if not word.is_literal:
             part.doubt(NOT_LITERAL)
         elif word.has_glob:
             part.touch(word)
 
 
-def _printf(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    if not found.operands:
+def _printf(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    if not arguments.operands:
         part.doubt("It has no format.")
-    _echo(found, part, command)
+    _echo(arguments, part, command)
 
 
-def _date(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _date(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     part.effects.add(READS)
-    if not all(word.is_known and word.text.startswith("+") for word in found.operands):
+    if not all(word.is_known and word.text.startswith("+") for word in arguments.operands):
         part.doubt("It may set the time.")
 
 
-def _test(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _test(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     words: Sequence[Word] = command.words
     if words[0].text.endswith("["):
         words = words[:-1] if words[-1].text == "]" else ()
@@ -292,44 +290,41 @@ def _test(found: Arguments, part: Part, command: SimpleCommand) -> None:
         part.doubt("The test is not known here.")
 
 
-def _sort(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    _reads_files(found, part, command)
-
-
-def _uniq(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    _reads_files(Arguments(found.operands[:1]), part, command)
-    for word in found.operands[1:]:
+def _uniq(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    _reads_files(Arguments(arguments.operands[:1]), part, command)
+    for word in arguments.operands[1:]:
         part.touch(word, WRITES)
-    if any(not word.is_known for word in found.operands):
+    if any(not word.is_known for word in arguments.operands):
         part.doubt(NOT_LITERAL)
 
 
-def _sed(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _sed(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     """Vouch for `sed -n 1,20p FILE` alone: scripts can write files and run commands."""
-    scripts = [found.given["e"]] if "e" in found.given else [word.text for word in found.operands[:1] if word.is_known]
-    files = found.operands if "e" in found.given else found.operands[1:]
-    printed = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")
-    if "n" not in found.given or not scripts or not all(printed.fullmatch(each) for each in scripts):
+    script = arguments.operands[0] if arguments.operands else Word("")
+    if "n" not in arguments.given or not script.is_known or not _PRINTED_LINES.fullmatch(script.text):
         part.doubt("Its script is not known here.")
-    _reads_files(Arguments(files), part, command)
+    _reads_files(Arguments(arguments.operands[1:]), part, command)
 
 
-def _grep(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    files = found.operands if "e" in found.given else found.operands[1:]
-    if "e" not in found.given and (not found.operands or not found.operands[0].is_literal):
+_PRINTED_LINES = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")
+
+
+def _grep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    files = arguments.operands if "e" in arguments.given else arguments.operands[1:]
+    if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_literal):
         part.doubt(NOT_LITERAL)
-    is_recursive = not found.given.keys().isdisjoint({"r", "R", "recursive"})
+    is_recursive = not arguments.given.keys().isdisjoint({"r", "R", "recursive"})
     _reads_files(Arguments(files), part, command)
     if is_recursive and not (files and all(word.is_known and is_source_file(word.text) for word in files)):
         part.effects.add(SEARCHES)
 
 
-def _ripgrep(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    if "files" in found.given:
-        _lists(found, part, command)
+def _ripgrep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    if "files" in arguments.given:
+        _lists(arguments, part, command)
         return
-    files = found.operands if "e" in found.given else found.operands[1:]
-    if "e" not in found.given and (not found.operands or not found.operands[0].is_literal):
+    files = arguments.operands if "e" in arguments.given else arguments.operands[1:]
+    if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_literal):
         part.doubt(NOT_LITERAL)
     _reads_files(Arguments(files), part, command)
     reads_input = command.is_piped and not files
@@ -337,22 +332,22 @@ def _ripgrep(found: Arguments, part: Part, command: SimpleCommand) -> None:
         part.effects.add(SEARCHES)
 
 
-def _makes(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    _change(found.operands, part, WRITES)
+def _makes(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    _change(arguments.operands, part, WRITES)
 
 
-def _removes(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    _change(found.operands, part, DELETES)
+def _removes(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    _change(arguments.operands, part, DELETES)
 
 
-def _copies(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    for word in found.operands[:-1]:
+def _copies(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    for word in arguments.operands[:-1]:
         part.touch(word, READS)
-    _change(found.operands, part, WRITES)
+    _change(arguments.operands, part, WRITES)
 
 
-def _moves(found: Arguments, part: Part, command: SimpleCommand) -> None:
-    _change(found.operands, part, WRITES, DELETES)
+def _moves(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+    _change(arguments.operands, part, WRITES, DELETES)
 
 
 def _change(words: Sequence[Word], part: Part, *effects: str) -> None:
@@ -363,14 +358,14 @@ def _change(words: Sequence[Word], part: Part, *effects: str) -> None:
             part.doubt("A pattern of file names is changed.")
 
 
-def _changes_directory(found: Arguments, part: Part, command: SimpleCommand) -> None:
+def _changes_directory(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     part.effects.add(READS)
-    if len(found.operands) > 1 or any(word.text == "-" or not word.is_known for word in found.operands):
+    if len(arguments.operands) > 1 or any(word.text == "-" or not word.is_known for word in arguments.operands):
         part.doubt("The directory is known to the shell alone.")
-    for word in found.operands[:1]:
+    for word in arguments.operands[:1]:
         is_name = word.text.startswith("~") and not word.has_tilde
         part.directories.append(f"./{word.text}" if is_name else word.text)
-    if not found.operands:
+    if not arguments.operands:
         part.directories.append("~")
 
 
@@ -462,7 +457,7 @@ _RULES: Mapping[str, _Rule] = {
     "cmp": _Rule(_vouched("bls", lenient=True), _reads_files),
     "cut": _Rule(_vouched("sz", "bcdf", lenient=True), _reads_files),
     "column": _Rule(_vouched("t", "s", lenient=True), _reads_files),
-    "sort": _Rule(_vouched("bdfghMnRrVzuci", "kt", "reverse unique numeric-sort human-numeric-sort"), _sort),
+    "sort": _Rule(_vouched("bdfghMnRrVzuci", "kt", "reverse unique numeric-sort human-numeric-sort"), _reads_files),
     "uniq": _Rule(_vouched("cdiuDz", "fsw", "count"), _uniq),
     **dict.fromkeys(("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum"), _HASH),
     "ls": _Rule(
@@ -476,7 +471,7 @@ _RULES: Mapping[str, _Rule] = {
     "readlink": _Rule(_vouched("efmnqsvz", lenient=True), _lists),
     "realpath": _Rule(_vouched("emqsz", lenient=True), _lists),
     "tree": _Rule(_vouched("adfpshDFiCAv", "LIP", "noreport dirsfirst gitignore"), _lists),
-    "diff": _Rule(_vouched("abBciNpqrstuwy", "UC", "color= color brief unified= stat"), _reads_or_searches),
+    "diff": _Rule(_vouched("abBciNpqrstuwy", "UC", "color= color brief unified="), _reads_or_searches),
     "grep": _Rule(
         _vouched(
             "aEFGHILPcbhilnoqrRsvwxzZ",
@@ -498,7 +493,7 @@ _RULES: Mapping[str, _Rule] = {
         ),
         _ripgrep,
     ),
-    "sed": _Rule(_vouched("nEr", "e"), _sed),
+    "sed": _Rule(_vouched("nEr"), _sed),
     "echo": _Rule(Options(none=True), _echo),
     "printf": _Rule(_vouched(), _printf),
     "pwd": _Rule(_vouched("LP"), _touches_nothing),
@@ -613,59 +608,64 @@ def _git(words: Sequence[Word], part: Part) -> None:
         _note_paths(rest, part)
         return
     part.effects.add(READS)
-    found = _arguments(rest, options, part)
-    _GIT_APPLY.get(name, _git_names)(found, part)
+    arguments = _arguments(rest, options, part)
+    _GIT_APPLY.get(name, _git_names)(arguments, part)
 
 
 _REVISION = re.compile(r"([\w.-]+/)?(HEAD|ORIG_HEAD|FETCH_HEAD|MERGE_HEAD|@)([~^][0-9]*)*")
 
 
-def _git_names(found: Arguments, part: Part) -> None:
+def _git_names(arguments: Arguments, part: Part) -> None:
     """Revisions and paths look alike; each is checked as a path, which does no harm to a revision."""
-    for word in found.operands:
+    for word in arguments.operands:
         if not (word.is_known and _REVISION.fullmatch(word.text)):
             part.touch(word)
         if word.text.startswith(":"):
             part.doubt("A pattern of git names its files.")
+        elif ":" in word.text:  # a file of a revision
+            part.touch(Word(word.text.partition(":")[2] or "."), READS, SEARCHES)
 
 
-def _git_content(found: Arguments, part: Part) -> None:
+def _git_content(arguments: Arguments, part: Part) -> None:
     """Content of files is shown; unless each is named as a file of source code, others may be among them."""
-    _git_names(found, part)
-    is_summary = not found.given.keys().isdisjoint(
+    _git_names(arguments, part)
+    is_summary = not arguments.given.keys().isdisjoint(
         {"stat", "name-only", "name-status", "numstat", "shortstat", "no-patch", "s", "quiet", "check"}
-    ) and found.given.keys().isdisjoint({"p", "u", "patch", "U", "unified"})
-    paths = found.operands[found.after_dashes :] if found.after_dashes is not None else []
-    if not is_summary and not (paths and all(word.is_known and is_source_file(word.text) for word in paths)):
+    ) and arguments.given.keys().isdisjoint({"p", "u", "patch", "U", "unified"})
+    names = arguments.operands[: arguments.after_dashes]
+    paths = arguments.operands[arguments.after_dashes :] if arguments.after_dashes is not None else []
+    # A name may be that of any content of the repository, which is then shown or compared with the file.
+    is_narrow = bool(paths) and all(word.is_known and is_source_file(word.text) for word in paths)
+    is_narrow = is_narrow and all(word.is_known and _REVISION.fullmatch(word.text) for word in names)
+    if not is_summary and not is_narrow:
         part.effects.add(SEARCHES)
 
 
-def _git_log(found: Arguments, part: Part) -> None:
-    if found.given.keys().isdisjoint({"p", "u", "patch", "S", "G", "L"}):
-        _git_names(found, part)
+def _git_log(arguments: Arguments, part: Part) -> None:
+    if arguments.given.keys().isdisjoint({"p", "u", "patch", "S", "G", "L"}):
+        _git_names(arguments, part)
     else:
-        _git_content(found, part)
+        _git_content(arguments, part)
         part.effects.add(SEARCHES)
 
 
-def _git_show(found: Arguments, part: Part) -> None:
-    """`git show REVISION:PATH` shows one file."""
-    if len(found.operands) == 1 and ":" in found.operands[0].text and found.operands[0].is_known:
-        path = found.operands[0].text.partition(":")[2]
-        part.touch(Word(path or "."), READS)
-        if not is_source_file(path):
-            part.effects.add(SEARCHES)
+def _git_show(arguments: Arguments, part: Part) -> None:
+    """Content is shown whatever the options, if a name is that of content; `REVISION:PATH` names one file."""
+    if len(arguments.operands) == 1 and ":" in arguments.operands[0].text and arguments.operands[0].is_known:
+        path = arguments.operands[0].text.partition(":")[2]
+        part.touch(Word(path or "."), READS, *(() if is_source_file(path) else (SEARCHES,)))
         return
-    _git_content(found, part)
+    _git_content(arguments, part)
+    part.effects.add(SEARCHES)
 
 
-def _git_without_names(found: Arguments, part: Part) -> None:
-    if found.operands:
+def _git_without_names(arguments: Arguments, part: Part) -> None:
+    if arguments.operands:
         part.doubt("git may change something of this name.")
 
 
-def _git_file(found: Arguments, part: Part) -> None:
-    _git_names(found, part)
+def _git_file(arguments: Arguments, part: Part) -> None:
+    _git_names(arguments, part)
     part.effects.add(READS)
 
 
@@ -945,3 +945,14 @@ def _note_paths(words: Sequence[Word], part: Part) -> None:
 
 
 _PATH = re.compile(r"[~.]|[^-][^/]{0,254}[/.]|/")
+
+
+KNOWN_PROGRAMS = frozenset({*_RULES, *_WRAPPERS, *SHELLS, "git", "find"})
+"""Programs that rules vouch for by their names. A file of such a name may be run in place of one."""
+_PROGRAM_DIRECTORIES = frozenset({"bin", ".bin", "sbin", "scripts", "shims"})
+
+
+def may_be_run_by_name(path: str) -> bool:
+    """Return True if a file at this path may be found in place of a program: by its name, or in a directory of them."""
+    *directories, name = path.casefold().split("/")
+    return name.removesuffix(".exe") in KNOWN_PROGRAMS or bool(directories and directories[-1] in _PROGRAM_DIRECTORIES)

@@ -30,6 +30,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:,+@%^-]+")
 """Characters that mean nothing to the shell; = is left out for the start of a word in zsh."""
 _PLAIN_QUOTED = re.compile(r"[^\"\\$`\n]+")
 _REDIRECT = re.compile(r"<<<|<<-|<<|<&|<>|<|>>|>&|>\||>")
+_METACHARACTER = re.compile(r"[;&|<>()$`\\{}]")
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
 _STRANGE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
@@ -220,10 +221,16 @@ class _Reader:
         elif self._starts("\\\n"):
             self.at += 2  # the line goes on
         elif letter == "#" and frame.word is None:
-            end = self.text.find("\n", self.at)
-            self.at = len(self.text) if end < 0 else end
+            self._skip_comment(frame)
         else:
             self._in_word(self._word(frame), letter)
+
+    def _skip_comment(self, frame: _Frame) -> None:
+        end = self.text.find("\n", self.at)
+        end = len(self.text) if end < 0 else end
+        if not frame.command.is_empty or _METACHARACTER.search(self.text, self.at, end):
+            self.doubt("A comment may be read as words by an interactive shell.")
+        self.at = end
 
     def _word(self, frame: _Frame) -> _WordBuilder:
         if frame.word is None:

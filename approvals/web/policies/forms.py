@@ -433,7 +433,7 @@ class SimulatorForm(PageForm):
         label=gettext_lazy("Working directory"),
         required=False,
         strip=False,
-        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_VALUE, "placeholder": "/home/ada/project"}),
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_VALUE, "placeholder": "/srv/project"}),
         help_text=gettext_lazy("As the client claims it. Paths are resolved against it."),
     )
 

@@ -19,7 +19,7 @@ from catalog.dispatch.arguments import CallArguments
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 from catalog.errors import Conflict, ParameterError
 
-CWD = "/home/ada/project"
+CWD = "/srv/project"
 READS = [{"path": "command.effects", "operator": "in", "value": ["reads"]}]
 
 

@@ -9,7 +9,7 @@ from catalog.client_tools.inputs import CLIENT_TOOLS
 from catalog.client_tools.previews import preview
 from catalog.client_tools.shell_syntax import MAX_COMMAND
 
-CWD = "/home/ada/project"
+CWD = "/srv/project"
 
 
 def facts_of(command, **fields):
@@ -67,7 +67,17 @@ def test_a_known_read_inside_of_the_working_directory_only_reads(command):
             "file -C",
             "jq . a",
         ),
-        *("sed 's/a/b/w x' a", "sed -i s/a/b/ a", "sed -n e a", "awk 1 a", "perl -e 1", "env A=b ls", "env -S 'rm x'"),
+        *(
+            "sed 's/a/b/w x' a",
+            "sed -i s/a/b/ a",
+            "sed -n e a",
+            "sed -n -e 'w x' -e 1p a",
+            "awk 1 a",
+            "perl -e 1",
+            "env A=b ls",
+            "env -S 'rm x'",
+        ),
+        *("sed -n -e 'w x' -e 1p a", "git branch -D x"),
         *("printf -v PATH x", "test -v 'a[$(rm x)]'", "cat .*/x", "sort *", "cat a{b,c}", "cat <(ls)", "ls &>$x"),
         *("while :; do ls; done", "ls\nfor x in a; do ls; done", "f() { ls; }", "ls \u202e", "ls\rrm", "cd - && ls"),
         *(
@@ -117,6 +127,9 @@ def test_what_rules_do_not_know_is_not_understood(command):
             ("cd && cat x", "outside"),
             ("cat $HOME/x", "outside"),
         ),
+        *(("git show --stat main:.env HEAD", "credentials"), ("git show -s 1234567", "searches")),
+        *(("git diff 1234567 -- src/a.py", "searches"), ("git log -p -- a.py", "searches")),
+        *(("cp .venv/bin/pip .venv/bin/x", "executes"), ("echo x > ls", "executes"), ("touch hooks/pre-push", "git")),
         *(("cat *", "searches"), ("grep -r x .", "searches"), ("rg x", "searches"), ("git diff", "searches")),
         *(("npm test; rm -rf ~", "deletes"), ("ls & git push", "pushes"), ('echo "$(git push)"', "pushes")),
         *(("echo `git push`", "pushes"), ("eval 'git push'", "pushes"), ("bash -c 'git push'", "pushes")),
@@ -142,7 +155,7 @@ def test_effects_are_found_wherever_they_are(command, effect):
 def test_paths_are_taken_from_every_directory_in_which_a_command_may_run():
     facts = facts_of("cd a; cat ../x")
 
-    assert facts.paths == (f"{CWD}/a", "/home/ada/x", f"{CWD}/x")
+    assert facts.paths == (f"{CWD}/a", "/srv/x", f"{CWD}/x")
 
 
 @pytest.mark.parametrize("cwd", ["", "project", "C:\\project", "/a\nb", "/a\0"])
@@ -167,6 +180,7 @@ def test_the_root_is_no_working_directory_in_which_everything_is_inside():
         ("Grep", {"pattern": "x", "glob": "*.py"}, ("reads",)),
         ("Write", {"file_path": "a", "content": ""}, ("writes",)),
         ("edit", {"filePath": "a", "oldString": "b", "newString": "c"}, ("writes",)),
+        ("Write", {"file_path": "node_modules/.bin/x", "content": ""}, ("writes", "executes")),
         ("replace", {"file_path": ".git/config", "old_string": "b", "new_string": "c"}, ("writes", "git")),
         ("MultiEdit", {"file_path": "a", "edits": [{"old_string": "b", "new_string": "c"}]}, ("writes",)),
         ("NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "b"}, ("writes",)),
@@ -224,7 +238,7 @@ def test_a_patch_names_every_file_that_it_touches():
 
     assert facts.paths == (
         f"{CWD}/src/a.py",
-        "/home/ada/b.py",
+        "/srv/b.py",
         f"{CWD}/.github/workflows/x.yml",
         f"{CWD}/c",
     )
@@ -241,7 +255,7 @@ def test_the_preview_of_a_command_lists_its_parts():
 
     assert shown.kind == "rows"
     assert [row["Part"] for row in shown.rows] == ["cd sub", "rm -rf ../..", "$x"]
-    assert "/home" in shown.rows[1]["Paths and hosts"]
+    assert "/srv" in shown.rows[1]["Paths and hosts"]
     assert shown.rows[2]["Cannot be told"]
 
 

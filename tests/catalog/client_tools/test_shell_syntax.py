@@ -20,7 +20,7 @@ def words(text):
         ("'r'm \"a b\" c\\ d", [["rm", "a b", "c d"]]),
         ("{ ls; rm a; }", [["ls"], ["rm", "a"]]),
         ("(cd x; ls) > f", [["cd", "x"], ["ls"], []]),
-        ("ls # rm x\nrm y", [["ls"], ["rm", "y"]]),
+        ("# all of them\nls", [["ls"]]),
         ("ls a#b", [["ls", "a#b"]]),
         ("ls \\\n  x", [["ls", "x"]]),
         ("! ls", [["ls"]]),
@@ -65,7 +65,19 @@ def test_commands_inside_of_other_constructs_are_found(text, hidden):
     [
         *("ls 'a", 'ls "a', "ls $(a", "(ls", "ls)", "ls `a", "ls ${x:=y}", "ls $((1))", "ls {a,b}", "{rm,-rf,/}"),
         *("if a; then b; fi", "f() { ls; }", "a=(b)", "ls @(a|b)", "diff <(a) b", "ls $'a'", 'ls $"a"', "ls $[1]"),
-        *("ls ;; a", "; ls", "ls |", "ls\r\nrm x", "ls\u00a0x", "ls \u202e", "ls\x00", "ls \u2028x", "a <<E\nx"),
+        *(
+            "ls ;; a",
+            "; ls",
+            "ls |",
+            "ls\r\nrm x",
+            "ls # rm x",
+            "# ; rm x",
+            "ls\u00a0x",
+            "ls \u202e",
+            "ls\x00",
+            "ls \u2028x",
+            "a <<E\nx",
+        ),
         *(
             "a <<$x\nE",
             "a <<E\n$(b)\nE",
@@ -78,6 +90,7 @@ def test_commands_inside_of_other_constructs_are_found(text, hidden):
             "a >&-x",
             "a >& b",
         ),
+        *("ls # rm x", "# ; rm x"),
         *("for x in y; do z; done", "coproc a", "select x in y; do z; done", "a <<E $(\nE\n)", "a <&b"),
     ],
 )
