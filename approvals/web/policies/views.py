@@ -127,6 +127,7 @@ def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def coding_agent_policies(request: PageRequest) -> HttpResponse:
     """Add or remove the shipped policies for coding agents; each can be undone by the other."""
+    services.require_policy_changes(request.user)
     do = request.POST.get("do", "")
     act = reverse("policies-coding-agent")
     try:
@@ -140,9 +141,7 @@ def coding_agent_policies(request: PageRequest) -> HttpResponse:
             announce(request, _("Policies for coding agents deleted."), undo)
         else:
             messages.error(request, _("Unknown action. Reload the page and try again."))
-    except NotAllowed:
-        raise
-    except ToolgateError as error:
+    except Conflict as error:
         messages.error(request, error.message)
     return redirect("policies")
 

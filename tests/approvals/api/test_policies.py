@@ -254,6 +254,7 @@ def test_a_simulation_explains_the_rule(rest, rosa):
                 "reasons": ["write_file is not send_*", "a condition does not hold: amount is greater than 1000"],
             }
         ],
+        "derived": None,
     }
 
 
