@@ -130,6 +130,7 @@ ACTION_LABELS = {
     "token.revoked": Badge(gettext_noop("Revoked a token"), "stop", "warn"),
     "token.connected": Badge(gettext_noop("Connected a client"), "plus", "warn"),
     "token.reused": Badge(gettext_noop("Ended a connection: a credential was used twice"), "stop", "danger"),
+    "run.seen": Badge(gettext_noop("Marked a run without permission as seen"), "check", "idle"),
     "run.ungated": Badge(gettext_noop("A client ran a tool without permission"), "stop", "danger"),
     "connection.issued": Badge(gettext_noop("Gave a connection its first tokens"), "key", "warn"),
     "connection.refreshed": Badge(gettext_noop("Refreshed the tokens of a connection"), "retry", "idle"),

@@ -33,7 +33,7 @@ from catalog.sources.settings import MAX_ARGUMENTS, MAX_DOCUMENT, MAX_VALUE, mas
 from catalog.tools.registry import shipped_modules
 
 KINDS = [Source.Kind.MCP.value, Source.Kind.OPENAPI.value]
-LISTED_KINDS = [*KINDS, Source.Kind.PYTHON.value]
+LISTED_KINDS = [*KINDS, Source.Kind.PYTHON.value, Source.Kind.CLIENT.value]
 STATUSES = Source.Status.values
 CHANGES = ("new", "changed", "same", "removed")
 
@@ -209,14 +209,14 @@ class SourceEndpoint(Endpoint):
         """Return an imported source by its name. Raises Http404, and Conflict for a shipped set."""
         source = self.source_or_404(name)
         if not source.is_imported:
-            raise Conflict("A set that ships with Toolgate is read when the server starts; it has no upstream.")
+            raise Conflict("A client, or a set that ships with Toolgate, has no upstream.")
         return source
 
 
 class SourceList(SourceEndpoint):
     @extend_schema("sources_list", parameters=[PageQuery], responses=page_schema(SourceSerializer))
     def get(self, request: Request) -> Response:
-        """List the MCP servers and OpenAPI documents whose tools are in the catalog, and the sets that ship."""
+        """List the sources of tools: MCP servers, OpenAPI documents, clients, and the sets that ship."""
         _, at = self.page_query(PageQuery)
         page = paginate(sources.switchable_sources().defer("document").prefetch_related("tools"), order="name", at=at)
         return paginated_response(request, page, lambda source: SourceSerializer(source).data)
@@ -249,7 +249,7 @@ class SourceDetail(SourceEndpoint):
 
     @extend_schema("sources_change", request=SourceChangeBody, responses=SourceSerializer)
     def patch(self, request: Request, name: str) -> Response:
-        """Change a source; it is synchronised in the background. A shipped set takes `enabled` only."""
+        """Change a source; it is synchronised in the background. A client and a shipped set take `enabled` only."""
         sources.update_source(self.source_or_404(name), self.body(SourceChangeBody), by=self.user)
         return self.get(request, name)
 

@@ -67,6 +67,7 @@ WAITING_BADGES = {
     "outcome": Badge(_("Outcome unknown"), "hand", "human"),
     "calls": Badge(_("Waiting for its calls"), "clock", "run"),
     "retry": Badge(_("Retrying"), "retry", "warn"),
+    "client": Badge(_("With its client"), "clock", "run"),
 }
 STATUS_BADGES = {
     "pending": Badge(_("Not started"), "pending", "idle"),

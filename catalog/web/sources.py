@@ -346,7 +346,7 @@ def source_list(request: PageRequest) -> HttpResponse:
     rows, sets = [], []
     for source in found:
         offered = [tool for tool in source.tools.all() if tool.registered]
-        if source.is_imported:
+        if has_upstream_or_client(source):
             held = sum(1 for tool in offered if tool.held_version_id is not None)
             rows.append((source, badge_of(source), {"tools": len(offered), "held": held}))
         else:
@@ -357,6 +357,11 @@ def source_list(request: PageRequest) -> HttpResponse:
             by_level = [(level, tools) for level, tools in names.items() if tools]
             sets.append((source, source.title, badge_of(source), texts[source.name], by_level))
     return render(request, "sources/sources.html", {"section": "sources", "rows": rows, "sets": sets})
+
+
+def has_upstream_or_client(source: Source) -> bool:
+    """Return whether a source has a page of its own in the list of sources, unlike the sets that ship."""
+    return source.is_imported or source.kind == Source.Kind.CLIENT
 
 
 def badge_of(source: Source) -> Badge:
@@ -405,7 +410,8 @@ def change_source(request: PageRequest, name: str) -> HttpResponse:
         undo = {"enabled": "no" if source.enabled else "yes"}
         button = ToastButton(_("Undo"), reverse("source-change", args=[name]), undo)
         announce(request, done % {"name": source.title}, button)
-        return redirect("source", name) if source.is_imported else redirect(f"{reverse('sources')}#set-{name}")
+        is_listed = has_upstream_or_client(source)
+        return redirect("source", name) if is_listed else redirect(f"{reverse('sources')}#set-{name}")
     form = SourceSettingsForm(source, request.POST, request.FILES)
     if form.is_valid():
         with form.refusals_shown():

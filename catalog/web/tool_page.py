@@ -48,7 +48,7 @@ def tool_page_context(
         "version": version,
         "operation": operation_of(tool),
         "is_by_hand": is_defined_by_hand(tool),
-        "has_source_page": may_change and tool.source.kind in (Source.Kind.MCP, Source.Kind.OPENAPI),
+        "has_source_page": may_change and (tool.source.is_imported or tool.source.kind == Source.Kind.CLIENT),
         "tables": parameter_tables(version.input_schema, version.query_types),
         "schemas": [(key, PROVIDER_NAMES.get(key, key.title()), *export_for_page(key, version)) for key in PROVIDERS],
         "chosen": chosen if chosen in PROVIDERS else PROVIDERS[0],

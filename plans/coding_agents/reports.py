@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
@@ -17,9 +18,9 @@ from catalog.models import Call, ClientRun, UngatedRun
 from catalog.results import NO_MESSAGE, UpstreamResult
 from catalog.states import CallStatus
 from plans.coding_agents.permissions import MAX_CWD, check_session_id, owner_of
+from plans.coding_agents.sessions import note_ungated_run
 from plans.engine import client_runs
 from plans.engine.client_runs import run_digest
-from plans.models import ClientSession
 from plans.store.requesters import Requester
 
 ReportEffect = Literal["ended", "late", "repeated", "kept", "ungated"]
@@ -147,8 +148,7 @@ def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -
                 cwd=run.cwd[:MAX_CWD].replace("\0", ""),
                 reported_at=now,
             )
-            sessions = ClientSession.objects.filter(owner=owner, client=run.client, session=run.session)
-            sessions.update(armed_since=None)
+            note_ungated_run(run.client, run.session, by=by)
             details: dict[str, Any] = {
                 "run": str(alarm.pk),
                 "client": run.client,
@@ -160,3 +160,10 @@ def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -
             signals.record_fact("run.ungated", by=by.user, is_first=is_first, **details)
     except IntegrityError:  # the same report arrived twice at once
         known.update(reports=F("reports") + 1)
+
+
+def mark_as_seen(run: UngatedRun, *, by: User) -> None:
+    """Mark an alarm as seen by an administrator; the caller has checked the role. Does nothing if it is already."""
+    with transaction.atomic():
+        if UngatedRun.objects.filter(pk=run.pk, seen_at=None).update(seen_at=clock.now(), seen_by=by):
+            signals.record_fact("run.seen", by=by, run=str(run.pk))

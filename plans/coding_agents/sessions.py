@@ -68,6 +68,11 @@ def note_connection(client: str, session: str, *, by: Requester) -> None:
         _note(client, session, by, connected_at=now)
 
 
+def note_ungated_run(client: str, session: str, *, by: Requester) -> None:
+    """Record that a client has run a tool without permission: its session is not armed until it asks again."""
+    _note(client, session, by, armed_since=None)
+
+
 def _row(client: str, session: str, by: Requester) -> QuerySet[ClientSession]:
     return ClientSession.objects.filter(owner=owner_of(by), client=client, session=session)
 
@@ -103,8 +108,8 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     row = rows[0]
     if row.armed_since is not None:
         return Armed(row.client, row.armed_since, row.checked_at, row.how)
-    if ungated_runs_in(key).filter(seen_at=None).exists() or row.last_asked_at is not None:
-        return NotArmed(row.client, "It reported a run that it had not asked about.")
+    if row.connected_at is None or ungated_runs_in(key).exists():
+        return NotArmed(row.client, "It reported a run that it had not been allowed.")
     same = ClientSession.objects.filter(
         owner=row.owner, client=row.client, last_asked_at__gt=clock.now() - ASKED_LATELY
     )

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 from django.contrib.auth.models import User
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.http import Http404, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext_lazy, ngettext_lazy
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.access.tokens import tokens_for
+from catalog.models import UngatedRun
 from catalog.ui.list_views import render_list
 from catalog.ui.lists import (
     MAX_CHOICES,
@@ -25,11 +27,18 @@ from catalog.ui.lists import (
     person_choices,
     register_list,
 )
-from catalog.ui.requests import PageRequest, parse_number, sign_in_required
+from catalog.ui.requests import PageRequest, administrator_required, next_address, parse_number, sign_in_required
+from plans.coding_agents.reports import mark_as_seen
+from plans.coding_agents.sessions import Armed, armed_state, ungated_runs_in
 from plans.models import Plan
-from plans.sessions.overview import counted_session_rows, find_session_overview, newest_plans_of_sessions
+from plans.sessions.lists import SessionKey
+from plans.sessions.overview import counted_session_rows, newest_plans_of_sessions, session_overview
 from plans.states import PLAN_TERMINAL, PlanStatus
 from plans.store.selectors import plan_owners_for
+from plans.web.access import plan_or_404
+
+MOST_UNGATED = 10
+"""Runs without permission that the page of a session shows."""
 
 
 def _rows(viewer: User, query: ListQuery) -> QuerySet[Plan]:
@@ -121,10 +130,24 @@ def sessions(request: PageRequest) -> HttpResponseBase:
 @require_safe
 @sign_in_required
 def session(request: PageRequest, public_id: str) -> HttpResponse:
-    try:
-        page = find_session_overview(request.user, public_id)
-    except Plan.DoesNotExist:
-        raise Http404 from None
-    may_open_token = page.author == request.user or has_role(request.user, ADMINISTRATOR)
-    shown = {"section": "sessions", "page": page, "may_open_token": may_open_token}
+    plan = plan_or_404(request.user, public_id)
+    key, page = SessionKey.of_plan(plan), session_overview(plan)
+    is_administrator, armed = has_role(request.user, ADMINISTRATOR), armed_state(key)
+    shown = {
+        "section": "sessions",
+        "page": page,
+        "may_open_token": page.author == request.user or is_administrator,
+        "armed": armed,
+        "is_armed": isinstance(armed, Armed),
+        "ungated": list(ungated_runs_in(key)[:MOST_UNGATED]) if armed is not None else [],
+        "may_mark": is_administrator,
+    }
     return render(request, "plans/session.html", shown)
+
+
+@require_POST
+@administrator_required
+def ungated_run_seen(request: PageRequest, pk: int) -> HttpResponse:
+    """Mark a run that nobody allowed as seen."""
+    mark_as_seen(get_object_or_404(UngatedRun, pk=pk), by=request.user)
+    return redirect(next_address(request, reverse("home")))

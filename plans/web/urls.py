@@ -57,5 +57,6 @@ urlpatterns = [
     path("demo/hide/", demo.demo_hide, name="demo-hide"),
     path("connect/<number:pk>/", connect.connected, name="connected"),
     path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/runs/<number:pk>/seen/", sessions.ungated_run_seen, name="ungated-run-seen"),
     path("sessions/<slug:public_id>/", sessions.session, name="session"),
 ]

@@ -9,7 +9,7 @@ from catalog.connections.models import Connection
 from catalog.core import clock
 from catalog.inventory import snapshot
 from catalog.inventory.sync import sync_tools
-from catalog.models import CallBlob, SavedFilter, Source
+from catalog.models import CallBlob, SavedFilter, Source, UngatedRun
 from catalog.tools.registry import _TOOLS
 from plans.actions.drafts import create_draft
 from tests.approvals.factories import add_policy, allow, delivery_to, grant
@@ -82,5 +82,12 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "steps": "2",
         "tokens": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "tools": "dangerous",
+        "runs": str(ungated_run(ada).pk),
         "values": "kept",
     }
+
+
+def ungated_run(user: User) -> UngatedRun:
+    """Store a run that nobody allowed."""
+    names = {"owner": f"user:{user.pk}", "client": "claude-code", "session": "s1", "client_tool": "Bash"}
+    return UngatedRun.objects.create(user=user, reported_at=clock.now(), **names)

@@ -287,6 +287,7 @@ PAGES: dict[str, str] = {
     "GET /usage/": "13+++++",
     "GET /sessions/": "1++++++",
     "GET /sessions/<slug:public_id>/": "14+++++",
+    "POST /sessions/runs/<number:pk>/seen/": "333333+",
     "GET /sign-in/": "+++++++",
     "POST /sign-in/": "+++++++",
     "GET /sign-in/code/": "+++++++",

@@ -15,6 +15,7 @@ from plans.web.home.activity import as_running_plan, failed_plans, running_rows
 from plans.web.home.agents_today import agents_today
 from plans.web.home.first_steps import first_steps_for
 from plans.web.home.last_days import last_days
+from plans.web.home.ungated_runs import ungated_runs_for
 
 
 @require_safe
@@ -30,6 +31,7 @@ def home(request: PageRequest) -> HttpResponse:
     viewer, running = request.user, running_rows(request.user)
     request.running_plans = [as_running_plan(row.plan) for row in running]  # type: ignore[attr-defined] # as above
     context |= {
+        "ungated": ungated_runs_for(viewer),
         "first_steps": first_steps_for(viewer),
         "running": running,
         "failed": failed_plans(viewer),

@@ -85,6 +85,8 @@ def _waiting(subject: str, data: Data) -> HistoryEntry:
     if data.get("waiting_for") == "calls":
         steps = {"subject": subject, "steps": _steps(data.get("steps", ()))}
         return HistoryEntry("clock", "run", _("%(subject)s is waiting for %(steps)s") % steps)
+    if data.get("waiting_for") == "client":
+        return HistoryEntry("clock", "run", _("%(subject)s is with its client") % {"subject": subject})
     text = _("%(subject)s is") % {"subject": subject}
     if data.get("question"):
         return HistoryEntry("hand", "human", text, _("waiting for an answer"))

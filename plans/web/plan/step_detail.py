@@ -16,7 +16,7 @@ from approvals.states import RequestStatus
 from catalog.calls.argument_notes import ArgumentNote, notes_on_arguments
 from catalog.calls.privacy import PrivateCallParts, is_mask, mask, masked_fields
 from catalog.inventory import snapshot
-from catalog.models import Call
+from catalog.models import Call, ClientRun
 from catalog.schemas.description import in_schema_order
 from catalog.secrets.placeholders import without_macs
 from catalog.ui.results import ShownResult, shown_result
@@ -97,7 +97,10 @@ def masked_parameters(parameters: Mapping[str, Any], private_parts: PrivateCallP
     return mask(parameters) if private_parts is not None and private_parts.everything else parameters
 
 
-GRANT_FIELDS = ("call__grant_use__grant__created_by", "call__grant_use__grant__created_from")
+CALL_FIELDS = (
+    *("call__approval", "call__version", "call__client_run"),
+    *("call__grant_use__grant__created_by", "call__grant_use__grant__created_from"),
+)
 CALL_PART_FIELDS = ("call__arguments", "call__late_evidence")
 PRIVATE_FIELDS = ("arguments", "late_evidence")
 """Columns of a private call that its masked parts are made of, beside its result."""
@@ -150,6 +153,11 @@ class StepCard:
         return getattr(self.step.call, "approval", None) if self.step.call else None
 
     @property
+    def client_run(self) -> ClientRun | None:
+        """The row of a call that its client runs, else None."""
+        return getattr(self.step.call, "client_run", None) if self.step.call else None
+
+    @property
     def grant_use(self) -> GrantUse | None:
         return getattr(self.step.call, "grant_use", None) if self.step.call else None
 
@@ -183,7 +191,7 @@ def load_step_card(overview: PlanOverview, number: int) -> StepCard | None:
         return None
     excerpts = {f"{part}_head": Left(part, VALUE_READ) for part in CALL_PART_FIELDS}
     sizes = {f"{part}_size": Length(part) for part in CALL_PART_FIELDS}
-    rows = overview.plan.steps.select_related("call__approval", "call__version", *GRANT_FIELDS).defer(*CALL_PART_FIELDS)
+    rows = overview.plan.steps.select_related(*CALL_FIELDS).defer(*CALL_PART_FIELDS)
     step = rows.annotate(**excerpts, **sizes).get(pk=drawn.step.pk)
     by_number, hidden = overview.by_number, overview.private.steps.get(number)
     # The schema of the called version, or the current one before there is a call; empty without a tool.

@@ -24,6 +24,7 @@ from approvals.policy_language.stages import Stage, people_in_words
 from approvals.requests.limits import TooManyWaiting
 from approvals.states import RequestStatus
 from catalog.access.roles import prefetch_groups, user_display_name
+from catalog.inventory import snapshot
 from plans.actions.give_input import is_sent_back
 from plans.documents.graphs import descendants
 from plans.engine.questions import waits_for_answer
@@ -50,6 +51,10 @@ class WaitKind(StrEnum):
     """Reviewers sent it back for changes."""
     OUTCOME = "outcome"
     RETRY = "retry"
+    ALLOWED = "allowed"
+    """Approved, until its client asks again."""
+    REPORT = "report"
+    """Handed out to its client, which has not reported the end."""
     CALLS = "calls"
     """An agent's step, for its model or its calls."""
     WORKER = "worker"
@@ -118,7 +123,7 @@ class StepWait:
 
 PRIORITY = (
     *(WaitKind.OUTCOME, WaitKind.ANSWER, WaitKind.ARGUMENTS, WaitKind.APPROVAL, WaitKind.FAILED, WaitKind.WORKER),
-    *(WaitKind.RETRY, WaitKind.START),
+    *(WaitKind.RETRY, WaitKind.START, WaitKind.ALLOWED, WaitKind.REPORT),
 )
 """Waits that the head of the plan names, most urgent first."""
 FOR_PEOPLE = PRIORITY[:4]
@@ -136,11 +141,17 @@ SEVERAL = {
     WaitKind.FAILED: ngettext_lazy("%(count)s step has failed.", "%(count)s steps have failed.", "count"),
     WaitKind.WORKER: ngettext_lazy("%(count)s step waits for a worker.", "%(count)s steps wait for a worker.", "count"),
     WaitKind.RETRY: ngettext_lazy("%(count)s step is tried again.", "%(count)s steps are tried again.", "count"),
+    WaitKind.ALLOWED: ngettext_lazy(
+        "%(count)s step waits for its client.", "%(count)s steps wait for their clients.", "count"
+    ),
+    WaitKind.REPORT: ngettext_lazy(
+        "%(count)s step runs in its client.", "%(count)s steps run in their clients.", "count"
+    ),
     WaitKind.START: ngettext_lazy("%(count)s step is about to start.", "%(count)s steps are about to start.", "count"),
 }
 TOLD_ON_CARD = frozenset(
     {WaitKind.APPROVAL, WaitKind.START, WaitKind.RETRY, WaitKind.WORKER, WaitKind.PAUSED, WaitKind.NOT_STARTED}
-    | {WaitKind.BEHIND, WaitKind.BLOCKED}
+    | {WaitKind.BEHIND, WaitKind.BLOCKED, WaitKind.ALLOWED, WaitKind.REPORT}
 )
 """Waits that the card of a step tells; it has parts of its own for the others."""
 
@@ -300,13 +311,18 @@ def _wait_of(plan: Plan, step: Step, events: Sequence[Event], now: datetime) -> 
 
 
 def _wait_of_unclaimable(step: Step, now: datetime) -> StepWait | None:
-    kind = KINDS.get(step.waiting_for)
+    if step.waiting_for == WaitingFor.CLIENT:
+        kind = WaitKind.REPORT if step.call is not None and step.call.attempt else WaitKind.ALLOWED
+        target = snapshot.last_read(step.tool)
+        client = target.source if target is not None else _("its client")
+        return StepWait(kind, step.step_id, step.waiting_since, people=client)
+    awaited = KINDS.get(step.waiting_for)
     if waits_for_answer(step):
-        kind = WaitKind.ANSWER
+        awaited = WaitKind.ANSWER
     elif is_sent_back(step):
-        kind = WaitKind.ARGUMENTS
-    if kind is not None:
-        return StepWait(kind, step.step_id, step.waiting_since)
+        awaited = WaitKind.ARGUMENTS
+    if awaited is not None:
+        return StepWait(awaited, step.step_id, step.waiting_since)
     is_lost = step.lease_until is not None and step.lease_until < now - LOST
     return (
         StepWait(WaitKind.WORKER, step.step_id, step.lease_until, reason=_("Its worker was lost.")) if is_lost else None

@@ -25,6 +25,7 @@ def test_token_is_created_shown_once_changed_and_revoked(ada):
         "plans:read",
         "plans:write",
         "approvals:read",
+        "permissions:ask",
     ]
     fields = FIELDS | {"key": pages.field("key")}
     pages.send("/profile/tokens/new/", fields, status=201)

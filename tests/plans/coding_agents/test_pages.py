@@ -1,0 +1,67 @@
+"""What pages say of calls that clients run, of armed sessions and of runs without permission."""
+
+from datetime import timedelta
+
+import pytest
+
+from approvals.models import AuditEntry
+from catalog.core import clock
+from catalog.models import ClientRun, UngatedRun
+from plans.coding_agents.sessions import note_hook_traffic
+from plans.engine import client_runs
+from tests.pages import Pages
+from tests.plans.coding_agents.conftest import answer_request, call_of
+
+
+@pytest.fixture
+def admin_pages(admin) -> Pages:
+    return Pages(admin)
+
+
+def test_alarm_is_on_home_until_an_administrator_has_seen_it(agent, admin, admin_pages):
+    agent.ask()
+    agent.report("toolu_9")
+    run = UngatedRun.objects.get()
+    admin_pages.open("/")
+    assert 'id="ungated-runs"' in admin_pages.html
+    admin_pages.send(f"/sessions/runs/{run.pk}/seen/", {})
+    run.refresh_from_db()
+    assert run.seen_by == admin and AuditEntry.objects.filter(action="run.seen").exists()
+    admin_pages.open("/")
+    assert 'id="ungated-runs"' not in admin_pages.html
+
+
+def test_session_says_whether_it_is_armed(agent, admin_pages):
+    answer = agent.ask()
+    address = f"/sessions/{call_of(answer).plan_ref}/"
+    admin_pages.open(address)
+    assert 'id="armed"' not in admin_pages.html
+    note_hook_traffic(agent.client, agent.session, by=agent.by, how="hook")
+    admin_pages.open(address)
+    assert 'id="armed"' in admin_pages.html
+    agent.report("toolu_9")
+    admin_pages.open(address)
+    assert 'id="ungated-runs"' in admin_pages.html
+
+
+def test_plan_and_request_say_that_the_client_runs_the_call(agent, rosa, admin_pages):
+    answer = agent.ask()
+    admin_pages.open(f"/approvals/?item={answer.approval}")
+    assert 'id="client-run"' in admin_pages.html
+    answer_request(answer, rosa)
+    address = f"/plans/{call_of(answer).plan_ref}/"
+    admin_pages.open(address)
+    assert 'id="client-run"' in admin_pages.html
+    agent.ask()
+    ClientRun.objects.update(allowed_until=clock.now() - timedelta(seconds=1))
+    client_runs.expire_unreported(clock.now())
+    admin_pages.open(address)
+    assert 'value="happened"' in admin_pages.html and 'value="request_again"' not in admin_pages.html
+
+
+def test_source_of_a_client_can_be_disabled(agent, admin_pages):
+    agent.ask()
+    assert "claude-code" in admin_pages.open("/sources/")
+    admin_pages.open("/sources/claude-code/")
+    admin_pages.send("/sources/claude-code/change/", {"enabled": "no"})
+    assert agent.ask(call_id="toolu_2").decision == "deny"
