@@ -102,7 +102,7 @@ def value_of(field: "models.Field[Any, Any]") -> Any:
         (models.BinaryField, b"kept"),
         ((models.IntegerField, models.FloatField, models.DecimalField), 1),
     ):
-        if isinstance(field, kind):  # type: ignore[arg-type] # a class or a tuple of them
+        if isinstance(field, kind):
             return value
     return "{}" if field.name in ("arguments", "definition") else "kept"
 

@@ -14,6 +14,7 @@ from plans.client_setup.check import NotArmed, check
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup, find_python
 from plans.client_setup.configuration import FileChange, NotChanged, apply_changes, removed_copies
 from plans.client_setup.tokens import asking_user, check_address, check_token_there, end_token, make_token, token_here
+from toolgate.places import COMMAND
 
 TOKEN_VARIABLE = "TOOLGATE_TOKEN"  # noqa: S105 - the name of a variable
 PLACEHOLDER = "tg_your-token"
@@ -50,7 +51,7 @@ class Command(BaseCommand):
             raise CommandError(f"Not armed: {reason}") from None
         except (OperationalError, ProgrammingError):
             raise CommandError(
-                "The database of this installation cannot be used. Run `python manage.py migrate`; or, for a server "
+                f"The database of this installation cannot be used. Run `{COMMAND} migrate`; or, for a server "
                 "elsewhere, give --url and a token in TOOLGATE_TOKEN."
             ) from None
 
