@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from plans.actions.drafts import create_draft, read_draft
+from plans.actions.drafts import change_draft, create_draft, read_draft
 from plans.models import PlanDraft
 from tests.browser.conftest import PageAs
 from tests.builders import act
@@ -150,4 +150,22 @@ def test_what_leads_away_from_a_step_saves_it_first(ada, stage, page_as: PageAs,
     expect(status).to_contain_text("Saved.")
     assert stored(draft)["steps"][2]["description"] == "Offline"
     assert all("sendError" in each or "DISCONNECTED" in each for each in complaints)
+    complaints.clear()
+
+
+def test_a_step_that_was_deleted_while_its_form_is_open(ada, ben, stage, page_as: PageAs, complaints: list[str]):
+    """What was typed is offered beside the removal; who discards it sees that the step is gone."""
+    draft, path = built(ada)
+    page = page_as(ada)
+    page.goto(path)
+    page.locator("#step-description").fill("Mine")
+    rest = {"goal": "Try it", "steps": [act(2, "b")]}
+    change_draft(draft, base_version=1, document=rest, by=ben, summary="Deleted step 1")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#sf-conflict")).to_be_focused()
+    expect(page.locator("#step-description")).to_have_value("Mine")
+    page.locator("#sf-discard").click()
+    expect(page.locator("#step-slot [role=status]").first).to_contain_text("no longer part of this draft")
+    expect(page.locator("#step-slot")).to_have_attribute("data-step", "2")
+    assert all("404" in each for each in complaints)
     complaints.clear()

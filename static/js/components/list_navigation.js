@@ -112,7 +112,9 @@ const revealed = new Map();
 function reveal(list, item) {
   if (revealed.get(list.id) === item.id) return;
   revealed.set(list.id, item.id);
-  if (getComputedStyle(list).overflowY === "auto") item.scrollIntoView({ block: "nearest" });
+  if (getComputedStyle(list).overflowY !== "auto") return;
+  const [outer, inner] = [list.getBoundingClientRect(), item.getBoundingClientRect()];
+  list.scrollTop += Math.min(0, inner.top - outer.top) + Math.max(0, inner.bottom - outer.bottom);
 }
 
 // Lists and items keep their mark when a socket replaces them. While several requests are shown together, none is

@@ -28,7 +28,8 @@ const count = (step) => () => {
   inFlight += step;
   document.documentElement.toggleAttribute("data-busy", inFlight > 0);
 };
-document.addEventListener("htmx:beforeSend", ({ detail: { xhr } }) => {
+document.addEventListener("htmx:beforeSend", ({ detail: { elt, xhr } }) => {
+  if (elt.matches('[hx-trigger^="every"]')) return; // nobody waits for what the page asks by itself
   xhr.addEventListener("loadstart", count(1));
   xhr.addEventListener("loadend", count(-1));
 });

@@ -99,8 +99,17 @@ for (const name of ["htmx:sendError", "htmx:responseError"]) {
   document.addEventListener(name, ({ detail }) => {
     if (detail.target?.id !== "step-form") return;
     [isSaving, goOn] = [false, null];
-    if (unsavedForm()) say(name === "htmx:sendError" ? "lost" : "refused");
+    const isGone = detail.xhr?.status === 404 && detail.requestConfig?.verb === "get";
+    if (isGone) showDraft();
+    else if (unsavedForm()) say(name === "htmx:sendError" ? "lost" : "refused");
   });
+}
+
+/** Load the page anew: it says that the step was deleted. */
+function showDraft() {
+  const address = document.getElementById("sf-discard")?.href;
+  delete openForm().dataset.unsaved;
+  if (address) location.assign(address);
 }
 
 /** Show the step as it is in a newer version of the draft, unless someone is filling in its form. */
