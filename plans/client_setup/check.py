@@ -31,7 +31,7 @@ from plans.coding_agents.sessions import note_check
 from plans.models import ClientSession
 from plans.store.requesters import Requester
 
-SECONDS = 120
+SECONDS = 240
 """Time after which the client is stopped; opencode installs its plugins' packages at its first start."""
 POLL_SECONDS = 0.2
 
@@ -124,7 +124,7 @@ class _Canary:
             process = subprocess.Popen(  # noqa: S603 - the client that the person has installed
                 run.command,
                 cwd=work,
-                env=run.environment,
+                env=run.environment | {"PWD": str(work)},  # opencode takes its folder from here
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -137,6 +137,7 @@ class _Canary:
             finally:
                 process.kill()
                 process.wait()
+                self._withdraw(work)
         return path.read_text(encoding="utf-8", errors="replace")[-600:].strip()
 
     def _runs(self, work: Path) -> QuerySet[ClientRun]:

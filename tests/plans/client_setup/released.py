@@ -63,7 +63,7 @@ class Home:
                 process = subprocess.Popen(
                     run.command,
                     cwd=self.work,
-                    env=run.environment,
+                    env=run.environment | {"PWD": str(self.work)},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
