@@ -24,7 +24,7 @@ GROUPS = (
     (
         gettext_lazy("Connect agents"),
         (
-            "connect",
+            *("connect", "coding-agents"),
             *("connect/claude", "connect/chatgpt"),
             *("connect/claude-code", "connect/claude-desktop", "connect/cursor", "connect/vs-code", "connect/codex"),
             *("connect/gemini-cli", "connect/opencode"),

@@ -55,8 +55,8 @@ def token_here(text: str) -> ApiToken | None:
     return token if token is not None and ASKING in token.scopes else None
 
 
-def check_token_there(url: str, text: str) -> str:
-    """Ask a server about a token; return the name of its owner. Raises NotChanged if it may not ask."""
+def check_token_there(url: str, text: str) -> None:
+    """Ask a server about a token. Raises NotChanged if it may not ask."""
     answer = _request("GET", url, text)
     if answer is None:
         raise NotChanged(f"{url} does not answer as Toolgate does. Check the address and whether the server runs.")
@@ -64,8 +64,6 @@ def check_token_there(url: str, text: str) -> str:
         raise NotChanged(f"{url} does not accept the token in TOOLGATE_TOKEN. Make one on its page Connect an agent.")
     if ASKING not in answer.get("scopes", ()):
         raise NotChanged(f"The token in TOOLGATE_TOKEN lacks the scope {ASKING}. Make one on {url}/connect/.")
-    owner = answer.get("user")
-    return owner if isinstance(owner, str) else ""
 
 
 def end_token(url: str, text: str) -> bool:

@@ -42,6 +42,7 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCOPES_BY_ACCESS = {
     "calls": ("tools:read", "calls:create", "plans:read"),
     "plans": ("tools:read", "calls:create", "plans:read", "plans:write"),
+    "gate": ("tools:read", "calls:create", "plans:read", "permissions:ask"),
 }
 
 
@@ -57,6 +58,7 @@ class TokenForm(LimitsForm):
         choices=[
             ("calls", _("Call tools and read the results")),
             ("plans", _("Also submit and control plans of its own")),
+            ("gate", _("Also ask before it runs its own tools")),
         ],
     )
     days = forms.TypedChoiceField(
@@ -166,6 +168,12 @@ class ConnectPage:
         """The snippets to copy, with a placeholder unless the token's text is known."""
         example = self.example or EXAMPLES[0]
         return [each.filled(self.address, self.text or TOKEN, example) for each in self.client.snippets]
+
+    @property
+    def gate(self) -> list[Snippet]:
+        """The snippets that gate the client's own tools, with a placeholder for a token that may not ask."""
+        asks = self.arrival is not None and "permissions:ask" in self.arrival.token.scopes
+        return [each.filled(self.address, self.text if asks and self.text else TOKEN) for each in self.client.gate]
 
     @property
     def sign_in(self) -> list[Snippet]:

@@ -52,6 +52,8 @@ EXAMPLES = (
     ExampleCall("describe_symbol", '{"symbol": "json.dumps"}', "Describe json.dumps"),
 )
 """Calls for the snippets, best first. The guides show the first one; each of the others is of another set."""
+LIMITS = "What the gate cannot do:"
+"""Line of a guide before the list of limits; each is one line of plain text."""
 SNIPPET = re.compile(r"([^\n]+):\n\n```(\w+)\n(.*?)^```\n\n", re.MULTILINE | re.DOTALL)
 
 
@@ -75,7 +77,8 @@ class McpClient:
     """A client: what to copy, what to do afterwards, and how calls wait for people.
 
     `sign_in` and `sign_in_then` are the same for signing in; empty if the client cannot. A client without `snippets`
-    takes no token.
+    takes no token. `gate`, `gate_then` and `gate_limits` are about the tools that a coding agent runs itself: what to
+    copy, what follows, and what the gate cannot do; empty for other clients.
     """
 
     slug: str
@@ -86,21 +89,27 @@ class McpClient:
     snippets: tuple[Snippet, ...]
     then: str
     waiting: str
+    gate: tuple[Snippet, ...] = ()
+    gate_then: str = ""
+    gate_limits: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, slug: str, about: str) -> Self:
         """Read a client's guide.
 
-        The title is the label. The sections Signing in and Configuration begin with the snippets, each after a line
-        that names its place, and a paragraph on what to do then. The first paragraph of the section on waiting is
-        `waiting`.
+        The title is the label. The sections Signing in, Configuration and Gate its own tools begin with the snippets,
+        each after a line that names its place, and a paragraph on what to do then. The first paragraph of the section
+        on waiting is `waiting`.
         """
         guide = (GUIDES / f"{slug}.md").read_text(encoding="utf-8")
         sign_in, sign_in_then = _read_section(guide, "Signing in")
         snippets, then = _read_section(guide, "Configuration")
         _, waiting = _read_section(guide, "When a call waits for a person")
+        gate, gate_then = _read_section(guide, "Gate its own tools")
+        _, _, limits = guide.partition(f"\n{LIMITS}\n\n")
+        gate_limits = tuple(line.removeprefix("- ") for line in limits.partition("\n\n")[0].splitlines())
         label = guide.partition("\n")[0].removeprefix("# ")
-        return cls(slug, label, about, sign_in, sign_in_then, snippets, then, waiting)
+        return cls(slug, label, about, sign_in, sign_in_then, snippets, then, waiting, gate, gate_then, gate_limits)
 
 
 def _read_section(guide: str, title: str) -> tuple[tuple[Snippet, ...], str]:

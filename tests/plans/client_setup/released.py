@@ -83,9 +83,11 @@ class Home:
 
     @property
     def told(self) -> str:
-        """The last request to the model, which holds the result of the last tool."""
+        """The end of the last request's messages, which is the result of the last tool."""
         assert self.model is not None
-        return str(self.model.requests[-1])
+        body = self.model.requests[-1]
+        messages = body.get("messages") or body.get("input") or body.get("contents")
+        return str(messages)[-500:]
 
     def hook_process(self) -> int | None:
         """Return the process of the hook that is running, or None."""

@@ -18,6 +18,8 @@ from config.serving.handler import ThreadedHandler
 from plans.client_setup.check import NotArmed, check
 from plans.client_setup.clients import CODING_AGENTS, ClientWithHooks, Codex, OpenCode
 from plans.client_setup.tokens import SCOPES
+from plans.live.long_polling import WaitForCall
+from plans.live.waits import until_decided, until_settled
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.http_server import serving
@@ -40,10 +42,14 @@ def modules(request: pytest.FixtureRequest) -> Path:
     return installed_modules(request.config.cache, CLIENTS, "coding-agents-npm")
 
 
+def pages_and_rest() -> WaitForCall:
+    return WaitForCall(ThreadedHandler(), until_settled, until_decided)
+
+
 @pytest.fixture
-def url(executor: object, settings) -> Iterator[str]:
+def url(executor: object) -> Iterator[str]:
     """The address of a server with pages, REST and MCP."""
-    with serving_mcp(others=ThreadedHandler()) as mcp:
+    with serving_mcp(others=pages_and_rest()) as mcp:
         yield mcp.removesuffix("/mcp")
 
 
@@ -145,7 +151,7 @@ def test_a_hook_killed_while_it_waits_lets_nothing_run(home: Home, url: str, tok
 def test_a_server_that_ends_while_it_holds_lets_nothing_run(
     home: Home, executor: object, token: tuple[ApiToken, str]
 ) -> None:
-    with serving_mcp(others=ThreadedHandler()) as mcp:
+    with serving_mcp(others=pages_and_rest()) as mcp:
         home.connect(mcp.removesuffix("/mcp"), token[1])
         running = home.running("asked")
         running.__enter__()

@@ -14,6 +14,7 @@ from approvals.models import AuditEntry
 from catalog.access.tokens import authenticate_token, record_first_refusal
 from catalog.core import clock
 from catalog.models import ApiToken, Source
+from plans.client_setup.clients import CODING_AGENTS
 from plans.web.connect_snippets import ADDRESS, CLIENTS, TOKEN, McpClient, Snippet
 from tests.house.source import ROOT
 from tests.pages import Pages
@@ -22,7 +23,7 @@ from tests.rest import Rest
 SNIPPETS = [
     pytest.param(snippet, id=f"{client.slug}-{place}")
     for client in CLIENTS.values()
-    for place, snippet in enumerate((*client.sign_in, *client.snippets))
+    for place, snippet in enumerate((*client.sign_in, *client.snippets, *client.gate))
 ]
 TEXT = re.compile(r"tg_[\w-]{43}")
 
@@ -210,6 +211,17 @@ def test_every_guide_has_a_place_for_address_and_token(client: McpClient) -> Non
     assert any(TOKEN in each.text for each in client.snippets) or not client.snippets
     assert not any(TOKEN in each.text for each in client.sign_in)
     assert all(text and "```" not in text for text in (client.label, client.waiting))
+
+
+@pytest.mark.parametrize("slug", list(CODING_AGENTS))
+def test_a_coding_agent_can_be_gated_with_a_token_that_asks(pages: Pages, slug: str) -> None:
+    client = CLIENTS[slug]
+    assert client.gate_then and len(client.gate_limits) > 2 and not any("`" in each for each in client.gate_limits)
+    pages.open(f"/connect/?client={slug}")
+    assert 'id="gate"' in pages.html
+    pages.send("/connect/", form_on(pages, client=slug, access="gate"))
+    assert "permissions:ask" in ApiToken.objects.get().scopes
+    assert [TOKEN in each.text for each in pages.context["page"].gate] == [False]
 
 
 def test_the_index_leads_to_every_guide() -> None:
