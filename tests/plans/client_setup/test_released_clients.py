@@ -73,7 +73,7 @@ def held_run() -> Plan | None:
 def edit(plan: Plan, by: User) -> None:
     """Approve with another file to write."""
     request = request_of(plan)
-    arguments = dict(request.call.arguments)
+    arguments = dict(request.call.arguments_json)
     name = next(name for name, value in arguments.items() if isinstance(value, str) and "ran >" in value)
     arguments[name] = re.sub(r"> .*", "> edited", arguments[name])
     decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest, arguments=arguments))
