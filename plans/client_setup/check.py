@@ -79,13 +79,13 @@ def check_entries(agent: CodingAgent, program: str) -> None:
         check_trust(agent, program)
 
 
-def check_trust(agent: Codex, program: str) -> None:
+def check_trust(codex: Codex, program: str) -> None:
     """Raise NotArmed unless Codex itself lists Toolgate's hook as enabled and trusted."""
     try:
-        hooks = list_hooks(program, agent.home, agent.environment)
+        hooks = list_hooks(program, codex.home, codex.environment)
     except NoAnswer as reason:
         raise NotArmed(str(reason)) from None
-    own = [hook for hook in hooks if str(agent.wrapper) in str(hook.get("command"))]
+    own = [hook for hook in hooks if str(codex.wrapper) in str(hook.get("command"))]
     if not any(hook.get("eventName") == "preToolUse" for hook in own):
         raise NotArmed("Codex does not list the hook: run connect codex.")
     for hook in own:
