@@ -1,5 +1,6 @@
 """The form of a step in the plan builder, in a browser: a plan of three steps with references, by keyboard alone."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from plans.models import PlanDraft
 from tests.browser.conftest import PageAs
 from tests.chaos.serving import Serving
 from tests.conftest import MakeServing
+from tests.plans.agents.scripted import make_agent
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, serialized_rollback=True)]
@@ -159,3 +161,53 @@ def test_form_follows_changes_of_others_until_it_is_filled_in(ada: User, ben: Us
     conflict.get_by_role("radio", name="Theirs: Paris").check()
     save(page)
     expect(field).to_have_value("Paris")
+
+
+UNNAMED = re.compile(
+    r"- (group|textbox|combobox|checkbox|radio|button|link|searchbox|region|navigation|form)(?=:?$| \[)"
+)
+"""A line of an accessibility tree that gives a role and no name."""
+
+
+@pytest.mark.layout
+def test_every_kind_of_step_is_named_for_a_screen_reader(ada: User, stage: object, page_as: PageAs) -> None:
+    """Groups and controls have names, in the order of the form; errors are parts of their fields and are counted."""
+    make_agent()
+    steps: list[dict[str, Any]] = [
+        {"step_id": 1, "description": "Find", "tool": "safe", "parameters": {"value": "x"}, "expected_key": "found"},
+        {
+            "step_id": 2,
+            "description": "Use",
+            "tool": "render_text",
+            "parameters": {"template": "${gone}", "values": {}},
+        },
+        {"step_id": 3, "description": "Ask", "agent": "ann", "parameters": {"what": "${found}"}},
+        {"step_id": 4, "description": "Note", "done_check": "found is None or len(found) >= 2"},
+        {"step_id": 5, "description": "New", "tool": ""},
+    ]
+    draft = create_draft({"goal": "Hear it", "steps": steps}, by=ada)
+    page = page_as(ada)
+    opened = {
+        1: ("#step-try-open", "[value='panel:path']"),
+        2: ("[id='f-template-r']", "#step-tool-change", "#step-as-json"),
+        4: ("[value='check-show:text']",),
+    }
+    for number in range(1, 6):
+        open_step(page, draft, number)
+        for pressed in (None, *opened.get(number, ())):
+            if pressed:
+                page.evaluate("document.getElementById('step-form').dataset.old = ''")
+                page.locator(pressed).first.click()
+                expect(page.locator("#step-form:not([data-old])")).to_be_visible()
+            tree = page.locator("main").aria_snapshot()
+            assert [line for line in tree.splitlines() if UNNAMED.search(line)] == []
+    groups = ("What the step does", "Tool", "Arguments", "Waits for", "Result", "Done when", "Try this step")
+    order = ["navigation", 'textbox "Description"', *(f'group "{each}"' for each in groups), 'button "Save step"']
+    open_step(page, draft, 2)
+    tree = page.locator("#step-form").aria_snapshot()
+    places = [tree.index(each) for each in order]
+    assert places == sorted(places)
+    field = page.locator("[name='value:template']")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description(re.compile("gone"))
+    assert re.search(r"status: .*1 error", page.locator("#step-form").aria_snapshot())
