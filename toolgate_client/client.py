@@ -135,7 +135,7 @@ class Operations:
         """Send a request until it is answered."""
         return exchange(request, retry_seconds=self.retry_seconds)
 
-    def post(self, path: str, body: Any, *, key: str | None = None, wait_seconds: float = 0.0) -> Flow[Any]:
+    def _post(self, path: str, body: Any, *, key: str | None = None, wait_seconds: float = 0.0) -> Flow[Any]:
         """Post a body under an idempotency key, a new one by default, and in the client's session if it has one."""
         headers = {"Idempotency-Key": key or uuid4().hex}
         if self.session is not None:
@@ -161,8 +161,8 @@ class Operations:
         ends = _end_of(wait_seconds)
         seconds = _seconds_until(ends)
         body = {"tool": tool, "arguments": arguments, "wait_seconds": seconds, **({"reason": reason} if reason else {})}
-        made = Call.read((yield from self.post("calls/", body, key=idempotency_key, wait_seconds=seconds)))
-        return made if made.has_ended and not made.replaced_by else (yield from self.wait_until(made.id, ends))
+        made = Call.read((yield from self._post("calls/", body, key=idempotency_key, wait_seconds=seconds)))
+        return made if made.has_ended and not made.replaced_by else (yield from self._wait_until(made.id, ends))
 
     @Operation
     def wait(self, call: Call | str, *, wait_seconds: float | None = None) -> Flow[Call]:
@@ -170,9 +170,9 @@ class Operations:
 
         The id of the call is enough, so another process may wait on. If a new call has replaced it, that is returned.
         """
-        return self.wait_until(_id_of(call), _end_of(wait_seconds))
+        return self._wait_until(_id_of(call), _end_of(wait_seconds))
 
-    def wait_until(self, call: str, ends: float | None) -> Flow[Call]:
+    def _wait_until(self, call: str, ends: float | None) -> Flow[Call]:
         """Read a call until it has ended or the time has come."""
         while True:
             asked, seconds = monotonic(), _seconds_until(ends)
@@ -231,17 +231,17 @@ class Operations:
             body["arguments"] = arguments
         if verdict == "respond":
             body["response"] = response
-        return _read(Approval.read, self.post(path_to("approvals", approval.id, "reviews"), body))
+        return _read(Approval.read, self._post(path_to("approvals", approval.id, "reviews"), body))
 
     @Operation
     def withdraw(self, approval: str, *, comment: str = "") -> Flow[Approval]:
         """Withdraw one's own request: the call will not run."""
-        return _read(Approval.read, self.post(path_to("approvals", approval, "withdraw"), {"comment": comment}))
+        return _read(Approval.read, self._post(path_to("approvals", approval, "withdraw"), {"comment": comment}))
 
     @Operation
     def create_plan(self, document: Mapping[str, Any], *, idempotency_key: str | None = None) -> Flow[Plan]:
         """Store a plan, `{"goal", "steps": […], …}`, and start it unless its `start` is false."""
-        return _read(Plan.read, self.post("plans/", document, key=idempotency_key))
+        return _read(Plan.read, self._post("plans/", document, key=idempotency_key))
 
     @Operation
     def plan(self, plan: str) -> Flow[Plan]:
@@ -251,7 +251,7 @@ class Operations:
     @Operation
     def control_plan(self, plan: str, action: PlanAction) -> Flow[Plan]:
         """Start, pause, resume, cancel or retry a plan. Raises Conflict if its state does not allow that."""
-        return _read(Plan.read, self.post(path_to("plans", plan, action), {}))
+        return _read(Plan.read, self._post(path_to("plans", plan, action), {}))
 
     @Operation
     def events_after(self, plan: str, after: int) -> Flow[tuple[Event, ...]]:
@@ -260,7 +260,7 @@ class Operations:
         page = Fields((yield from self.exchange(request)), "page")
         return tuple(map(Event.read, page.items("results")))
 
-    def still_open(self, plan: str, after: int) -> Flow[bool]:
+    def _still_open(self, plan: str, after: int) -> Flow[bool]:
         """Return whether events of a plan are to come after the number `after`."""
         found = Plan.read((yield from self.exchange(Request("GET", path_to("plans", plan)))))
         return not found.has_ended or found.last_seq > after
@@ -280,9 +280,9 @@ class Operations:
         `call_id` identifies the question: with it, a repeat gets the answer as of now. Whatever is allowed must be
         reported. `run` and `gated` do all of it.
         """
-        return self.ask_once(self.question(tool, arguments, call_id, cwd), wait_seconds)
+        return self._ask_once(self._question(tool, arguments, call_id, cwd), wait_seconds)
 
-    def question(
+    def _question(
         self, tool: str, arguments: Mapping[str, Any], call_id: str | None, cwd: str | None = None
     ) -> dict[str, Any]:
         """Return the body of a question."""
@@ -290,7 +290,7 @@ class Operations:
         parts = {"client": self.name, "session": session, "tool": tool, "input": arguments}
         return parts | {name: value for name, value in (("call_id", call_id), ("cwd", cwd)) if value is not None}
 
-    def ask_once(self, question: Mapping[str, Any], wait_seconds: float) -> Flow[Permission]:
+    def _ask_once(self, question: Mapping[str, Any], wait_seconds: float) -> Flow[Permission]:
         """Ask a question. It has no idempotency key: a repeat is to get the answer as of now, not the first one."""
         body = {**question, "wait_seconds": wait_seconds}
         return _read(
@@ -300,11 +300,11 @@ class Operations:
     @Operation
     def report(self, call: str, report: RunReport) -> Flow[None]:
         """Report the end of something that was allowed to run in this process."""
-        return self.post_report(call, report)
+        return self._post_report(call, report)
 
-    def post_report(self, call: str, report: RunReport) -> Flow[None]:
+    def _post_report(self, call: str, report: RunReport) -> Flow[None]:
         """Post the report of a run."""
-        yield from self.post(path_to("permissions", call, "result"), report.document())
+        yield from self._post(path_to("permissions", call, "result"), report.document())
 
     @Operation
     def run(
@@ -324,8 +324,8 @@ class Operations:
         takes, and ToolgateError if Toolgate cannot be asked: in both cases the function was not called. A `call_id` is
         for one run; the default is a new one. `report_of` makes the report of a result.
         """
-        question = self.question(tool, json_copy(arguments), call_id or uuid4().hex)
-        permission = yield from self.ask_until_decided(question, _end_of(wait_seconds))
+        question = self._question(tool, json_copy(arguments), call_id or uuid4().hex)
+        permission = yield from self._ask_until_decided(question, _end_of(wait_seconds))
         if permission.decision != "allow" or permission.call is None or permission.input is None:
             raise NotAllowed(
                 permission.message or f"{tool} was not allowed.",
@@ -339,18 +339,18 @@ class Operations:
         except Exception as error:
             message = f"{type(error).__name__}: {_text_of(error)}"[:MAX_MESSAGE]
             failure = RunReport(succeeded=False, message=message, duration_ms=_milliseconds_since(started))
-            yield from self.report_or_log(permission.call, failure)
+            yield from self._report_or_log(permission.call, failure)
             raise
         report, duration_ms = report_of(value), _milliseconds_since(started)
         ended = replace(report, output=reportable(report.output), duration_ms=duration_ms)
-        yield from self.report_or_log(permission.call, ended)
+        yield from self._report_or_log(permission.call, ended)
         return value
 
-    def ask_until_decided(self, question: Mapping[str, Any], ends: float | None) -> Flow[Permission]:
+    def _ask_until_decided(self, question: Mapping[str, Any], ends: float | None) -> Flow[Permission]:
         """Ask until somebody has decided. Raises NotAllowed if the time is over before."""
         while True:
             asked, seconds = monotonic(), _seconds_until(ends)
-            permission = yield from self.ask_once(question, seconds)
+            permission = yield from self._ask_once(question, seconds)
             if permission.decision in ("allow", "deny"):
                 return permission
             if _is_over(ends):
@@ -363,10 +363,10 @@ class Operations:
             if monotonic() - asked < SHORTEST_POLL:
                 yield Pause(SHORTEST_POLL)
 
-    def report_or_log(self, call: str, report: RunReport) -> Flow[None]:
+    def _report_or_log(self, call: str, report: RunReport) -> Flow[None]:
         """Report a run. If that fails, Toolgate does not know the outcome, but the result still is the caller's."""
         try:
-            yield from self.post_report(call, report)
+            yield from self._post_report(call, report)
         except ToolgateError as error:
             logger.warning("The end of %s could not be reported (%s).", call, type(error).__name__)
 
@@ -399,7 +399,7 @@ class Client(Operations):
                 after = event.seq
             if page and page[-1].ends_plan:
                 return
-            if not page and not was_quiet and not self.follow(self.still_open(plan, after)):
+            if not page and not was_quiet and not self.follow(self._still_open(plan, after)):
                 return
             was_quiet = not page
             time.sleep(0 if page else poll_seconds)
@@ -446,7 +446,7 @@ class AsyncClient(Operations):
                 after = event.seq
             if page and page[-1].ends_plan:
                 return
-            if not page and not was_quiet and not await self.follow(self.still_open(plan, after)):
+            if not page and not was_quiet and not await self.follow(self._still_open(plan, after)):
                 return
             was_quiet = not page
             await asyncio.sleep(0 if page else poll_seconds)

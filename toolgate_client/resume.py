@@ -43,6 +43,7 @@ logger = logging.getLogger("toolgate_client.resume")
 POLL_SECONDS = 50.0
 QUIET_SECONDS = 5.0
 """Pause after a round in which nothing could be started, although something was listed."""
+LONGEST_PAUSE_SECONDS = 60.0
 LEASE_SECONDS = 60
 RENEWALS = 3
 """Renewals of a lease in its life."""
@@ -215,6 +216,7 @@ class Runner:
         self._active: dict[tuple[str, str], threading.Thread] = {}
         self._refused: set[str] = set()
         self._error: Exception | None = None
+        self._failures = 0
         self._lock = threading.Lock()
 
     def run(self, *, once: bool = False) -> None:
@@ -243,8 +245,10 @@ class Runner:
         try:
             listed = self._listed(POLL_SECONDS)
         except ToolgateError as error:
+            self._failures += 1
             logger.warning("Toolgate cannot be asked for sessions (%s).", type(error).__name__)
-            return QUIET_SECONDS
+            return min(QUIET_SECONDS * 2.0 ** min(self._failures, 8), LONGEST_PAUSE_SECONDS)
+        self._failures = 0
         return 0.0 if self._start_all(listed) or not listed else QUIET_SECONDS
 
     def stop(self) -> None:
