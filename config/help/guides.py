@@ -29,7 +29,7 @@ GROUPS = (
             *("connect/claude-code", "connect/claude-desktop", "connect/cursor", "connect/vs-code", "connect/codex"),
             *("connect/gemini-cli", "connect/opencode"),
             *("connect/openai-agents", "connect/pydantic-ai", "connect/langchain"),
-            *("connect/python", "connect/curl", "frameworks"),
+            *("connect/python", "connect/curl", "frameworks", "resuming"),
         ),
     ),
     (gettext_lazy("Build"), ("sources", "tools", "secrets", "models", "api")),
