@@ -302,6 +302,7 @@ def check_mutations(count: int, seed: int) -> None:
         if not isinstance(rules.verdict(facts(command)), Allow):
             continue
         known = derived_facts("Bash", {"command": command}, CWD)
+        assert known is not None
         assert known.understood, command
         assert set(known.effects) <= {"reads", "writes"}, command
         assert all(path.startswith(f"{CWD}/") or path == CWD for path in known.paths), command

@@ -1,19 +1,35 @@
 """Facts of calls that coding agents run themselves, and their previews."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.client_tools.facts import derived_facts
+from catalog.client_tools.facts import DerivedFacts, derived_facts
 from catalog.client_tools.inputs import CLIENT_TOOLS
 from catalog.client_tools.previews import preview
 from catalog.client_tools.shell_syntax import MAX_COMMAND
+from catalog.results import Preview
 
 CWD = "/srv/project"
 
 
-def facts_of(command, **fields):
-    return derived_facts("Bash", {"command": command, **fields}, CWD)
+def known(tool: str, sent: Mapping[str, Any], cwd: str = CWD) -> DerivedFacts:
+    facts = derived_facts(tool, sent, cwd)
+    assert facts is not None
+    return facts
+
+
+def facts_of(command: str) -> DerivedFacts:
+    return known("Bash", {"command": command})
+
+
+def shown(tool: str, sent: Mapping[str, Any]) -> Preview:
+    found = preview(tool, sent, CWD)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -160,12 +176,12 @@ def test_paths_are_taken_from_every_directory_in_which_a_command_may_run():
 
 @pytest.mark.parametrize("cwd", ["", "project", "C:\\project", "/a\nb", "/a\0"])
 def test_without_a_working_directory_nothing_is_understood(cwd):
-    assert not derived_facts("Bash", {"command": "ls x"}, cwd).understood
-    assert not derived_facts("Read", {"file_path": "x"}, cwd).understood
+    assert not known("Bash", {"command": "ls x"}, cwd).understood
+    assert not known("Read", {"file_path": "x"}, cwd).understood
 
 
 def test_the_root_is_no_working_directory_in_which_everything_is_inside():
-    assert "outside" in derived_facts("Read", {"file_path": "/etc/passwd"}, "/").effects
+    assert "outside" in known("Read", {"file_path": "/etc/passwd"}, "/").effects
 
 
 @pytest.mark.parametrize(
@@ -192,7 +208,7 @@ def test_the_root_is_no_working_directory_in_which_everything_is_inside():
     ],
 )
 def test_tools_of_every_client_have_effects(tool, sent, effects):
-    facts = derived_facts(tool, sent, CWD)
+    facts = known(tool, sent)
 
     assert facts.effects == effects
     assert facts.understood
@@ -223,7 +239,7 @@ def test_tools_of_every_client_have_effects(tool, sent, effects):
     ],
 )
 def test_inputs_that_a_client_may_read_in_another_way_are_not_understood(tool, sent):
-    facts = derived_facts(tool, sent, CWD)
+    facts = known(tool, sent)
 
     assert not facts.understood
     assert "unknown" in facts.effects
@@ -234,7 +250,7 @@ def test_a_patch_names_every_file_that_it_touches():
         "*** Begin Patch\n*** Update File: src/a.py\n*** Move to: ../b.py\n@@\n-x\n+y\n"
         "*** Add File: .github/workflows/x.yml\n+on: push\n*** Delete File: c\n*** End Patch"
     )
-    facts = derived_facts("apply_patch", {"command": patch}, CWD)
+    facts = known("apply_patch", {"command": patch})
 
     assert facts.paths == (
         f"{CWD}/src/a.py",
@@ -251,25 +267,25 @@ def test_an_unknown_tool_has_no_facts_and_no_preview():
 
 
 def test_the_preview_of_a_command_lists_its_parts():
-    shown = preview("Bash", {"command": "cd sub && rm -rf ../..; $x"}, CWD)
+    found = shown("Bash", {"command": "cd sub && rm -rf ../..; $x"})
 
-    assert shown.kind == "rows"
-    assert [row["Part"] for row in shown.rows] == ["cd sub", "rm -rf ../..", "$x"]
-    assert "/srv" in shown.rows[1]["Paths and hosts"]
-    assert shown.rows[2]["Cannot be told"]
+    assert found.kind == "rows"
+    assert [row["Part"] for row in found.rows] == ["cd sub", "rm -rf ../..", "$x"]
+    assert "/srv" in found.rows[1]["Paths and hosts"]
+    assert found.rows[2]["Cannot be told"]
 
 
 def test_the_preview_of_an_edit_compares_what_the_client_sent():
-    shown = preview("Edit", {"file_path": "a", "old_string": "b", "new_string": "c"}, CWD)
+    found = shown("Edit", {"file_path": "a", "old_string": "b", "new_string": "c"})
 
-    assert (shown.kind, shown.before, shown.after) == ("diff", "b", "c")
+    assert (found.kind, found.before, found.after) == ("diff", "b", "c")
 
 
 def test_a_long_command_is_cut_in_its_preview():
-    shown = preview("Bash", {"command": "\n".join(f"echo {'x' * 500}; cat /{'y' * 300}{n}" for n in range(500))}, CWD)
+    found = shown("Bash", {"command": "\n".join(f"echo {'x' * 500}; cat /{'y' * 300}{n}" for n in range(500))})
 
-    assert len(shown.rows) <= 102
-    assert all(len(text) <= 2000 for row in shown.rows for text in row.values())
+    assert len(found.rows) <= 102
+    assert all(len(text) <= 2000 for row in found.rows for text in row.values())
 
 
 def test_a_command_beyond_the_limit_is_not_understood():
