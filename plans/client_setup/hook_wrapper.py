@@ -27,6 +27,8 @@ SECONDS = 590
 MAX_BYTES = 8 * 1024 * 1024
 """Size at which a body or an answer is refused."""
 REPORT_ATTEMPTS = 3
+MAY_DEFER = "TOOLGATE_MAY_DEFER"
+"""Environment variable: with `1`, a session of `claude -p` may end at a held call, to be resumed by a runner."""
 ASKING_EVENT = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini-cli": "BeforeTool"}
 OWN_TOOLS = {"claude-code": "mcp__toolgate__", "codex": "mcp__toolgate__", "gemini-cli": "mcp_toolgate_"}
 """Tools of Toolgate's own MCP server: the server gates each call, so it is not asked twice."""
@@ -75,7 +77,8 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
         raise Refused("The hook's body is not a question about a tool.")
     if tool.startswith(OWN_TOOLS[client]):
         return allowed(client, None)
-    status, content_type, text = post(client, body)
+    may_defer = client == "claude-code" and os.environ.get(MAY_DEFER) == "1"
+    status, content_type, text = post(client, body, "?may_defer=true" if may_defer else "")
     if status != 200:
         raise Refused(problem(status, text))
     if content_type != "application/json":
@@ -182,7 +185,7 @@ class AllStatuses(urllib.request.HTTPErrorProcessor):
     https_response = http_response
 
 
-def post(client: str, body: bytes) -> tuple[int, str, bytes]:
+def post(client: str, body: bytes, query: str = "") -> tuple[int, str, bytes]:
     """Send a body; return status, content type and text of the answer. Raises Refused without an answer."""
     settings = read_settings()
     host = urlsplit(settings["url"]).hostname or ""
@@ -193,7 +196,8 @@ def post(client: str, body: bytes) -> tuple[int, str, bytes]:
         "Accept": "application/json",
         "User-Agent": "toolgate-hook",
     }
-    request = urllib.request.Request(settings["url"] + "/api/v1/hooks/" + client + "/", body, headers)  # noqa: S310 - `connect` checks the address
+    address = settings["url"] + "/api/v1/hooks/" + client + "/" + query
+    request = urllib.request.Request(address, body, headers)  # noqa: S310 - `connect` checks the address
     opener = urllib.request.build_opener(proxies, NoRedirects, AllStatuses)
     try:
         with opener.open(request, timeout=SECONDS) as response:

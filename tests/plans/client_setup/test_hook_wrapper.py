@@ -136,6 +136,16 @@ def test_only_claude_code_can_defer(wrapper: ModuleType, server: AnsweringServer
     assert answer["hookSpecificOutput"]["permissionDecision"] == "defer"
 
 
+@pytest.mark.parametrize(("client", "query"), [("claude-code", "?may_defer=true"), ("codex", "")])
+def test_a_session_with_a_runner_may_be_deferred(
+    wrapper: ModuleType, server: AnsweringServer, monkeypatch: pytest.MonkeyPatch, client: str, query: str
+) -> None:
+    monkeypatch.setenv("TOOLGATE_MAY_DEFER", "1")
+    point_at(wrapper, server.url(f"{client} allow"))
+    wrapper.decision(client, question(client))
+    assert server.taken[-1][0].endswith(f"/api/v1/hooks/{client}/{query}")
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://127.0.0.1:{port}/codex-allow", "gopher://127.0.0.1"])
 def test_a_server_that_cannot_be_reached_refuses(wrapper: ModuleType, server: AnsweringServer, url: str) -> None:
     point_at(wrapper, url.format(port=server.server_port))
