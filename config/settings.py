@@ -7,6 +7,7 @@ from typing import Any
 import dj_database_url
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
+from dotenv import load_dotenv
 from environs import Env
 
 from config import environment, setting_checks
@@ -21,8 +22,9 @@ BASE_DIR, SHIPPED_DIR, VAR_DIR = places.CODE_DIR, places.SHIPPED_DIR, places.dat
 if places.IS_INSTALLED:
     VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 _in_environment = frozenset(os.environ)
+# Into the environment, and not only into `env`: the keys of model providers and OTEL_… are read there by libraries.
+load_dotenv(places.home_dir() / ".env")
 env = Env()
-env.read_env(str(places.home_dir() / ".env"), recurse=False)
 # Origin of each variable that has a value; what is set later, such as by `serve`, is not in it.
 SETTING_ORIGINS = {
     name: "environment" if name in _in_environment else ".env" for name, value in os.environ.items() if value

@@ -4,6 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,30 @@ def test_settings_refuse_packages_of_others(monkeypatch: pytest.MonkeyPatch) -> 
     assert places.refusal() == ""
     monkeypatch.setattr(places, "foreign_packages", lambda: {"plans": "/elsewhere/plans", "catalog": ""})
     with pytest.raises(ImproperlyConfigured, match="plans comes from /elsewhere/plans; catalog is missing"):
+        load()
+
+
+@pytest.mark.parametrize("name", ["TOOLGATE_URL", "OPENAI_API_KEY"])
+def test_a_file_sets_variables_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Libraries read theirs there, and `serve` sees which settings were given."""
+    monkeypatch.setenv(name, "")  # undone after the test
+    monkeypatch.delenv(name)
+    (tmp_path / ".env").write_text(f"{name}=https://made-up.example\nTOOLGATE_THREADS=3\n")
+    found = load(TOOLGATE_HOME=str(tmp_path), TOOLGATE_THREADS="5")
+    assert os.environ[name] == "https://made-up.example"
+    assert {key: found["SETTING_ORIGINS"][key] for key in (name, "TOOLGATE_THREADS")} == {
+        name: ".env",
+        "TOOLGATE_THREADS": "environment",
+    }
+    assert found["TOOLGATE_THREADS"] == 5
+
+
+def test_a_file_does_not_name_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLGATE_HOME", str(tmp_path))
+    monkeypatch.delenv("TOOLGATE_HOME")
+    monkeypatch.setattr(places, "home_dir", lambda: tmp_path)
+    (tmp_path / ".env").write_text("TOOLGATE_HOME=/elsewhere\n")
+    with pytest.raises(ImproperlyConfigured, match="TOOLGATE_HOME"):
         load()
 
 

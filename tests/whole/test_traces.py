@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from approvals.models import ApprovalRequest
 from approvals.requests.deadlines import expire_due
+from approvals.requests.lifecycle import withdraw
 from catalog.access.tokens import create_token
 from catalog.core import tracing
 from catalog.inventory.source_sync import sync_source
@@ -248,19 +249,38 @@ def test_requests_of_both_sides_are_timed(metrics, executor, upstream, ask):
     assert call["attributes"]["gen_ai.tool.name"] == "read_page"
 
 
-@pytest.mark.parametrize("answer", [reject, approve])
-def test_a_wait_ends_once(spans, stage, ada, rosa, answer):
-    """An approval that expires unused was a wait until it was given."""
+def expire(plan: Plan, by: Any) -> None:
+    """Let the request of a plan expire, answered or not."""
+    request = ApprovalRequest.objects.get()
+    ends = request.not_after or request.expires_at
+    assert expire_due(ends + timedelta(seconds=1)) == 1
+
+
+def withdraw_it(plan: Plan, by: Any) -> None:
+    """Let the requester withdraw the request of a plan."""
+    withdraw(ApprovalRequest.objects.get(), by=plan.author, reason="")
+
+
+@pytest.mark.parametrize(
+    ("acts", "status"),
+    [
+        ([reject], "rejected"),
+        ([expire], "expired"),
+        ([withdraw_it], "withdrawn"),
+        ([approve, expire], "approved"),
+        ([approve, withdraw_it], "approved"),
+    ],
+    ids=["rejected", "expired", "withdrawn", "approved and expired", "approved and withdrawn"],
+)
+@pytest.mark.usefixtures("stage")
+def test_a_wait_ends_once(spans, ada, rosa, acts, status):
+    """An approval that ends unused was a wait until it was given."""
     call = Rest(ada).post("calls/", {"tool": "dangerous", "arguments": {"value": 1}}).json()
     plan = Plan.objects.get()
-    answer(plan, rosa)
-    if answer is approve:
-        ends = ApprovalRequest.objects.get().not_after
-        assert ends is not None and expire_due(ends + timedelta(seconds=1)) == 1
+    for act in acts:
+        act(plan, rosa)
     waits: list[Any] = [span for span in spans.get_finished_spans() if span.name == "wait for a person"]
-    assert [span.attributes["toolgate.approval.status"] for span in waits] == [
-        "approved" if answer is approve else "rejected"
-    ]
+    assert [span.attributes["toolgate.approval.status"] for span in waits] == [status]
     assert [span.attributes["toolgate.call"] for span in waits] == [call["id"]]
 
 

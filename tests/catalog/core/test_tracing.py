@@ -2,8 +2,11 @@
 
 import sys
 from importlib.util import find_spec, module_from_spec
+from io import StringIO
+from types import SimpleNamespace
 
 import pytest
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -64,6 +67,29 @@ def test_without_a_collector_there_are_no_spans(monkeypatch):
     assert (tracing.start_tracing(), tracing.is_exporting()) == ("", False)
     with tracing.span("step", {"step": 1}):
         tracing.add_span_attributes(outcome="completed")
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_spans", "has_metrics"),
+    [
+        ({tracing.ENDPOINT: "http://127.0.0.1:1"}, True, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1"}, True, False),
+        ({tracing.ENDPOINT: "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}, False, True),
+        ({tracing.ENDPOINT: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, False, False),
+    ],
+    ids=["both", "spans", "metrics", "disabled"],
+)
+def test_variables_choose_what_is_exported(monkeypatch, environment, has_spans, has_metrics):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tracing, "tracer", None)
+    monkeypatch.setattr(tracing, "durations", {})
+    exporters = SimpleNamespace(
+        OTLPSpanExporter=InMemorySpanExporter, OTLPMetricExporter=lambda: ConsoleMetricExporter(out=StringIO())
+    )
+    monkeypatch.setattr(tracing, "import_module", lambda name: exporters)
+    assert tracing.start_tracing() == ""
+    assert (tracing.tracer is not None, bool(tracing.durations)) == (has_spans, has_metrics)
 
 
 def test_collector_without_packages_is_reported(monkeypatch):
