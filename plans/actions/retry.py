@@ -22,6 +22,7 @@ from catalog.core.transactions import move, retry_on_deadlock, try_move
 from catalog.dispatch.arguments import without_unchanged_defaults
 from catalog.errors import Conflict, ParameterError, field_error
 from catalog.inventory import snapshot
+from catalog.models import ClientRun
 from catalog.secrets.placeholders import RedactedArguments, without_macs
 from plans.documents import references
 from plans.documents.graphs import descendants
@@ -147,6 +148,10 @@ def reset_stopped_steps(
     if plan.status in NOT_RETRYABLE:
         raise Conflict(NOT_RETRYABLE[plan.status])
     steps = _all_stopped(plan) if step_id is None else _from_step(plan, step_id)
+    if ClientRun.objects.filter(call__step__in=steps).exists():
+        raise Conflict(
+            "The client runs this call itself. If it is still needed, the client asks again with a new call."
+        )
     if plan.status == PlanStatus.FAILED:
         # The plan gets its full deadline and budget again.
         span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None

@@ -197,7 +197,8 @@ class PlanPage:
     def may_retry_step(self) -> bool:
         on_its_way = self.plan.status in (PlanStatus.FAILED, PlanStatus.IN_PROGRESS)
         stopped = self.card is not None and self.card.step.status in STOPPED and self.card.step.parent_id is None
-        return self.may_take_further and on_its_way and stopped
+        runs_here = self.card is not None and self.card.client_run is None
+        return self.may_take_further and on_its_way and stopped and runs_here
 
     @property
     def may_skip(self) -> bool:

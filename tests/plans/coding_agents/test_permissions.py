@@ -8,12 +8,14 @@ from approvals.audit import checkpoint_file, checkpoints
 from approvals.requests import deadlines
 from catalog.access.limits import Limits
 from catalog.core import clock
-from catalog.errors import ParameterError, ToolError
+from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call, ClientRun, Source, Tool
 from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
+from plans.actions.retry import retry_plan
+from plans.actions.settle import Settlement, settle_outcome
 from plans.coding_agents.permissions import OTHER_INPUT, ask
 from plans.engine import client_runs
 from plans.models import Plan, Step
@@ -275,3 +277,49 @@ def test_number_of_new_tools_is_limited(agent, monkeypatch):
     decisions = [agent.ask(f"Tool{number}", f"toolu_{number}").decision for number in range(3)]
     assert decisions == ["wait", "wait", "deny"]
     assert Tool.objects.filter(source__name="claude-code").count() == 2
+
+
+def test_call_that_runs_while_its_plan_is_cancelled_is_ended_by_its_report(agent, ada, rosa):
+    answer = agent.ask()
+    answer_request(answer, rosa)
+    agent.ask()
+    cancel_plan(plan_of(answer), by=Requester(ada))
+    assert call_of(answer).status == "running"
+    assert agent.report(output="done").effect == "ended"
+    assert (call_of(answer).status, plan_of(answer).status) == ("completed", "cancelled")
+    assert_invariants()
+
+
+def test_rejected_call_cannot_be_retried_here(agent, ada, rosa):
+    answer = agent.ask()
+    answer_request(answer, rosa, "reject", comment="No.")
+    with pytest.raises(Conflict):
+        retry_plan(plan_of(answer), None, by=Requester(ada))
+
+
+def test_unknown_outcome_is_settled_by_a_person_but_not_requested_again(agent, ada, rosa):
+    answer = agent.ask()
+    answer_request(answer, rosa)
+    agent.ask()
+    ClientRun.objects.update(allowed_until=clock.now() - timedelta(seconds=1))
+    client_runs.expire_unreported(clock.now())
+    with pytest.raises(Conflict):
+        settle_outcome(plan_of(answer), 1, settlement=Settlement("request_again"), by=Requester(ada))
+    settle_outcome(plan_of(answer), 1, settlement=Settlement("happened", comment="I looked."), by=Requester(ada))
+    assert agent.ask().decision == "deny"
+    assert agent.report(output="late").effect == "kept"
+    assert "late" in call_of(answer).late_evidence
+    assert_invariants()
+
+
+def test_secret_in_the_input_is_masked_and_handed_out(agent, rosa):
+    """The client gets its own input back; the stored call and its result have placeholders."""
+    secret = "ghp_" + "a1B2" * 9
+    given = {"command": f"curl -H 'Authorization: Bearer {secret}' https://api.github.com"}
+    answer = agent.ask(input=given)
+    answer_request(answer, rosa)
+    assert agent.ask(input=given).input == given
+    agent.report(output={"stdout": f"token {secret}"})
+    call = call_of(answer)
+    assert secret not in call.arguments and secret not in call.response
+    assert_invariants()
