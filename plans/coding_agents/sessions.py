@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from catalog.core import clock
@@ -107,7 +107,7 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
         return None
     row = rows[0]
     if row.armed_since is not None:
-        return Armed(row.client, row.armed_since, row.checked_at, row.how)
+        return Armed(row.client, row.armed_since, _last_check(row), row.how)
     if row.connected_at is None or ungated_runs_in(key).exists():
         return NotArmed(row.client, "It reported a run that it had not been allowed.")
     same = ClientSession.objects.filter(
@@ -115,8 +115,15 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     )
     elsewhere = same.exclude(armed_since=None).order_by("-last_asked_at").first()
     if elsewhere is not None and elsewhere.armed_since is not None:
-        return Armed(elsewhere.client, elsewhere.armed_since, elsewhere.checked_at, elsewhere.how)
+        return Armed(elsewhere.client, elsewhere.armed_since, _last_check(elsewhere), elsewhere.how)
     return NotArmed(row.client, "It is connected over MCP, but has not asked before it runs its own tools.")
+
+
+def _last_check(row: ClientSession) -> datetime | None:
+    """Return the time of the last check, which has a session of its own and holds for all of its client and token."""
+    checks = ClientSession.objects.filter(owner=row.owner, client=row.client)
+    last: datetime | None = checks.aggregate(last=Max("checked_at"))["last"]
+    return last
 
 
 def ungated_runs_in(key: SessionKey) -> QuerySet[UngatedRun]:

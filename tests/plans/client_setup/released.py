@@ -21,6 +21,8 @@ PROGRAMS = {
     "opencode": "opencode-linux-x64-baseline/bin/opencode",
 }
 SECONDS = 180
+OFFLINE = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
+"""No client reaches the network; opencode would install packages for its plugins first."""
 
 
 @dataclass
@@ -117,5 +119,6 @@ def home_in(folder: Path, slug: str, modules: Path) -> Home:
     (folder / "work").mkdir(parents=True)
     (folder / "bin").mkdir()
     (folder / "bin" / agent_class.program).symlink_to(modules / PROGRAMS[slug])
-    environment = {"HOME": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    environment = {"HOME": str(folder), "PATH": path, **OFFLINE}
     return Home(agent_class(environment), folder)

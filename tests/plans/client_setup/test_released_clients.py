@@ -25,7 +25,7 @@ from tests.builders import approve, reject, request_of
 from tests.http_server import serving
 from tests.npm import installed_modules
 from tests.plans.client_setup.answers import Answer, AnsweringServer
-from tests.plans.client_setup.released import PROGRAMS, Home, home_in
+from tests.plans.client_setup.released import PROGRAMS, SECONDS, Home, home_in
 from tests.plans.mcp.conftest import serving_mcp
 from tests.waiting import eventually
 
@@ -98,7 +98,7 @@ def test_what_a_person_decides_happens(
     act, ran, status = case
     home.connect(url, token[1])
     with home.running("asked"):
-        act(eventually(held_run, 120, "A held call"), rosa)
+        act(eventually(held_run, SECONDS, "A held call"), rosa)
     assert home.ran == ran, home.told
     run = ClientRun.objects.get()
     assert run.call.status == status
@@ -108,7 +108,7 @@ def test_what_a_person_decides_happens(
 def test_a_held_call_waits_for_its_decision(home: Home, url: str, token: tuple[ApiToken, str], rosa: User) -> None:
     home.connect(url, token[1])
     with home.running("asked") as process:
-        plan = eventually(held_run, 120, "A held call")
+        plan = eventually(held_run, SECONDS, "A held call")
         Event().wait(HELD_SECONDS)  # the time is what is tested
         assert process.poll() is None
         assert home.ran == []
@@ -143,7 +143,7 @@ def test_a_hook_killed_while_it_waits_lets_nothing_run(home: Home, url: str, tok
         pytest.skip("opencode asks in its own process.")
     home.connect(url, token[1])
     with home.running("asked"):
-        eventually(held_run, 120, "A held call")
+        eventually(held_run, SECONDS, "A held call")
         home.kill_hook()
     assert home.ran == []
 
@@ -155,7 +155,7 @@ def test_a_server_that_ends_while_it_holds_lets_nothing_run(
         home.connect(mcp.removesuffix("/mcp"), token[1])
         running = home.running("asked")
         running.__enter__()
-        eventually(held_run, 120, "A held call")
+        eventually(held_run, SECONDS, "A held call")
     running.__exit__(None, None, None)
     assert home.ran == []
 

@@ -54,7 +54,7 @@ def key(agent):
 def test_question_arms_a_session_and_an_ungated_run_disarms_it(agent, key):
     assert armed_state(key) is None
     note_hook_traffic(agent.client, agent.session, by=agent.by, how="hook")
-    note_check(agent.client, agent.session, by=agent.by)
+    note_check(agent.client, "session-of-the-check", by=agent.by)
     state = armed_state(key)
     assert isinstance(state, Armed) and state.checked_at is not None
     agent.report("toolu_9")
