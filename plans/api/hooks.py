@@ -41,8 +41,8 @@ class RawJSONParser(BaseParser):
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> bytes:
-        """Return the body. Raises TooLarge."""
+    ) -> Any:
+        """Return the body as bytes. Raises TooLarge."""
         body: bytes = stream.read(MAX_HOOK_BYTES + 1)
         if len(body) > MAX_HOOK_BYTES:
             raise TooLarge("The hook's body", size=len(body), limit=MAX_HOOK_BYTES)
@@ -77,7 +77,7 @@ class HookEndpoint(PlanEndpoint):
     @property
     def raw_body(self) -> bytes:
         """The body as sent; REST framework does not call the parser for an empty one."""
-        data = self.request.data
+        data: Any = self.request.data
         return data if isinstance(data, bytes) else b""
 
     @extend_schema(

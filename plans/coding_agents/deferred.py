@@ -24,6 +24,8 @@ FIRST_PAUSE = timedelta(seconds=30)
 """Pause after the first failed resumption; each further one is four times as long."""
 SIBLING_TIME = timedelta(minutes=1)
 """Time within which another question of a session that has deferred comes from the same turn of its model."""
+LISTED_FOR = timedelta(days=30)
+"""Time after which a session that nobody resumed is listed no longer."""
 STARTABLE = (CallStatus.CREATED, CallStatus.READY)
 
 Outcome = Literal["ran", "unknown", "told", "deferred_again", "not_asked", "failed", "given_up", "session_gone"]
@@ -79,7 +81,7 @@ def _of(by: Requester) -> QuerySet[ClientRun]:
 def _claimable(by: Requester) -> QuerySet[ClientRun]:
     """Return the deferred runs that are decided, not taken by an answer, not claimed, and not pausing."""
     now = clock.now()
-    waiting = _of(by).filter(deferred_at__isnull=False, resumed_at=None, resume_outcome="", is_current=True)
+    waiting = _of(by).filter(deferred_at__gt=now - LISTED_FOR, resumed_at=None, resume_outcome="", is_current=True)
     free = Q(resume_lease_until=None) | Q(resume_lease_until__lte=now)
     rested = Q(resume_after=None) | Q(resume_after__lte=now)
     return waiting.filter(free, rested).exclude(call__status=CallStatus.HELD)

@@ -27,8 +27,16 @@ from plans.coding_agents.forms.events import (
 )
 from plans.coding_agents.forms.gemini_cli import GeminiCliForm
 from plans.coding_agents.forms.opencode import OpencodeForm
-from plans.coding_agents.permissions import NOT_REPORTED, PermissionAnswer, ask, owner_of, tell_to_ask_again
-from plans.coding_agents.reports import RunReport, report_call, report_run
+from plans.coding_agents.permissions import (
+    CALL_ID,
+    NOT_REPORTED,
+    PROMPT_SESSION,
+    PermissionAnswer,
+    ask,
+    owner_of,
+    tell_to_ask_again,
+)
+from plans.coding_agents.reports import ReportedRun, RunReport, report_call, report_run
 from plans.coding_agents.sessions import note_hook_traffic
 from plans.store.requesters import Requester
 
@@ -104,7 +112,7 @@ def answer_hook(
         case Asked():
             return _answer_question(form, event, patience, by, waited_for)
         case Reported():
-            report_run(event.run, event.report, by=by)
+            report_run(_as_asked(event.run, by), event.report, by=by)
         case NotRun():
             _report_not_run(event, by)
         case Ignored():
@@ -159,9 +167,17 @@ def _ask_again(answer: PermissionAnswer) -> str:
     return f"{ASK_AGAIN} {answer.url}".strip()
 
 
+def _as_asked(run: ReportedRun, by: Requester) -> ReportedRun:
+    """Return a reported run with the session in which it was asked about: a prompt over MCP names none."""
+    asked = ClientRun.objects.filter(owner=owner_of(by), client=run.client, client_call_id=run.call_id, is_current=True)
+    if not run.call_id or not CALL_ID.fullmatch(run.call_id) or asked.filter(session=run.session).exists():
+        return run
+    return replace(run, session=PROMPT_SESSION) if asked.filter(session=PROMPT_SESSION).exists() else run
+
+
 def _report_not_run(not_run: NotRun, by: Requester) -> None:
     """End a call that was allowed and that the client refused itself; there is nothing to record about others."""
-    run = not_run.run
+    run = _as_asked(not_run.run, by)
     allowed = ClientRun.objects.filter(owner=owner_of(by), client=run.client, session=run.session, is_current=True)
     if run.call_id and allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False).exists():
         message = f"The client did not run it. {not_run.reason}".strip()

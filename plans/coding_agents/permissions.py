@@ -24,7 +24,7 @@ from catalog.calls import vault
 from catalog.core import clock
 from catalog.core.locks import LockSpace, LockTimeout, exclusive
 from catalog.errors import Conflict, RestoredDatabase, ToolError, field_error
-from catalog.inventory.client_tools import check_client_names, find_or_add_client_tool
+from catalog.inventory.client_tools import check_client_names, find_client_tool, find_or_add_client_tool
 from catalog.models import Call, ClientRun
 from catalog.results import format_for_model
 from catalog.states import CallStatus
@@ -41,6 +41,10 @@ MAX_CWD = 4096
 TRIES = 5
 """How often a question is answered anew because its call changed at that moment."""
 LOCK_SECONDS = 5.0
+MAX_SESSIONS_OF_ID = 10
+"""Sessions with a call of one id that are compared with a question."""
+PROMPT_SESSION = "permission-prompt"
+"""The session of questions by MCP about calls of which no hook has told: a client's prompt names no session."""
 ASK_AGAIN_WITHIN = timedelta(days=1)
 """Time within which a call that is made again, as its client was told, gets the decision about the earlier one."""
 
@@ -144,6 +148,23 @@ def tell_to_ask_again(call_ref: str, *, by: Requester) -> None:
     """Record that the client was told to make an undecided call again, under whatever id, to get the decision."""
     runs = ClientRun.objects.filter(owner=owner_of(by), call__public_id=call_ref, allowed_at=None)
     runs.update(ask_again_at=clock.now())
+
+
+def session_of_question(question: PermissionQuestion, *, by: Requester) -> str | None:
+    """Return the session in which the same call was asked about under the same id, whatever the question's own is.
+
+    None if there is none. For doors at which a client names no session.
+    """
+    tool = find_client_tool(question.client, question.tool)
+    if tool is None or not question.call_id or not CALL_ID.fullmatch(question.call_id):
+        return None
+    text = calls.prepare_for_plan(tool.tool.name, dict(question.input)).text
+    runs = ClientRun.objects.filter(owner=owner_of(by), client=question.client, is_current=True)
+    for run in runs.filter(client_call_id=question.call_id).order_by("-pk")[:MAX_SESSIONS_OF_ID]:
+        same = run_digest(question.client, run.session, question.tool, text)
+        if same in (run.input_digest, run.run_digest):
+            return run.session
+    return None
 
 
 class _Asker:

@@ -6,6 +6,7 @@ The answer must be one text block of JSON without structured content: `{"behavio
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -14,17 +15,18 @@ import mcp_types as types
 from catalog.access.roles import NotAllowed
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.errors import ToolgateError
-from catalog.models import Call, ClientRun
+from catalog.models import Call
 from catalog.rest.authentication import check_scope
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.states import CallStatus
 from plans.coding_agents.forms.events import short
 from plans.coding_agents.hooks import ASK_AGAIN
 from plans.coding_agents.permissions import (
+    PROMPT_SESSION,
     PermissionAnswer,
     PermissionQuestion,
     ask,
-    owner_of,
+    session_of_question,
     tell_to_ask_again,
 )
 from plans.coding_agents.sessions import coding_agent_of, note_hook_traffic
@@ -47,8 +49,6 @@ from plans.mcp.waiting import PROGRESS_SECONDS, listed_wait, usual_seconds
 
 CLIENT = "claude-code"
 """The client of a prompt whose sender has another name, such as a program that embeds Claude Code."""
-SESSION = "permission-prompt"
-"""The session of prompts about calls of which no hook has told: a prompt names no session."""
 TOKEN_ENDED = "This token is no longer valid."  # noqa: S105 - a sentence
 FAILED = "Toolgate could not decide about this call, so it was not allowed."
 
@@ -100,11 +100,8 @@ def _question(caller: Caller, client: str, session: str, arguments: Mapping[str,
     tool, given, call_id = (arguments.get(name) for name in ("tool_name", "input", "tool_use_id"))
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(call_id, str | None):
         raise ToolgateError("A prompt needs tool_name (text), input (object) and tool_use_id (text).")
-    if call_id:
-        runs = ClientRun.objects.filter(owner=owner_of(caller.requester()), client=client, is_current=True)
-        of_call = runs.filter(client_call_id=call_id) if "\0" not in call_id else runs.none()
-        session = of_call.order_by("-pk").values_list("session", flat=True).first() or session
-    return PermissionQuestion(client, session or SESSION, tool, given, call_id or "")
+    question = PermissionQuestion(client, session or PROMPT_SESSION, tool, given, call_id or "")
+    return replace(question, session=session_of_question(question, by=caller.requester()) or question.session)
 
 
 def _ask(caller: Caller, question: PermissionQuestion, waited_for: str | None) -> PermissionAnswer:

@@ -160,8 +160,9 @@ class Fields:
 
     def duration_ms(self) -> int | None:
         value = self.values.get("duration_ms")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return int(value) if is_number and 0 <= value < 2**31 else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return int(value) if 0 <= value < 2**31 else None
 
     def problem(self, name: str, what: str) -> UnreadableEvent:
         message = f"The field {self.path}{name} of the hook's body {what}."

@@ -13,6 +13,7 @@ from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call, UngatedRun
 from plans.coding_agents import hooks
 from plans.coding_agents.forms.events import Asked
+from plans.coding_agents.permissions import PROMPT_SESSION
 from tests.approvals.factories import add_policy
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request
 from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
@@ -97,7 +98,9 @@ def test_calls_of_other_clients_run_when_they_are_approved(claude, rosa, client,
     run = claude.last_run()
     request_body = {"client": client, "session": run.session}
     claude.agent.client, claude.agent.session = request_body["client"], request_body["session"]
-    question = FORMS[client].read_event(body).question
+    event = FORMS[client].read_event(body)
+    assert isinstance(event, Asked)
+    question = event.question
     answer_request(claude.agent.ask(run.client_tool, run.client_call_id, input=question.input), rosa)
     assert claude.decision(body, client)[:2] == ("allow", question.input)
     after = recorded(name.replace("PreTool", "PostTool").replace("Before", "After").replace("before", "after"))
@@ -120,6 +123,14 @@ def test_allowance_that_gemini_cli_would_misread_is_refused_and_ends_the_call(cl
 def test_run_that_nobody_asked_about_raises_an_alarm(claude):
     assert claude.send(AFTER).json() == {}
     assert UngatedRun.objects.get().client_call_id == AFTER["tool_use_id"]
+
+
+def test_report_of_a_call_that_a_prompt_asked_about_ends_it(claude, bash_is_safe):
+    claude.agent.session = PROMPT_SESSION
+    assert claude.agent.ask(call_id=AFTER["tool_use_id"], input=AFTER["tool_input"]).decision == "allow"
+    claude.send(AFTER)
+    assert Call.objects.get().status == "completed"
+    assert not UngatedRun.objects.exists()
 
 
 def test_report_that_comes_twice_counts_once(claude, bash_is_safe):
