@@ -97,6 +97,7 @@ def test_a_plan_of_ten_steps_is_rebuilt_by_keyboard(ada, catalog, page_as: PageA
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("by_keyboard", [False, True], ids=["form", "keyboard"])
 @pytest.mark.parametrize("plan", ["demo", "ten", "sixty"])
 def test_plans_of_every_size_are_rebuilt(ada, catalog, page_as: PageAs, plan: str, by_keyboard: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, Review, Round
+from approvals.requests.deadlines import expire_due
 from approvals.reviews.decisions import decide
 from approvals.web.review.inbox import InboxQuery, inbox_for, next_request_id
 from catalog.core import clock
@@ -480,3 +481,24 @@ def test_list_says_what_can_be_approved_only_alone(ada, rosa):
     pages = Pages(rosa)
     pages.open("/approvals/")
     assert pages.html.count("data-alone") == 1
+
+
+def test_all_counts_of_waiting_requests_agree(ada, rosa, tomas):
+    """In the sidebar, the tab bar, the list and the API; after creation, a decision, another's decision and expiry."""
+    pages = Pages(rosa)
+
+    def counts() -> set[int]:
+        page = pages.client.get("/approvals/").content.decode()
+        shown = [int(each) for each in re.findall(r'id="waiting-(?:side|tab)"\s+data-waiting="(\d+)"', page)]
+        listed = pages.client.get("/api/v1/approvals/?status=pending").json()["results"]
+        return {*shown, len(re.findall(r'id="q-apr_', page)), len(listed)}
+
+    requests = [ask(ada, make_tool(f"note_{number}")) for number in range(4)]
+    assert counts() == {4}
+    decide(requests[0], by=rosa, decision=approval(requests[0]))
+    assert counts() == {3}
+    decide(requests[1], by=tomas, decision=rejection(requests[1], "No."))
+    assert counts() == {2}
+    ApprovalRequest.objects.filter(pk=requests[2].pk).update(expires_at=clock.now() - timedelta(seconds=1))
+    expire_due(clock.now())
+    assert counts() == {1}
