@@ -4,18 +4,31 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from catalog.client_tools.paths import effects_of_path, is_absolute_directory, resolve_path, unique
+from catalog.client_tools.paths import (
+    CI,
+    CLIENT_SETTINGS,
+    CREDENTIALS,
+    GIT,
+    OUTSIDE,
+    effects_of_path,
+    is_absolute_directory,
+    resolve_path,
+    unique,
+)
 from catalog.client_tools.programs import EXECUTES, UNKNOWN, WRITES, Part, describe, may_be_run_by_name
 from catalog.client_tools.shell_syntax import MAX_COMMAND, SimpleCommand, Word, read_command
 
 MAX_SCRIPTS = 50
 """Maximum texts that are read because a command hands them to a shell."""
-MAX_PATHS = 1000
+MAX_PATHS = 2000
 MAX_DIRECTORIES = 8
 EFFECT_ORDER = (
     *("reads", "searches", "writes", "deletes", "sends", "pushes", "installs", "executes"),
     *("outside", "credentials", "client_settings", "git", "ci", "unknown"),
 )
+
+
+SENSITIVE = frozenset({OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +119,7 @@ def _with_paths(parts: Sequence[Part], cwd: str, directory: str, doubts: dict[st
         for path in (paths := list(dict.fromkeys(paths))):
             if path not in known and len(known) >= MAX_PATHS:
                 doubts["It names too many paths; some were not read."] = None
+                effects |= SENSITIVE  # of the others, any may be among them
                 break
             if path not in known:
                 known[path] = effects_of_path(path, cwd)

@@ -47,7 +47,7 @@ EFFECT_WORDS = {
     "unknown": "cannot be told",
 }
 """Effects in words for reviewers."""
-MAX_FACTS = 200
+MAX_FACTS = 2000
 """Maximum values of a kind, for rules and pages; with more, a call is not understood."""
 
 

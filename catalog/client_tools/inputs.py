@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_EDITS = 200
-_SUSPECT_PATH = re.compile(r"[\x00-\x1f\x7f\\]|://|^\$|^\s|\s$|^%")
-"""A path that a client may read in another way: with control characters, a backslash, a scheme or spaces around it."""
+_SUSPECT_PATH = re.compile(r"[\x00-\x1f\x7f\\]|://|^\$|^\s|\s$|^%|^[A-Za-z]:")
+"""A path that a client may read in another way: with control characters, a backslash, a scheme, a drive, spaces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class Part:
         self.effects.update(effects)
         if not word.is_literal:
             self.doubt(NOT_LITERAL)
+        if re.match(r"[A-Za-z]:", word.text):
+            self.doubt("A path may begin with the letter of a drive.")
         if word.has_glob:
             if re.search(r"(^|/)\.[^/]*[*?\[]", word.text):
                 self.doubt("A pattern of file names may match the directory above.")

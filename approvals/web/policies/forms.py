@@ -137,7 +137,9 @@ class ConditionForm(RowForm):
     row_label = gettext_lazy("Argument %(number)s")
     path = forms.CharField(
         required=False,
-        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_PATH, "placeholder": "amount"}),
+        widget=forms.TextInput(
+            attrs={"class": "mono", "maxlength": MAX_PATH, "placeholder": "amount", "list": "derived-facts"}
+        ),
     )
     operator = forms.ChoiceField(
         label=gettext_lazy("Comparison"),

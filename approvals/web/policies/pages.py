@@ -13,6 +13,7 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policies import services, shipped
 from approvals.policies.backtest import BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import matched_levels, policy_warnings
+from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.sentences import extra_terms_in_words, policy_sentence
 from approvals.web.policies.forms import DEFAULT_BACKTEST_DAYS, MAX_MENU_CHOICES, PolicyForm
 from catalog.access.roles import NotAllowed, can_see_all
@@ -61,6 +62,7 @@ def policy_page(viewer: User, form: PolicyForm) -> dict[str, Any]:
     return _base_context(viewer) | {
         "categories": list(Category.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
         "sources": list(Source.objects.order_by("name").values_list("name", flat=True)[:MAX_MENU_CHOICES]),
+        "derived_facts": list(DERIVED_FACTS),
         "policy": policy,
         "form": form,
         "summary": summarise_policy_form(form),

@@ -222,6 +222,8 @@ def test_tools_of_every_client_have_effects(tool, sent, effects):
         ("Bash", {"command": 5}),
         ("Bash", {}),
         ("Read", {"file_path": " /etc/passwd"}),
+        ("Read", {"file_path": "C:/x"}),
+        ("Bash", {"command": "cat C:/x"}),
         ("Read", {"file_path": "file:///etc/passwd"}),
         ("Read", {"file_path": "a", "path": "/etc/passwd"}),
         ("Read", {"file_path": "a\\..\\..\\b"}),
@@ -286,6 +288,13 @@ def test_a_long_command_is_cut_in_its_preview():
 
     assert len(found.rows) <= 102
     assert all(len(text) <= 2000 for row in found.rows for text in row.values())
+
+
+def test_a_path_cannot_hide_behind_many_others():
+    facts = facts_of(f"cat {' '.join(f'a{number}' for number in range(3000))} .env")
+
+    assert "credentials" in facts.effects
+    assert not facts.understood
 
 
 def test_a_command_beyond_the_limit_is_not_understood():
