@@ -16,12 +16,14 @@ from catalog.access.roles import NotAllowed
 from catalog.access.tokens import record_first_refusal
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.rest.problems import DATABASE_UNAVAILABLE
+from plans.coding_agents.sessions import coding_agent_of, note_connection
 from plans.mcp import calls, listing, results, tasks
 from plans.mcp.callers import (
     OPENED_KEY,
     Context,
     caller_of,
     check_arguments,
+    client_of,
     in_call_thread,
     in_held_thread,
     in_thread,
@@ -102,6 +104,10 @@ def guarded(handler: Handler) -> Handler:
 
 
 async def list_tools(context: Context, params: types.PaginatedRequestParams) -> types.ListToolsResult:
+    agent, session = coding_agent_of(client_of(context)), session_of(context)
+    if agent is not None:  # it has tools of its own, about which it may ask or not
+        by = caller_of(context).requester(session)
+        await in_thread(functools.partial(note_connection, agent, session, by=by))
     return await in_thread(listing.list_tools, caller_of(context), params.cursor)
 
 

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from mcp_types import Implementation
 
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import Call, ClientRun
 from plans.coding_agents.permissions import PermissionQuestion, ask
+from plans.coding_agents.sessions import NotArmed, armed_state
 from plans.mcp import listing, waiting
 from plans.mcp.callers import Caller
 from plans.mcp.waiting import Patience
+from plans.sessions.lists import SessionKey
 from plans.store.requesters import Requester
 from tests.plans.coding_agents.conftest import answer_request
 from tests.plans.mcp.conftest import connected
@@ -75,3 +78,13 @@ async def test_prompt_without_the_right_is_refused(mcp_url: str, stage: object, 
     async with connected(mcp_url, text) as client:
         assert decision_of(await client.call_tool("permission_prompt", PROMPT))["behavior"] == "deny"
     assert not await apart(Call.objects.exists)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_coding_agent_that_only_connects_is_not_armed(mcp_url: str, stage: object, ada: User) -> None:
+    token, text = await apart(lambda: create_token(user=ada, kind="agent", scopes=["tools:read", "calls:create"]))
+    info = Implementation(name="claude-code", version="2.1")
+    async with connected(mcp_url, text, client_info=info) as client:
+        await client.list_tools()
+    state = await apart(lambda: armed_state(SessionKey(ada.pk, token.pk, "")))
+    assert isinstance(state, NotArmed) and state.client == "claude-code"
