@@ -137,8 +137,8 @@ def test_one_choice_decides_the_conflicts_that_are_not_listed(pages, ada, ben, m
     change_draft(draft, base_version=1, document=document("x", "y", "z"), by=ben, summary="Changed them")
     fields: dict[str, Any] = {"view": "json", "text": json.dumps(document("A", "B", "C")), "version": 1}
     assert "2 other parts" in send(pages, draft, 409, do="text", **fields)
-    choice = {"path-0": "steps.1.parameters.value", "keep-0": "mine"}
-    send(pages, draft, do="resolve", **fields, **choice, **{"keep-others": "theirs"})
+    choice = {"path-0": "steps.1.parameters.value", "keep-0": "mine", "keep-others": "theirs"}
+    send(pages, draft, do="resolve", **(fields | choice))
     assert stored(draft) == document("A", "y", "z")
 
 
