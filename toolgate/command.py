@@ -1,11 +1,12 @@
 """The command `toolgate`: every command of `manage.py`, for an installation from a wheel."""
 
 import os
+import re
 import shutil
 import sqlite3
 import sys
 from contextlib import closing
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
 from toolgate.places import IS_INSTALLED, PACKAGES, refusal
@@ -31,9 +32,10 @@ def main() -> None:
 
 def overwritten() -> str:
     """Return why the installation must not start if other distributions installed files into our packages."""
-    owners = packages_distributions()
-    others = {name: sorted(set(owners.get(name, ())) - {"toolgate"}) for name in PACKAGES}
-    found = "; ".join(f"{name} of {', '.join(names)}" for name, names in others.items() if names)
+    inside = re.compile(rf"^({'|'.join(PACKAGES)})/", re.MULTILINE)
+    records = ((each, each.read_text("RECORD") or "") for each in distributions())
+    owned = {each.name: sorted({*inside.findall(text)}) for each, text in records if inside.search(text)}
+    found = "; ".join(f"{', '.join(names)} of {owner}" for owner, names in owned.items() if owner != "toolgate")
     if not found:
         return ""
     return (

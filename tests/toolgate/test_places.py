@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,22 @@ def test_packages_of_others_are_refused(tmp_path: Path, name: str) -> None:
     assert f"{name} comes from {tmp_path / name}" in done.stderr
 
 
-def test_a_distribution_with_the_same_packages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    owners = {name: ["toolgate"] for name in places.PACKAGES}
-    monkeypatch.setattr(command, "packages_distributions", lambda: owners)
+def test_a_distribution_with_the_same_packages_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its files may have replaced ours: pip says nothing."""
+    files = {
+        "toolgate": "config/settings.py,,\nplans/apps.py,,\n",
+        "others": "configure/a.py,,\n",
+        "mine": "my/config/a.py,,\n",
+    }
+    for name, record in files.items():
+        folder = tmp_path / f"{name}-1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (folder / "RECORD").write_text(record)
+    monkeypatch.setattr(command, "distributions", lambda: distributions(path=[str(tmp_path)]))
     assert command.overwritten() == ""
-    owners["config"] = ["toolgate", "settings-of-others"]
-    assert "config of settings-of-others" in command.overwritten()
+    (tmp_path / "others-1.dist-info" / "RECORD").write_text("configure/a.py,,\nconfig/a.py,,\n")
+    assert ": config of others." in command.overwritten()
 
 
 def test_a_copy_has_what_the_write_ahead_log_holds(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_an_environment_that_is_shared_is_refused(environment: Path, home: Path)
     other = packages / "settings_of_others-1.dist-info"
     other.mkdir()
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: settings-of-others\nVersion: 1\n")
-    (other / "top_level.txt").write_text("config\n")
+    (other / "RECORD").write_text("config/__init__.py,,\n")
     try:
         done = toolgate(environment, home, "check")
         assert done.returncode == 1
