@@ -17,6 +17,7 @@ _CLIENT_SETTINGS = re.compile(
     r"\.(claude|codex|gemini|opencode|cursor|vscode|idea|continue|windsurf|roo|cline|clinerules|zed|kiro|amazonq|junie|agents)"
     r"|\.(claude|mcp|cursorrules|windsurfrules|aider.*|envrc|miserc|mise|exrc|nvim|devcontainer|geminiignore|claudeignore)(\.jsonc?|\.ya?ml|\.md|\.toml|\.lua)?"
     r"|(claude|agents?|gemini)(\.local|\.override)?\.md|mise\.toml|copilot-instructions\.md|opencode\.jsonc?|mcp\.json|\.toolgate.*"
+    r"|toolgate_hook\.py|toolgate\.js(on)?"
     r"|\.(bash|zsh|k?sh)(rc|_?profile|_login|_logout|env|_aliases)|\.(profile|zprofile|zlogin|zlogout|t?cshrc|login|inputrc|tmux\.conf|config|local)|launchagents|autostart"
 )
 _GIT = re.compile(

@@ -70,6 +70,7 @@ class Command(BaseCommand):
         apply_changes(changes)
         self.stdout.write(
             f"\n{agent.label} now asks {url} before it runs a tool. Start it anew: open sessions may not know.\n"
+            f"Each of its tools waits for a person until a policy says otherwise: {url}/policies/ has a set for it.\n"
             f"Check it: connect {agent.slug} --check\nTake it back: connect {agent.slug} --undo"
         )
 

@@ -127,6 +127,7 @@ def test_what_rules_do_not_know_is_not_understood(command):
         *(("env", "credentials"), ("cat config/prod.env", "credentials"), ("git show HEAD:.env", "credentials")),
         *(("cat SECRETS.yml", "credentials"), ("cat .\u200benv", "credentials"), ("cat server.KEY", "credentials")),
         *(("tee .claude/settings.json", "client_settings"), ("cat > .mcp.json", "client_settings")),
+        *(("touch .config/opencode/plugin/a.js", "client_settings"), ("rm a/toolgate_hook.py", "client_settings")),
         *(("echo x >> CLAUDE.md", "client_settings"), ("cp a .codex/hooks.json", "client_settings")),
         *(("cat a > .GIT/config", "git"), ("tee .git/hooks/pre-commit", "git"), ("touch sub/HEAD", "git")),
         *(("tee .github/workflows/x.yml", "ci"), ("touch .gitlab-ci.yml", "ci"), ("rm Jenkinsfile", "ci")),
