@@ -128,6 +128,8 @@ class ClientWithHooks(CodingAgent):
 
     asks: ClassVar[str]
     reports: ClassVar[tuple[str, ...]]
+    refuses: ClassVar[tuple[str, ...]] = ()
+    """Events of runs that no other event tells of, and whose end is not reported: the asking hook refuses them."""
 
     @property
     @abstractmethod
@@ -145,8 +147,8 @@ class ClientWithHooks(CodingAgent):
         hooks = settings.setdefault("hooks", {})
         asking = self.asking_handler(self.asking_command(python))
         reporting = self.handler(self.command(python, "report"))
-        for event in (self.asks, *self.reports):
-            handler = asking if event == self.asks else reporting
+        for event in (self.asks, *self.refuses, *self.reports):
+            handler = reporting if event in self.reports else asking
             hooks.setdefault(event, []).append({"matcher": "*", "hooks": [handler]})
 
     def remove_hooks(self, settings: Json) -> None:
@@ -190,6 +192,7 @@ def managed_settings(*paths: str) -> list[tuple[Path, Json]]:
 class ClaudeCode(ClientWithHooks):
     slug, label, program = "claude-code", "Claude Code", "claude"
     asks, reports = "PreToolUse", ("PostToolUse", "PostToolUseFailure", "PermissionDenied")
+    refuses = ("PreSkillShellCommand",)
 
     @property
     def folder(self) -> Path:

@@ -27,6 +27,8 @@ SECONDS = 590
 MAX_BYTES = 8 * 1024 * 1024
 """Size at which a body or an answer is refused."""
 REPORT_ATTEMPTS = 3
+TRANSCRIPT_BYTES = 4 * 1024 * 1024
+TRANSCRIPT_LINES = 200
 MAY_DEFER = "TOOLGATE_MAY_DEFER"
 """Environment variable: with `1`, a session of `claude -p` may end at a held call, to be resumed by a runner."""
 ASKING_EVENT = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini-cli": "BeforeTool"}
@@ -73,21 +75,53 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
     """Ask about a tool, and return the answer in the client's form, made anew from its checked parts."""
     question = parsed(body, "the hook's body")
     event, tool = ASKING_EVENT[client], question.get("tool_name")
+    if question.get("hook_event_name") == "PreSkillShellCommand":
+        raise Refused("Toolgate allows no shell command in a skill or slash command. Run it with the Bash tool.")
     if question.get("hook_event_name") != event or not isinstance(tool, str) or not tool:
         raise Refused("The hook's body is not a question about a tool.")
     if tool.startswith(OWN_TOOLS[client]):
         return allowed(client, None)
-    may_defer = client == "claude-code" and os.environ.get(MAY_DEFER) == "1"
+    may_defer = client == "claude-code" and can_end(question)
     status, content_type, text = post(client, body, "?may_defer=true" if may_defer else "")
     if status != 200:
         raise Refused(problem(status, text))
     if content_type != "application/json":
         raise Refused("Toolgate's address answers with something else than JSON.")
     answer = parsed(text, "Toolgate's answer")
-    return gemini_decision(answer, question) if client == "gemini-cli" else claude_decision(client, answer)
+    if client == "gemini-cli":
+        return gemini_decision(answer, question)
+    return claude_decision(client, answer, may_defer=may_defer)
 
 
-def claude_decision(client: str, answer: dict[str, Any]) -> dict[str, Any]:
+def can_end(question: dict[str, Any]) -> bool:
+    """Return whether Claude Code can end at this question and be resumed: without a terminal, at a message's only call.
+
+    Anywhere else it would take a deferral for no answer, and might run the tool.
+    """
+    is_headless = os.environ.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli"
+    return os.environ.get(MAY_DEFER) == "1" and is_headless and calls_beside(question) == 1
+
+
+def calls_beside(question: dict[str, Any]) -> int:
+    """Return the number of tool calls in the message of this call, as the transcript has it; 0 if it is not found."""
+    messages: dict[str, set[str]] = {}
+    try:
+        with open(question["transcript_path"], "rb") as transcript:  # noqa: PTH123 - bytes from the end
+            transcript.seek(max(0, transcript.seek(0, os.SEEK_END) - TRANSCRIPT_BYTES))
+            lines = [line for line in transcript.read().splitlines() if b'"tool_use"' in line]
+        for line in lines[-TRANSCRIPT_LINES:]:
+            try:
+                message = json.loads(line)["message"]
+                calls = {block["id"] for block in message["content"] if block["type"] == "tool_use"}
+                messages.setdefault(message["id"], set()).update(calls)
+            except (ValueError, LookupError, TypeError):  # another kind of line, or half of one
+                continue
+    except (OSError, LookupError, TypeError, ValueError):
+        return 0
+    return next((len(calls) for calls in messages.values() if question.get("tool_use_id") in calls), 0)
+
+
+def claude_decision(client: str, answer: dict[str, Any], *, may_defer: bool) -> dict[str, Any]:
     """Check an answer in the form of Claude Code, which Codex shares."""
     output = answer.get("hookSpecificOutput")
     if not isinstance(output, dict) or output.get("hookEventName") != ASKING_EVENT[client]:
@@ -97,7 +131,7 @@ def claude_decision(client: str, answer: dict[str, Any]) -> dict[str, Any]:
     )
     if verdict == "allow" and (edited is None or isinstance(edited, dict)):
         return allowed(client, edited)
-    if verdict == "deny" or (verdict == "defer" and client == "claude-code"):
+    if verdict == "deny" or (verdict == "defer" and may_defer):
         told = {"hookEventName": ASKING_EVENT[client], "permissionDecision": verdict}
         told["permissionDecisionReason"] = reason if isinstance(reason, str) and reason else "Refused by Toolgate."
         return {"hookSpecificOutput": told}

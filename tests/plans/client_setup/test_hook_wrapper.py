@@ -130,20 +130,59 @@ def test_a_refusal_reaches_the_model(wrapper: ModuleType, server: AnsweringServe
     assert "No." in json.dumps(wrapper.decision(client, question(client)))
 
 
-def test_only_claude_code_can_defer(wrapper: ModuleType, server: AnsweringServer) -> None:
+def transcript(path: Path, *messages: tuple[str, list[str]]) -> str:
+    """Write a transcript with messages: the id of each, and those of its tool calls."""
+    lines = [
+        json.dumps({"message": {"id": name, "content": [{"type": "tool_use", "id": call} for call in calls]}})
+        for name, calls in messages
+    ]
+    path.write_text("\n".join(["half a line", *lines, json.dumps({"type": "attachment"})]))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("session", "may_defer"),
+    [
+        (("sdk-cli", [("m1", ["toolu_0"]), ("m2", ["toolu_1"])]), True),
+        (("cli", [("m1", ["toolu_1"])]), False),
+        (("sdk-cli", [("m1", ["toolu_1"]), ("m1", ["toolu_2"])]), False),
+        (("sdk-cli", [("m1", ["toolu_1", "toolu_2"])]), False),
+        (("sdk-cli", [("m1", ["toolu_2"])]), False),
+    ],
+)
+def test_claude_code_may_end_at_the_only_call_of_a_message_without_a_terminal(
+    wrapper: ModuleType,
+    server: AnsweringServer,
+    monkeypatch: pytest.MonkeyPatch,
+    session: tuple[str, list[tuple[str, list[str]]]],
+    may_defer: bool,
+) -> None:
+    entry, messages = session
+    monkeypatch.setenv("TOOLGATE_MAY_DEFER", "1")
+    monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entry)
+    facts = {
+        "tool_use_id": "toolu_1",
+        "transcript_path": transcript(Path(str(wrapper.__file__)).parent / "t.jsonl", *messages),
+    }
+    body = json.dumps(json.loads(question("claude-code")) | facts).encode()
     point_at(wrapper, server.url("claude-code defer"))
-    answer = wrapper.decision("claude-code", question("claude-code"))
-    assert answer["hookSpecificOutput"]["permissionDecision"] == "defer"
+    if may_defer:
+        answer = wrapper.decision("claude-code", body)
+        assert answer["hookSpecificOutput"]["permissionDecision"] == "defer"
+    else:  # a deferral that was not asked for is no decision
+        with pytest.raises(wrapper.Refused):
+            wrapper.decision("claude-code", body)
+    query = "?may_defer=true" if may_defer else ""
+    assert server.taken[-1][0].endswith(f"/api/v1/hooks/claude-code/{query}")
 
 
-@pytest.mark.parametrize(("client", "query"), [("claude-code", "?may_defer=true"), ("codex", "")])
-def test_a_session_with_a_runner_may_be_deferred(
-    wrapper: ModuleType, server: AnsweringServer, monkeypatch: pytest.MonkeyPatch, client: str, query: str
+def test_only_claude_code_may_defer(
+    wrapper: ModuleType, server: AnsweringServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLGATE_MAY_DEFER", "1")
-    point_at(wrapper, server.url(f"{client} allow"))
-    wrapper.decision(client, question(client))
-    assert server.taken[-1][0].endswith(f"/api/v1/hooks/{client}/{query}")
+    point_at(wrapper, server.url("codex allow"))
+    wrapper.decision("codex", question("codex"))
+    assert server.taken[-1][0].endswith("/api/v1/hooks/codex/")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://127.0.0.1:{port}/codex-allow", "gopher://127.0.0.1"])
