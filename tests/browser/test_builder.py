@@ -169,3 +169,12 @@ def test_a_step_that_was_deleted_while_its_form_is_open(ada, ben, stage, page_as
     expect(page.locator("#step-slot")).to_have_attribute("data-step", "2")
     assert all("404" in each for each in complaints)
     complaints.clear()
+
+
+def test_the_page_of_a_draft_begins_at_its_top(ada, stage, page_as: PageAs):
+    """Its list scrolls to the open step, and only the list."""
+    _, path = built(ada, *(act(number, f"Step {number}") for number in range(1, 31)))
+    page = page_as(ada, viewport={"width": 390, "height": 700})
+    page.goto(f"{path}?step=29")
+    expect(page.locator("#s29")).to_have_attribute("aria-current", "true")
+    assert page.evaluate("[scrollY, document.getElementById('draft-list').scrollTop > 0]") == [0, True]
