@@ -290,7 +290,8 @@ def _wait_for_people(step: Step) -> _PastWait | None:
     """
     call = step.call
     request = getattr(call, "approval", None) if call is not None else None
-    if step.waiting_for and step.waiting_since is not None:
+    is_handed_out = step.waiting_for == WaitingFor.CLIENT and call is not None and call.started_at is not None
+    if step.waiting_for and step.waiting_since is not None and not is_handed_out:
         if request is None or call is None or call.started_at is not None:
             return _PastWait(step.waiting_since, None)
         return _PastWait(min(step.waiting_since, request.opened_at), None)

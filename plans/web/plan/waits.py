@@ -151,7 +151,7 @@ SEVERAL = {
 }
 TOLD_ON_CARD = frozenset(
     {WaitKind.APPROVAL, WaitKind.START, WaitKind.RETRY, WaitKind.WORKER, WaitKind.PAUSED, WaitKind.NOT_STARTED}
-    | {WaitKind.BEHIND, WaitKind.BLOCKED, WaitKind.ALLOWED, WaitKind.REPORT}
+    | {WaitKind.BEHIND, WaitKind.BLOCKED, WaitKind.ALLOWED}
 )
 """Waits that the card of a step tells; it has parts of its own for the others."""
 

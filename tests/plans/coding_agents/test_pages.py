@@ -9,6 +9,8 @@ from catalog.core import clock
 from catalog.models import ClientRun, UngatedRun
 from plans.coding_agents.sessions import note_hook_traffic
 from plans.engine import client_runs
+from plans.models import Step
+from plans.web.plan.timeline import step_intervals
 from tests.pages import Pages
 from tests.plans.coding_agents.conftest import answer_request, call_of
 
@@ -65,3 +67,13 @@ def test_source_of_a_client_can_be_disabled(agent, admin_pages):
     admin_pages.open("/sources/claude-code/")
     admin_pages.send("/sources/claude-code/change/", {"enabled": "no"})
     assert agent.ask(call_id="toolu_2").decision == "deny"
+
+
+def test_timeline_counts_the_run_in_the_client_as_work(agent, rosa):
+    answer = agent.ask()
+    answer_request(answer, rosa)
+    step = Step.objects.select_related("call__approval").get(call=call_of(answer))
+    assert [each.kind for each in step_intervals([step], {})][-1] == "waiting"
+    agent.ask()
+    step = Step.objects.select_related("call__approval").get(call=call_of(answer))
+    assert [each.kind for each in step_intervals([step], {})][-1] == "working"
