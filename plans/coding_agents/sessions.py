@@ -119,9 +119,9 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     return NotArmed(row.client, "It is connected over MCP, but has not asked before it runs its own tools.")
 
 
-def _last_check(row: ClientSession) -> datetime | None:
+def _last_check(session: ClientSession) -> datetime | None:
     """Return the time of the last check, which has a session of its own and holds for all of its client and token."""
-    checks = ClientSession.objects.filter(owner=row.owner, client=row.client)
+    checks = ClientSession.objects.filter(owner=session.owner, client=session.client)
     last: datetime | None = checks.aggregate(last=Max("checked_at"))["last"]
     return last
 
