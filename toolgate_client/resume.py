@@ -27,11 +27,12 @@ import subprocess
 import threading
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 from toolgate_client.client import NAME, Client
 from toolgate_client.errors import ConfigurationError, Conflict, NotFound, ToolgateError
@@ -58,13 +59,15 @@ SESSION = "{session}"
 SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_FILE_BYTES = 64 * 1024
+MAX_LAST_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCommand:
     """The command that resumes a session of one client, and what it may use.
 
-    `seconds` is the longest run. Its output is appended to files in `output`, or dropped.
+    `seconds` is the longest run. Its output is appended to files in `output`, or dropped. `gone` is a part of what it
+    says about a session that it does not know any more, if it says so.
     """
 
     command: tuple[str, ...]
@@ -72,6 +75,7 @@ class ClientCommand:
     environment: tuple[str, ...]
     seconds: float
     output: Path | None
+    gone: str
 
     def arguments(self, session: str) -> list[str]:
         """Return the command for a session."""
@@ -162,6 +166,7 @@ def _client_command(name: str, table: Table) -> ClientCommand:
     environment = table.texts("environment", ())
     output = table.take("output", str, default="")
     seconds = table.take("seconds", int, default=3600)
+    gone = table.take("gone", str, default="")
     table.require_empty()
     problems = {
         "the name must have 1 to 40 lower-case letters, digits and `-`": not NAME.fullmatch(name),
@@ -176,7 +181,7 @@ def _client_command(name: str, table: Table) -> ClientCommand:
     for problem, exists in problems.items():
         if exists:
             raise ConfigurationError(f"clients.{name}: {problem}.")
-    return ClientCommand(command, directories, environment, seconds, Path(output) if output else None)
+    return ClientCommand(command, directories, environment, seconds, Path(output) if output else None, gone)
 
 
 def _text_of(path: Path, *, forbidden: int, wanted: str) -> str:
@@ -313,17 +318,21 @@ class Runner:
             return
         problem = self._problem(claim.deferred)
         if problem:
-            self._report_end(claim, NOT_STARTED, f"It was not resumed: {problem}")
+            self._report_end(claim, NOT_STARTED, message=f"It was not resumed: {problem}")
             return
         client = self.config.clients[claim.deferred.client]
-        try:
-            process = _start(client, claim.deferred)
-        except OSError as error:
-            self._report_end(claim, NOT_STARTED, f"The command could not be started: {error.strerror}.")
-            return
-        logger.info("%s: session %s is resumed.", claim.deferred.call, claim.deferred.session)
-        if self._supervise(process, claim, client.seconds):
-            self._report_end(claim, process.returncode)
+        with ExitStack() as stack:
+            try:
+                output = stack.enter_context(_output_file(client, claim.deferred))
+                began = output.seek(0, os.SEEK_END)
+                process = _start(client, claim.deferred, output)
+            except OSError as error:
+                self._report_end(claim, NOT_STARTED, message=f"The command could not be started: {error.strerror}.")
+                return
+            logger.info("%s: session %s is resumed.", claim.deferred.call, claim.deferred.session)
+            if self._supervise(process, claim, client.seconds):
+                is_gone = bool(client.gone) and process.returncode != 0 and client.gone in _last_text(output, began)
+                self._report_end(claim, process.returncode, session_gone=is_gone)
 
     def _post(self, call: str, body: Mapping[str, Any], retry_seconds: float) -> Fields:
         request = Request("POST", path_to("permissions", call, "resumed"), {}, body)
@@ -361,39 +370,43 @@ class Runner:
             except ToolgateError:
                 continue  # the call is handed out once, whoever asks: a second process would do no harm
 
-    def _report_end(self, claim: Claim, exit_code: int, message: str = "") -> None:
-        body = {
-            "state": "ended",
-            "claim": claim.id,
-            "exit_code": exit_code,
-            **({"message": message} if message else {}),
-        }
+    def _report_end(self, claim: Claim, exit_code: int, *, message: str = "", session_gone: bool = False) -> None:
+        body: dict[str, Any] = {"state": "ended", "claim": claim.id, "exit_code": exit_code}
+        body |= {"message": message} if message else {}
+        body |= {"session_gone": True} if session_gone else {}
         outcome = self._post(claim.deferred.call, body, REPORT_SECONDS).optional("outcome", str)
         logger.info("%s: the command ended with %s (%s).", claim.deferred.call, exit_code, outcome)
 
 
-def _start(client: ClientCommand, deferred: Deferred) -> "subprocess.Popen[bytes]":
+def _output_file(client: ClientCommand, deferred: Deferred) -> IO[bytes]:
+    """Open the file for the output of a session's command, or one that vanishes. Raises OSError."""
+    if client.output is None:
+        return TemporaryFile()
+    path = client.output / f"{deferred.client}-{deferred.session}.log"
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
+
+
+def _last_text(output: IO[bytes], began: int) -> str:
+    """Return the end of the output since a position."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(began, size - MAX_LAST_BYTES))
+    return output.read(MAX_LAST_BYTES).decode(errors="replace")
+
+
+def _start(client: ClientCommand, deferred: Deferred, output: IO[bytes]) -> "subprocess.Popen[bytes]":
     """Start the command of a session in a process group of its own. Raises OSError."""
     directory = client.directory(deferred.cwd)
     if directory is None:
         raise NotADirectoryError(20, "its directory has vanished")
-    output = subprocess.DEVNULL
-    if client.output is not None:
-        path = client.output / f"{deferred.client}-{deferred.session}.log"
-        output = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        return subprocess.Popen(  # noqa: S603 - the owner's command, without a shell; the session id was checked
-            client.arguments(deferred.session),
-            cwd=directory,
-            env=client.variables(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    finally:
-        if output != subprocess.DEVNULL:
-            os.close(output)
+    return subprocess.Popen(  # noqa: S603 - the owner's command, without a shell; the session id was checked
+        client.arguments(deferred.session),
+        cwd=directory,
+        env=client.variables(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

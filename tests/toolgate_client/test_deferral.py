@@ -92,7 +92,7 @@ def rest(ada) -> Rest:
 def run_runner(rest, tmp_path, monkeypatch) -> Callable[[SleepingAgent], None]:
     """Return what lets a runner resume whatever is listed, until it or the agent dies."""
     token = rest.headers["Authorization"].removeprefix("Bearer ")
-    command = ClientCommand(("claude", "{session}"), (tmp_path,), (), 60, None)
+    command = ClientCommand(("claude", "{session}"), (tmp_path,), (), 60, None, "")
     client = Client(ADDRESS, token, retry_seconds=0, transport=ViewTransport())
 
     def run(agent: SleepingAgent) -> None:

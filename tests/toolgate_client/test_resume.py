@@ -174,6 +174,20 @@ def test_output_is_kept_for_the_owner_alone(resumed, work, tmp_path):
     assert (log.read_text(), log.stat().st_mode & 0o777) == ("hello\n", 0o600)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("script", "is_gone"),
+    [("echo No conversation found >&2; exit 1", True), ("exit 1", False), ("echo No conversation found", False)],
+)
+def test_a_session_that_the_client_forgot_is_given_up(resumed, work, kept, script, is_gone):
+    folder = work.parent
+    (folder / f"claude-code-{SESSION}.log").write_text("No conversation found, the last time\n")
+    server = Server(cwd=str(work))
+    client = {"gone": "No conversation found"} | ({"output": str(folder)} if kept else {})
+    resumed(server, command=["/bin/sh", "-c", script, "{session}"], client=client)
+    assert server.states[-1].get("session_gone", False) is is_gone
+
+
 def test_the_runner_stops_when_told(config, work, monkeypatch):
     monkeypatch.setattr(resume, "LEASE_SECONDS", 0)
     monkeypatch.setattr(resume, "LOOK_SECONDS", 0.01)
@@ -214,6 +228,7 @@ def test_the_runner_stops_when_told(config, work, monkeypatch):
         ({"client": {"output": "log"}}, "output"),
         ({"client": {"seconds": 0}}, "seconds"),
         ({"client": {"shell": True}}, "shell"),
+        ({"client": {"gone": 1}}, "gone"),
     ],
 )
 def test_a_wrong_configuration_is_refused(config, changes, words):
