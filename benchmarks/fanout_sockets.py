@@ -14,11 +14,9 @@ from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep, time
 
 from django.conf import settings
-from django.contrib.auth.models import Group, User
-from django.test import Client as Visitor
 
 from benchmarks.client import Client
-from benchmarks.ground import Served, person, prepare, serving, step, token_for
+from benchmarks.ground import Served, person, prepare, serving, session_of, step, token_for
 from plans.actions.create import create_plan
 from plans.models import Event, Plan
 from plans.spec import PlanDocument
@@ -151,7 +149,7 @@ class Audience:
 def _audience() -> Iterator[Audience]:
     token = token_for(prepare(), "plans:write")
     plan = _plan(Requester(person("operator"), via="shell"))
-    sessions = [_session_of(number) for number in range(PEOPLE)]
+    sessions = [session_of(person("viewer", f"watcher-{number}")) for number in range(PEOPLE)]
     with serving() as served:
         with _watching(served, plan, sessions[:1]):
             sleep(APART_SECONDS)  # what a first watcher loads is there for all
@@ -171,14 +169,6 @@ def _plan(by: Requester) -> Plan:
             tx.record("memory.written", number % STEPS + 1, key=f"key_{number}")
     plan.refresh_from_db()
     return plan
-
-
-def _session_of(number: int) -> str:
-    user, _ = User.objects.get_or_create(username=f"bench-watcher-{number}")
-    user.groups.set(Group.objects.filter(name="viewer"))
-    visitor = Visitor()
-    visitor.force_login(user)
-    return visitor.cookies[settings.SESSION_COOKIE_NAME].value
 
 
 @contextmanager

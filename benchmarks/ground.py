@@ -12,8 +12,10 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
+from django.test import Client
 
 from benchmarks.figures import ROOT
 from catalog.access.tokens import create_token
@@ -36,9 +38,9 @@ def prepare() -> User:
     return person("operator")
 
 
-def person(role: str) -> User:
-    """Return a user with this role; created on first use."""
-    user, _ = User.objects.get_or_create(username=f"bench-{role}")
+def person(role: str, name: str = "") -> User:
+    """Return a user with this role, named after it unless told otherwise; created on first use."""
+    user, _ = User.objects.get_or_create(username=f"bench-{name or role}")
     user.groups.set(Group.objects.filter(name=role))
     return user
 
@@ -46,6 +48,13 @@ def person(role: str) -> User:
 def token_for(user: User, *scopes: str) -> str:
     """Return the text of a new personal token."""
     return create_token(user=user, kind="personal", scopes=scopes)[1]
+
+
+def session_of(user: User) -> str:
+    """Sign a user in; return the key of the session."""
+    visitor = Client()
+    visitor.force_login(user)
+    return visitor.cookies[settings.SESSION_COOKIE_NAME].value
 
 
 def step(step_id: int, *needs: int, tool: str = "bench_noop") -> dict[str, Any]:
