@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from benchmarks.client import Client
 from benchmarks.ground import Served, prepare, serving, session_of, step, token_for
@@ -29,7 +29,7 @@ CHAINS = 10
 SECONDS = 0.2
 PAINTS = 5
 LOOK_MS, LONGEST_MS = 250, 120_000
-SIZE = {"width": 1440, "height": 900}
+SIZE: ViewportSize = {"width": 1440, "height": 900}
 TRACED = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
 FIRST_PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 

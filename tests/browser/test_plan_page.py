@@ -1,5 +1,6 @@
 """A plan's page between two messages of its socket, and where it leads the eye."""
 
+import json
 import re
 from typing import Any
 
@@ -10,9 +11,10 @@ from plans.actions.control import pause_plan
 from plans.actions.create import start_plan
 from plans.actions.skip import skip_step
 from plans.engine import loop
+from plans.live.fragment_cache import CurrentFragments, ViewerState
 from plans.store.requesters import Requester
 from plans.store.transactions import plan_transaction
-from plans.web.fragments import plan_source
+from plans.web.fragments import PlanRenderer, plan_source
 from plans.web.graph import Fold
 from tests.browser import layout_rules as rules
 from tests.browser.conftest import PageAs
@@ -30,6 +32,36 @@ PUT = """async (fragments) => {
     apply(fragments);
 }"""
 """Puts fragments into the page as its socket does."""
+
+
+TOUCHED = """async (fragments) => {
+    const app = document.querySelector("script[type=module]").src;
+    const { apply } = await import(app.replace("app.js", "js/core/fragments.js"));
+    const asked = [];
+    for (const name of ["checkVisibility", "getBoundingClientRect"]) {
+        const ask = Element.prototype[name];
+        Element.prototype[name] = function (...given) {
+            asked.push(`${name} of ${this.id}`);
+            return ask.apply(this, given);
+        };
+    }
+    const frames = async (count) => {
+        for (; count; count--) await new Promise(requestAnimationFrame);
+    };
+    await frames(5);
+    asked.length = 0;
+    const records = [];
+    const watcher = new MutationObserver((some) => records.push(...some));
+    watcher.observe(document.body, { childList: true, subtree: true, attributes: true, characterData: true });
+    apply(fragments);
+    await new Promise((done) => setTimeout(done));
+    await frames(3);
+    const touched = records.flatMap(({ type, target, addedNodes, removedNodes }) =>
+        type === "childList" ? [...addedNodes, ...removedNodes] : [target]);
+    return { touched: new Set(touched).size, asked };
+}"""
+"""Puts fragments into the page; returns how many nodes are added, removed and changed, and how often modules ask where
+an element is, which lays out the page."""
 
 
 def extent(page: Page, bar: str) -> tuple[float, float]:
@@ -195,6 +227,24 @@ def test_a_plan_of_500_steps_runs_in_a_page_that_does_not_grow(ada, window_of: P
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate(rules.asking(rules.EVERYWHERE), [width, 800]) == []
+
+
+def test_an_event_touches_only_what_it_concerns(ada, catalog, page_as: PageAs):
+    """Of a plan of 200 steps with a map, of which all but a few rows and boxes are out of view."""
+    plan = make_plan(ada, *(step(number, dependencies=[1] if number > 1 else []) for number in range(1, 201)))
+    page = page_as(ada, viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    page.goto(f"/plans/{plan.public_id}/")
+    expect(page.locator("#map path").first).to_have_attribute("d", re.compile("M"))
+    current, render = CurrentFragments(), PlanRenderer(plan.public_id)
+    current.drawn = drawn = render()
+    view = ViewerState(current, drawn.seq)
+    view.news()
+    skip_step(plan, 150, "Done by hand.", by=Requester(ada))
+    current.drawn = render()
+    found = page.evaluate(TOUCHED, json.loads(view.news())["fragments"])
+    expect(page.locator("#n150.skip")).to_be_attached()
+    assert found["asked"] == []
+    assert 10 < found["touched"] < 60
 
 
 def test_a_written_text_is_kept_until_it_is_started(ada, catalog, page_as: PageAs):

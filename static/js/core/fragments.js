@@ -4,8 +4,11 @@
 import { changed, onChange } from "./page_changes.js";
 
 const FIELDS = "input, textarea, select";
-const SLICE_MS = 12;
+const [SLICE_MS, LEAST] = [12, 16]; // fragments: on a busy machine a slice of time alone would fit only a few
+const TELL_MS = 200;
 const waiting = [];
+let timer;
+let untold; // since when the page does not know of changes
 const held = new Map();
 const said = new Map();
 
@@ -21,13 +24,18 @@ export function apply(fragments) {
   work();
 }
 
-/** Apply what waits, in slices, so that the page answers in between. */
+/** Apply what waits, in slices, so that the page answers in between. The page is told of the changes when all are
+    applied, because its modules look through the whole page; while more and more comes, every TELL_MS. */
 function work() {
+  clearTimeout(timer);
   const until = performance.now() + SLICE_MS;
   let done = 0;
-  while (done < waiting.length && performance.now() < until) parse(waiting[done++]);
+  while (done < waiting.length && (done < LEAST || performance.now() < until)) parse(waiting[done++]);
   waiting.splice(0, done);
-  if (waiting.length) setTimeout(work);
+  untold ??= performance.now();
+  if (waiting.length) timer = setTimeout(work);
+  if (waiting.length && performance.now() < untold + TELL_MS) return;
+  untold = undefined;
   changed();
 }
 

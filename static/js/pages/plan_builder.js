@@ -93,6 +93,7 @@ document.addEventListener("click", (event) => {
 });
 
 function markOpenStep() {
+  if (!document.getElementById("draft-list")) return;
   const step = document.getElementById("step-slot")?.dataset.step;
   for (const row of document.querySelectorAll("#draft-list a[data-step]")) {
     if (row.dataset.step === step) row.setAttribute("aria-current", "true");

@@ -15,6 +15,8 @@ const SEEN = ["bad", "human"]; // seen on the map among 500 steps
 
 let svg;
 let zoom = 1;
+let inView = { x: 0, y: 0, width: 0, height: 0 }; // of the drawing
+let mapSize = [0, 0]; // in pixels
 let boxes = new Map();
 let openStep;
 let followed;
@@ -45,10 +47,12 @@ function refresh() {
     if (found !== svg) begin(found);
     boxes = new Map([...svg.querySelectorAll("a.node")].map((box) => [box, place(box)]));
     const [width, height] = size();
-    if (svg.getAttribute("viewBox") !== `0 0 ${width} ${height}`) resize();
+    const isResized = svg.getAttribute("viewBox") !== `0 0 ${width} ${height}`;
+    if (isResized) resize();
     markOpenStep();
     drawMap();
-    show();
+    if (isResized) updateView();
+    else show();
   });
 }
 
@@ -58,7 +62,24 @@ function begin(found) {
   const { scale } = fitting();
   zoom = scale >= FITS ? scale : 1;
   resize();
-  new ResizeObserver(show).observe(region());
+  inView = view();
+  sizes.disconnect();
+  sizes.observe(region());
+  if (map()) sizes.observe(map());
+}
+
+// The sizes are asked for when they change. To ask after every change of the page would lay out the whole page each time.
+const sizes = new ResizeObserver(() => {
+  mapSize = map() ? [map().clientWidth, map().clientHeight] : [0, 0];
+  drawMap();
+  updateView();
+});
+
+/** See which part of the drawing is in view, and draw what is there. */
+function updateView() {
+  if (!svg?.isConnected) return;
+  inView = view();
+  show();
 }
 
 function resize() {
@@ -89,7 +110,7 @@ function zoomTo(scale, at = centre()) {
   const after = svg.getBoundingClientRect();
   region().scrollLeft += after.left + x * zoom - at.x;
   region().scrollTop += after.top + y * zoom - at.y;
-  show();
+  updateView();
 }
 
 function centre() {
@@ -106,8 +127,7 @@ function view() {
 
 /** Draw the boxes in view, and those that have the focus or get it next. */
 function show() {
-  if (!svg?.isConnected) return;
-  const { x, y, width, height } = view();
+  const { x, y, width, height } = inView;
   for (const [box, at] of boxes) {
     const isOff =
       at.x + WIDTH + MARGIN < x ||
@@ -161,9 +181,9 @@ function moveTo({ x, y }, behavior = "instant") {
 }
 
 function drawMap() {
-  if (!map()) return;
+  if (!map() || !mapSize[0]) return;
   const [width, height] = size();
-  const [across, down] = [width / map().clientWidth, height / map().clientHeight]; // of a pixel of the map
+  const [across, down] = [width / mapSize[0], height / mapSize[1]]; // of a pixel of the map
   const paths = Object.fromEntries(LOOKS.map((look) => [look, ""]));
   for (const [box, { x, y }] of boxes) {
     const look = LOOKS.find((each) => box.classList.contains(each)) ?? "idle";
@@ -314,6 +334,9 @@ function moveByMap(event) {
   });
 }
 
-document.addEventListener("scroll", (event) => event.target === region() && show(), { capture: true, passive: true });
+document.addEventListener("scroll", (event) => event.target === region() && updateView(), {
+  capture: true,
+  passive: true,
+});
 document.addEventListener("focusin", (event) => event.target.closest("#graph a.node") && refresh());
 onChange(refresh);

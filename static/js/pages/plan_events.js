@@ -25,8 +25,18 @@ function fetchLines(group) {
   if (lines) window.htmx?.trigger(lines, "lines");
 }
 
+// To scroll a list that is at its top would lay out the page for every event.
+let isScrolled = false;
+document.addEventListener(
+  "scroll",
+  ({ target }) => {
+    if (target.id === "events") isScrolled = target.scrollTop > 0;
+  },
+  { capture: true, passive: true },
+);
+
 function scrollUp() {
-  document.getElementById("events")?.scrollTo({ top: 0 });
+  if (isScrolled) document.getElementById("events")?.scrollTo({ top: 0 });
 }
 
 /** Bring the list to what Follow says. */

@@ -8,9 +8,12 @@ import { onChange } from "../core/page_changes.js";
 const PRESENT = 94; // in percent, where plans/web/plan/timeline.py draws "now"
 const NARROWEST = 0.8;
 const LABEL_WIDTH = 20;
+const SOON_MS = 200; // all rows are looked at, while steps may end many times a second
 
 const drawings = new WeakMap();
 const shares = new WeakMap();
+const inView = new Set();
+let known; // the list of which `inView` has the rows
 
 /** Return the percentage at which the server drew an attribute. */
 function drawn(element, name) {
@@ -52,35 +55,51 @@ function rescale(row, length) {
   }
 }
 
+/** Return the rows that are drawn: of many, those in view. Once they are known, the browser tells of changes; to ask
+    each row again and again would style the whole page anew. */
+function rowsInView() {
+  const list = document.getElementById("steps");
+  if (!list.closest(".waterfall.many")) return [...list.children];
+  if (list !== known) {
+    known = list;
+    inView.clear();
+    for (const row of list.children) if (row.checkVisibility({ contentVisibilityAuto: true })) inView.add(row);
+  }
+  for (const row of inView) if (!row.isConnected) inView.delete(row);
+  return [...inView];
+}
+
 /** Bring all rows that are drawn to the scale of the axis. */
 function goOn() {
   const axis = document.querySelector("#axis[data-seconds]");
   if (!axis || !isLive()) return;
   const length = lengthOf(axis.dataset);
-  const rows = [...document.getElementById("steps").children];
-  // Asked before anything changes: to ask in between would lay out the page for each row.
-  const drawnRows = rows.filter((row) => row.checkVisibility({ contentVisibilityAuto: true }));
-  for (const row of drawnRows) rescale(row, length);
+  for (const row of rowsInView()) rescale(row, length);
   if (axis.dataset.at) shrinkLabels(axis, Number(axis.dataset.seconds) / length);
 }
 
 let due = false;
-function goOnWithNextFrame() {
+function goOnSoon() {
   if (due) return;
   due = true;
-  requestAnimationFrame(() => {
-    due = false;
-    goOn();
-  });
+  setTimeout(() => {
+    requestAnimationFrame(() => {
+      due = false;
+      goOn();
+    });
+  }, SOON_MS);
 }
 
 setInterval(goOn, 1000);
 document.addEventListener(
   "contentvisibilityautostatechange",
   ({ target, skipped }) => {
+    if (!target.matches("#steps > .row")) return;
+    if (skipped) return void inView.delete(target);
+    inView.add(target);
     const axis = document.querySelector("#axis[data-seconds]");
-    if (axis && !skipped && target.matches("#steps > .row")) rescale(target, lengthOf(axis.dataset));
+    if (axis) rescale(target, lengthOf(axis.dataset));
   },
   true,
 );
-onChange(goOnWithNextFrame);
+onChange(goOnSoon);
