@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 
 const [plugin, settings, ...urls] = process.argv.slice(2);
 const { Toolgate } = await import(pathToFileURL(plugin).href);
-const hooks = await Toolgate({ directory: "/home/ada/work" });
+const hooks = await Toolgate({ directory: "/projects/notes" });
 const outcomes = {};
 for (const url of urls) {
   if (url) writeFileSync(settings, JSON.stringify({ url, token: "tg_of-the-agent" }));

@@ -66,6 +66,6 @@ def test_an_allowed_call_runs_with_the_approved_input_and_its_failure_is_reporte
         "hook_event_name": "tool.execute.before",
         "input": call,
         "output": {"args": {"command": "rm x", "description": "y"}},
-        "directory": "/home/ada/work",
+        "directory": "/projects/notes",
     }
     assert json.loads(reported[2])["hook_event_name"] == "tool.execute.error"
