@@ -368,3 +368,13 @@ def test_backtest_has_pages(pages, ada, monkeypatch):
         assert [each.call for each in pages.context["tested"].changed] == [calls.pop()]
     assert buttons == [["test", f"test:{buttons[0][-1][5:]}"], ["test", "test"]]
     assert len(buttons[0][-1]) > len("test:")
+
+
+def test_the_set_for_coding_agents_is_added_and_taken_back(pages):
+    pages.open("/policies/")
+    pages.send("/policies/coding-agent/", {"do": "add"})
+    assert Policy.objects.filter(name__startswith="Coding agent: ", ended_at=None).count() == 5
+    assert "Delete the policies for coding agents" in pages.open("/policies/")
+
+    pages.send("/policies/coding-agent/", {"do": "remove"})
+    assert not Policy.objects.filter(name__startswith="Coding agent: ", ended_at=None).exists()

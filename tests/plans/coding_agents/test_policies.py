@@ -4,7 +4,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals.policies import shipped
+from approvals.policies.backtest import back_test, draft_of, rulebooks_for
 from approvals.policies.services import create_policy
+from approvals.policies.simulator import simulate
+from approvals.policies.term_checks import term_columns
 from approvals.requests.queries import current_round
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request, request_for
 
@@ -42,3 +45,14 @@ def test_an_approved_command_is_handed_out(agent: CodingAgent, admin: User, rosa
     answer_request(held, rosa)
 
     assert agent.ask(input={"command": "rm -r build"}).decision == "allow"
+
+
+def test_the_simulator_and_the_past_tell_the_same(agent: CodingAgent, admin: User):
+    agent.ask(input={"command": "ls ../x; git push"})
+    simulated = simulate("Bash", {"command": "ls ../x; git push"}, cwd="/srv/project")
+    row = {"path": "path", "operator": "equals", "value": "/srv/x"}
+    draft = draft_of(term_columns({"effect": "deny", "match": {"arguments": [row]}}), name="New", order=-1)
+
+    assert simulated.derived is not None
+    assert simulated.derived.effects == ("reads", "sends", "pushes", "outside", "unknown")
+    assert back_test(rulebooks_for(draft), days=1).counts == {"deny": 1}
