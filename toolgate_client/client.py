@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, cached_property, update_wrapper
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from time import monotonic
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
@@ -117,7 +117,7 @@ class Operations:
         if not NAME.fullmatch(name):
             raise ConfigurationError("The name of a client has 1 to 40 lower-case letters, digits and `-`.")
         # The token goes to one address: no redirect takes it elsewhere.
-        self.http_options: dict[str, Any] = {
+        self._http_options: dict[str, Any] = {
             "base_url": f"{self.url}/api/v1/",
             "headers": {
                 "Authorization": f"Bearer {self._token}",
@@ -376,7 +376,7 @@ class Client(Operations):
 
     @cached_property
     def _http(self) -> httpx.Client:
-        return httpx.Client(**self.http_options)
+        return httpx.Client(**self._http_options)
 
     def follow(self, flow: Flow[T]) -> T:
         """Run a flow."""
@@ -387,7 +387,12 @@ class Client(Operations):
             return send(self._http, wish)
         if isinstance(wish, Pause):
             return time.sleep(wish.seconds)
-        return wish.function(wish.arguments)
+        value = wish.function(wish.arguments)
+        if isawaitable(value):  # nothing would run it, and its end would be reported all the same
+            if iscoroutine(value):
+                value.close()
+            raise TypeError("An asynchronous function needs an AsyncClient.")
+        return value
 
     def events(self, plan: str, *, after: int = 0, poll_seconds: float = 1.0) -> Iterator[Event]:
         """Yield the events of a plan as they happen, from the number `after` on, until the plan has ended."""
@@ -422,7 +427,7 @@ class AsyncClient(Operations):
 
     @cached_property
     def _http(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**self.http_options)
+        return httpx.AsyncClient(**self._http_options)
 
     async def follow(self, flow: Flow[T]) -> T:
         """Run a flow."""

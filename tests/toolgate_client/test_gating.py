@@ -188,6 +188,16 @@ def test_an_async_function_needs_an_async_client():
         gated(client=AsyncClient("https://toolgate.example", "tg_a"))(lambda: None)
 
 
+def test_what_would_only_be_awaited_is_not_reported_as_done(script):
+    async def delete(arguments: Any) -> None: ...
+
+    client = Client("https://toolgate.example", "tg_a", transport=httpx.MockTransport(script))
+    script.replies = [permission(), reported()]
+    with pytest.raises(TypeError, match="AsyncClient"):
+        client.run("delete_file", {}, delete)
+    assert script.bodies()[1]["succeeded"] is False
+
+
 def test_without_a_configuration_nothing_runs(monkeypatch, runs):
     monkeypatch.delenv("TOOLGATE_TOKEN", raising=False)
 
