@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
@@ -152,6 +153,15 @@ def test_runner_that_dies_after_the_hand_out_is_not_replaced(claude, approved):
     claude.decision(query=DEFER)
     change_run(approved, resume_lease_until=clock.now() - timedelta(seconds=1))
     assert claude.listed() == []
+
+
+def test_answer_that_dies_before_it_takes_the_decision_is_given_again(claude, approved, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(deferred, "take_decision", Mock(side_effect=RuntimeError))
+        assert claude.decision(query=DEFER)[0] == "deny"
+    assert Call.objects.get().status == "running"
+    assert [claude.decision(query=DEFER)[0] for _ in range(2)] == ["allow", "deny"]
+    assert Call.objects.get().attempt == 1
 
 
 def test_other_call_of_the_same_turn_is_refused_at_once(claude):

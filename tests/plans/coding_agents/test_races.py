@@ -14,6 +14,8 @@ from catalog.core import clock
 from catalog.errors import Conflict
 from catalog.models import Call, ClientRun
 from plans.actions.control import cancel_plan
+from plans.coding_agents import deferred
+from plans.coding_agents.hooks import Patience, answer_hook
 from plans.coding_agents.permissions import PermissionAnswer
 from plans.engine import client_runs
 from plans.models import Plan
@@ -21,6 +23,7 @@ from plans.store.requesters import Requester
 from tests import counts
 from tests.invariants import assert_invariants
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request, call_of, request_for, run_of
+from tests.plans.coding_agents.recorded import FORMS, decision_in, recorded
 from tests.racing import Act, at_once, rounds_at_once, staggered
 
 pytestmark = [
@@ -146,3 +149,31 @@ def test_process_that_dies_after_the_start_loses_nothing(
     assert client_runs.expire_unreported(clock.now()) == 2
     assert call_of(answers[1]).status == "outcome_unknown"
     assert_invariants()
+
+
+def test_deferred_call_goes_to_one_of_many_resumed_processes(agent: CodingAgent, rosa: User) -> None:
+    body = recorded("claude-code_PreToolUse_Bash") | {"session_id": agent.session}
+    form = FORMS[agent.client]
+
+    def ask_by_hook() -> tuple[str, Any, str | None]:
+        answer = answer_hook(form, form.read_event(body), Patience(0.0, may_defer=True), by=agent.by)
+        return decision_in(form, dict(answer.document))
+
+    assert ask_by_hook()[0] == "defer"
+    run = ClientRun.objects.select_related("call__approval").get()
+    answer_request(agent.ask(call_id=run.client_call_id, input=body["tool_input"]), rosa)
+    call = run.call.public_id
+    claims = at_once(*[partial(claim_or_none, call, agent)] * AT_ONCE)
+    assert len([each for each in claims if each is not None]) == 1
+    decisions = [decision for decision, *_ in at_once(*[ask_by_hook] * AT_ONCE)]
+    assert sorted(decisions) == ["allow", *["deny"] * (AT_ONCE - 1)]
+    assert Call.objects.get().attempt == 1
+    assert_invariants()
+
+
+def claim_or_none(call: str, agent: CodingAgent) -> deferred.Claim | None:
+    """Claim a deferred call; None if another runner has it."""
+    try:
+        return deferred.claim(call, "runner", seconds=60, by=agent.by)
+    except Conflict:
+        return None
