@@ -15,7 +15,7 @@
         ├── RateLimited      429
         └── ServerError      500 and above
 
-No error holds the token, or the arguments of a call.
+No error holds the token.
 """
 
 from collections.abc import Mapping, Sequence
