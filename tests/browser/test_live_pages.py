@@ -7,7 +7,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 
 from plans.web.fragments import plan_source
 from tests.browser.conftest import PageAs
-from tests.browser.test_plan_page import PUT
+from tests.browser.fragments import PUT
 from tests.builders import act, make_plan, work_off
 
 pytestmark = [

@@ -18,6 +18,7 @@ from plans.web.fragments import PlanRenderer, plan_source
 from plans.web.graph import Fold
 from tests.browser import layout_rules as rules
 from tests.browser.conftest import PageAs
+from tests.browser.fragments import PUT
 from tests.builders import act, make_plan, step, work_off
 
 pytestmark = [
@@ -25,14 +26,6 @@ pytestmark = [
     pytest.mark.layout,
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
 ]
-
-PUT = """async (fragments) => {
-    const app = document.querySelector("script[type=module]").src;
-    const { apply } = await import(app.replace("app.js", "js/core/fragments.js"));
-    apply(fragments);
-}"""
-"""Puts fragments into the page as its socket does."""
-
 
 TOUCHED = """async (fragments) => {
     const app = document.querySelector("script[type=module]").src;

@@ -40,8 +40,8 @@ def test_a_policy_refuses_what_any_part_of_a_command_does(agent: CodingAgent, ad
 def test_an_approved_command_is_handed_out(agent: CodingAgent, admin: User, rosa: User):
     shipped.add_coding_agent_policies(by=admin)
     held = agent.ask(input={"command": "rm -r build"})
-    preview = current_round(request_for(held)).preview_json or {}
-    assert [row["Part"] for row in preview["rows"]] == ["rm -r build"]
+    preview = current_round(request_for(held)).preview_json
+    assert preview is not None and [row["Part"] for row in preview["rows"]] == ["rm -r build"]
 
     answer_request(held, rosa)
 
