@@ -15,7 +15,7 @@ OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI = "outside", "credentials", "clie
 
 _CLIENT_SETTINGS = re.compile(
     r"\.(claude|codex|gemini|opencode|cursor|vscode|idea|continue|windsurf|roo|cline|clinerules|zed|kiro|amazonq|junie|agents)"
-    r"|\.(claude|mcp|cursorrules|windsurfrules|aider.*|envrc|miserc|mise|exrc|nvim|devcontainer|geminiignore|claudeignore)(\.jsonc?|\.ya?ml|\.md|\.toml|\.lua)?"
+    r"|\.(claude|claude-plugin|mcp|cursorrules|windsurfrules|aider.*|envrc|miserc|mise|exrc|nvim|devcontainer|geminiignore|claudeignore)(\.jsonc?|\.ya?ml|\.md|\.toml|\.lua)?"
     r"|(claude|agents?|gemini)(\.local|\.override)?\.md|mise\.toml|copilot-instructions\.md|opencode\.jsonc?|mcp\.json|\.toolgate.*"
     r"|toolgate_hook\.py|toolgate\.js(on)?"
     r"|\.(bash|zsh|k?sh)(rc|_?profile|_login|_logout|env|_aliases)|\.(profile|zprofile|zlogin|zlogout|t?cshrc|login|inputrc|tmux\.conf|config|local)|launchagents|autostart"
@@ -33,13 +33,13 @@ _CI = re.compile(
 _CREDENTIALS = re.compile(
     r"\.(ssh|gnupg|aws|azure|kube|docker|gcloud|password-store|secrets?|vault-token|netrc|npmrc|pypirc|pgpass|my\.cnf"
     r"|git-credentials|htpasswd|dockercfg|yarnrc(\.yml)?|boto|s3cfg|databricks.*|terraformrc|.*_?history)"
-    r"|.*\.(env(\..*)?|pem|key|p12|pfx|jks|keystore|kdbx?|ppk|asc|gpg|ovpn|tfstate(\..*)?|tfvars(\.json)?)"
+    r"|\.envs?([._~-].*)?|.*\.(env(\..*)?|pem|key|p12|pfx|jks|keystore|kdbx?|ppk|asc|gpg|ovpn|tfstate(\..*)?|tfvars(\.json)?)"
     r"|_netrc|.*id_(rsa|dsa|ecdsa|ed25519)(_sk)?(\.(?!pub$).*)?|service[-_]?account.*\.json|g?shadow|environ"
     r"|application_default_credentials.*|login\.keychain.*|logins\.json|key[34]\.db|cookies(\.sqlite)?"
 )
 _LIKELY_CREDENTIALS = re.compile(r"(.*[._-])?(credentials?|secrets?|passwords?)([._-].*)?")
 """Names of files and directories with secrets, unless they hold source code: `secrets/detectors.py`."""
-_HARMLESS = re.compile(r"\.?env[._-](example|sample|template|dist)|\.env\.(example|sample|template|dist)")
+_HARMLESS = re.compile(r"\.?env[._-](example|sample|template|dist)")
 """Templates of files with secrets, which hold none."""
 
 _CODE = "c|cc|cpp|cs|dart|erl|exs?|go|h|hpp|hs|java|jl|jsx?|kt|lua|mjs|ml|php|pl|py|pyi|r|rb|rs|scala|swift|tsx?|zig"

@@ -270,9 +270,14 @@ def _echo(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
 
 
 def _printf(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
-    if not arguments.operands:
-        part.doubt("It has no format.")
+    """Vouch for formats of text alone: bash sets variables by %n, and zsh evaluates numbers, with commands in them."""
+    form = arguments.operands[0] if arguments.operands else Word("%")
+    if not form.is_known or not _TEXT_FORMAT.fullmatch(form.text):
+        part.doubt("Its format is not known here.")
     _echo(arguments, part, command)
+
+
+_TEXT_FORMAT = re.compile(r"([^%]|%%|%-?[0-9]*(\.[0-9]+)?[sbcq])*", re.DOTALL)
 
 
 def _date(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
@@ -313,7 +318,8 @@ _PRINTED_LINES = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")
 
 def _grep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
     files = arguments.operands if "e" in arguments.given else arguments.operands[1:]
-    if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_literal):
+    # A pattern with wildcards for the shell becomes names of files, and all but the first are read.
+    if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_known):
         part.doubt(NOT_LITERAL)
     is_recursive = not arguments.given.keys().isdisjoint({"r", "R", "recursive"})
     _reads_files(Arguments(files), part, command)
@@ -326,7 +332,7 @@ def _ripgrep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
         _lists(arguments, part, command)
         return
     files = arguments.operands if "e" in arguments.given else arguments.operands[1:]
-    if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_literal):
+    if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_known):
         part.doubt(NOT_LITERAL)
     _reads_files(Arguments(files), part, command)
     reads_input = command.is_piped and not files
@@ -668,7 +674,7 @@ def _git_without_names(arguments: Arguments, part: Part) -> None:
 
 def _git_file(arguments: Arguments, part: Part) -> None:
     _git_names(arguments, part)
-    part.effects.add(READS)
+    part.effects.update((READS,) if all(word.is_known for word in arguments.operands) else (READS, SEARCHES))
 
 
 _GIT_APPLY: Mapping[str, Callable[[Arguments, Part], None]] = {
@@ -957,4 +963,6 @@ _PROGRAM_DIRECTORIES = frozenset({"bin", ".bin", "sbin", "scripts", "shims"})
 def may_be_run_by_name(path: str) -> bool:
     """Return True if a file at this path may be found in place of a program: by its name, or in a directory of them."""
     *directories, name = path.casefold().split("/")
-    return name.removesuffix(".exe") in KNOWN_PROGRAMS or bool(directories and directories[-1] in _PROGRAM_DIRECTORIES)
+    if name.removesuffix(".exe") in KNOWN_PROGRAMS or name in _PROGRAM_DIRECTORIES:
+        return True
+    return bool(directories and directories[-1] in _PROGRAM_DIRECTORIES)

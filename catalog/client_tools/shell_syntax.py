@@ -32,6 +32,10 @@ _PLAIN_QUOTED = re.compile(r"[^\"\\$`\n]+")
 _REDIRECT = re.compile(r"<<<|<<-|<<|<&|<>|<|>>|>&|>\||>")
 _METACHARACTER = re.compile(r"[;&|<>()$`\\{}]")
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
+_AFTER_PLAIN_DOLLAR = frozenset(("", *' \t\n")|/.,:;%'))
+"""What may follow a dollar sign that every shell passes on. In zsh, $=x, $^x and $~x are the variable x."""
+_REVISION_WITH_PARENT = re.compile(r"[A-Z_@]{1,20}\^")
+"""Start of a revision of git; in other words, ^ is a wildcard of zsh."""
 _STRANGE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
 )
@@ -129,6 +133,7 @@ class _WordBuilder:
     has_glob: bool = False
     has_tilde: bool = False
     has_brace: bool = False
+    has_caret: bool = False
     plain_length: int | None = None
     """Length of the text before the first quote or unknown piece; None if there is none yet."""
 
@@ -322,22 +327,16 @@ class _Reader:
             return
         text = "".join(builder.pieces)
         is_quoted = builder.plain_length is not None
-        if builder.has_brace and (is_quoted or text not in ("{", "}", "{}")):
+        command = frame.command
+        # In zsh, a closing brace ends a group wherever it is: `{ ls } always { rm x }`.
+        is_group = text in ("{", "}") and command.is_empty and not frame.redirect
+        if builder.has_brace and (is_quoted or not (is_group or text == "{}")):
             self.doubt("It contains braces that the shell may expand.")
             builder.is_literal = False
-        word = Word(text, builder.is_literal, builder.has_glob and text != "[", builder.has_tilde, is_quoted)
-        command = frame.command
+        has_glob = builder.has_glob or (builder.has_caret and not _REVISION_WITH_PARENT.match(text))
+        word = Word(text, builder.is_literal, has_glob and text != "[", builder.has_tilde, is_quoted)
         if frame.redirect:
-            operator, frame.redirect = frame.redirect, ""
-            if operator in ("<<", "<<-"):
-                self.documents.append((frame, command, operator, word))
-            elif operator == "<<<":
-                command.stdin.append(text)
-                if not word.is_known:
-                    command.doubts.append("Its input is known to the shell alone.")
-            elif operator in (">&", "<&") and not _DESCRIPTOR.fullmatch(text):  # bash expands another word twice
-                self.doubt("A redirection names a file descriptor in a way that is not known here.")
-            command.redirects.append(Redirect(operator, word))
+            self._end_target(frame, word, starts_quoted=builder.plain_length == 0)
             return
         if frame.head:
             self._end_word_of_head(frame, text)
@@ -347,9 +346,26 @@ class _Reader:
                 return
             found = _ASSIGNMENT.match(text)
             if found and (builder.plain_length is None or found.end() <= builder.plain_length):
-                command.assignments.append((found[1], Word(text[found.end() :], word.is_literal, word.has_glob)))
+                command.assignments.append(
+                    (f"{found[1]}{found[2] or ''}", Word(text[found.end() :], word.is_literal, word.has_glob))
+                )
                 return
         command.words.append(word)
+
+    def _end_target(self, frame: _Frame, word: Word, *, starts_quoted: bool) -> None:
+        """Take up the target of a redirection, or the delimiter of a here-document."""
+        command, operator, frame.redirect = frame.command, frame.redirect, ""
+        if word.text.startswith("!") and not starts_quoted:
+            self.doubt("A redirection is followed by !, which zsh takes for a part of its sign.")
+        if operator in ("<<", "<<-"):
+            self.documents.append((frame, command, operator, word))
+        elif operator == "<<<":
+            command.stdin.append(word.text)
+            if not word.is_known:
+                command.doubts.append("Its input is known to the shell alone.")
+        elif operator in (">&", "<&") and not _DESCRIPTOR.fullmatch(word.text):  # bash expands another word twice
+            self.doubt("A redirection names a file descriptor in a way that is not known here.")
+        command.redirects.append(Redirect(operator, word))
 
     def _is_keyword(self, frame: _Frame, text: str) -> bool:
         """Take up a keyword where a command may begin. Return False if the text is none."""
@@ -420,6 +436,7 @@ class _Reader:
         plain = _PLAIN.match(self.text, self.at)
         if plain is not None:
             builder.pieces.append(plain[0])
+            builder.has_caret = builder.has_caret or "^" in plain[0]
             self.at = plain.end()
         elif letter == "\\":
             self._escape(builder)
@@ -438,7 +455,7 @@ class _Reader:
 
     def _special(self, builder: _WordBuilder, letter: str) -> None:
         """Note the meaning of a letter outside of quotes."""
-        if letter in "*?[":
+        if letter in "*?[#":  # zsh may repeat what is before #
             builder.has_glob = True
         elif letter in "{}":
             builder.has_brace = True
@@ -517,10 +534,8 @@ class _Reader:
             self.doubt("It contains arithmetic.")
             builder.add_unknown()
             self.at += 2
-        elif rest.startswith("?"):  # the status of the last command: digits
-            builder.mark()
-            builder.pieces.append("0")
-            self.at += 2
+        elif rest.startswith("?"):
+            self._status(builder, rest[1:])
         elif found := _NAME.match(self.text, self.at + 1):
             self._variable(builder, found[0])
             self.at = found.end()
@@ -528,8 +543,22 @@ class _Reader:
             builder.add_unknown()
             self.at += 2
         else:
-            builder.pieces.append("$")
-            self.at += 1
+            self._plain_dollar(builder, rest[:1])
+
+    def _status(self, builder: _WordBuilder, following: str) -> None:
+        """Take up the status of the last command, which is digits."""
+        builder.mark()
+        builder.pieces.append("0")
+        self.at += 2
+        if following in ("[", ":", "\\"):
+            self.doubt("zsh evaluates what follows $?.")
+
+    def _plain_dollar(self, builder: _WordBuilder, following: str) -> None:
+        if following not in _AFTER_PLAIN_DOLLAR:
+            self.doubt("It contains a dollar sign that some shells expand.")
+            builder.is_literal = False
+        builder.pieces.append("$")
+        self.at += 1
 
     def _variable(self, builder: _WordBuilder, name: str) -> None:
         if name == "HOME" and not builder.pieces:  # shown as a path, though it may be set to another

@@ -39,6 +39,7 @@ def shown(tool: str, sent: Mapping[str, Any]) -> Preview:
         *("git diff --stat", "git diff -- src/a.py", "grep -n foo src/a.py", "find . -name '*.py' -type f", "pwd"),
         *("sed -n 1,20p a.py", "[ -f a.py ] && cat a.py", "timeout 5 ls", "bash -lc 'ls src'", "cd src && ls"),
         *("cat a 2>/dev/null", "ls > /dev/null", "wc -l a.py", "echo done", "/bin/ls", "rg --files", "echo $?"),
+        *("printf '%-9s %s%%\\n' a b", "git diff HEAD^ -- a.py", 'grep "x$" a.py', "{ ls; }"),
     ],
 )
 def test_a_known_read_inside_of_the_working_directory_only_reads(command):
@@ -94,6 +95,8 @@ def test_a_known_read_inside_of_the_working_directory_only_reads(command):
             "env -S 'rm x'",
         ),
         *("sed -n -e 'w x' -e 1p a", "git branch -D x"),
+        *("printf '%d' 'psvar[$(rm x)]'", "printf '%*s' 'psvar[$(rm x)]' a", "printf '.%n' PATH", "LANG[1]=x ls"),
+        *("grep s* a.py", "rg s* a.py", "grep ^x a.py"),
         *("printf -v PATH x", "test -v 'a[$(rm x)]'", "cat .*/x", "sort *", "cat a{b,c}", "cat <(ls)", "ls &>$x"),
         *("while :; do ls; done", "ls\nfor x in a; do ls; done", "f() { ls; }", "ls \u202e", "ls\rrm", "cd - && ls"),
         *(
@@ -147,6 +150,8 @@ def test_what_rules_do_not_know_is_not_understood(command):
         *(("git show --stat main:.env HEAD", "credentials"), ("git show -s 1234567", "searches")),
         *(("git diff 1234567 -- src/a.py", "searches"), ("git log -p -- a.py", "searches")),
         *(("cp .venv/bin/pip .venv/bin/x", "executes"), ("echo x > ls", "executes"), ("touch hooks/pre-push", "git")),
+        *(("cp x bin", "executes"), ("cat .env-prod", "credentials"), ("cat .envs/live/x", "credentials")),
+        *(("cat .e#nv", "searches"), ("cat .x^y", "searches"), ("git blame s*", "searches")),
         *(("cat *", "searches"), ("grep -r x .", "searches"), ("rg x", "searches"), ("git diff", "searches")),
         *(("npm test; rm -rf ~", "deletes"), ("ls & git push", "pushes"), ('echo "$(git push)"', "pushes")),
         *(("echo `git push`", "pushes"), ("eval 'git push'", "pushes"), ("bash -c 'git push'", "pushes")),

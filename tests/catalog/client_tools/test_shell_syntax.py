@@ -24,7 +24,6 @@ def words(text):
         ("ls a#b", [["ls", "a#b"]]),
         ("ls \\\n  x", [["ls", "x"]]),
         ("! ls", [["ls"]]),
-        (" a=b }", [["}"]]),
         ("2>/dev/null ls", [["ls"]]),
         ("cat <<'EOF' > f\n$(rm x)\nEOF\nrm y", [["cat"], ["rm", "y"]]),
         ("cat <<-E\n\tx\n\tE\nls", [["cat"], ["ls"]]),
@@ -39,6 +38,7 @@ def test_plain_commands_are_read_without_doubt(text, commands):
     ("text", "hidden"),
     [
         ('echo "x `git push`"', ["git", "push"]),
+        (" a=b }", ["}"]),
         ("echo ${x:=$(rm w)}", ["rm", "w"]),
         ("echo $((1<<2))\ngit push", ["git", "push"]),
         ("echo $((rm a); (rm b))", ["rm", "b"]),
@@ -91,6 +91,8 @@ def test_commands_inside_of_other_constructs_are_found(text, hidden):
             "a >& b",
         ),
         *("ls # rm x", "# ; rm x"),
+        *("ls $\\\nHOME/x", 'ls "$\\\nHOME"', "ls > $\\\n'\\x2egit/config'", "ls $=HOME", 'ls "$^HOME"', "ls $~HOME/x"),
+        *("{ ls } always { rm x }", "{ ls > } always { rm x }", "ls {", "ls >! x", "ls >>!x", 'ls "$?[a[\\$(rm x)]]"'),
         *("for x in y; do z; done", "coproc a", "select x in y; do z; done", "a <<E $(\nE\n)", "a <&b"),
     ],
 )
