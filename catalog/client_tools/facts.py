@@ -51,6 +51,14 @@ MAX_FACTS = 2000
 """Maximum values of a kind, for rules and pages; with more, a call is not understood."""
 
 
+def effects_in_words(effects: Sequence[str]) -> str:
+    """Return effects as a phrase for reviewers. What is unknown comes last, as more than what is said."""
+    known = [EFFECT_WORDS[effect] for effect in effects if effect != UNKNOWN]
+    if UNKNOWN not in effects:
+        return ", ".join(known)
+    return f"{', '.join(known)}, and more that cannot be told" if known else EFFECT_WORDS[UNKNOWN]
+
+
 @dataclass(frozen=True, slots=True)
 class DerivedFacts:
     """Facts of one call; each tuple is without repetition, effects are in the order of `EFFECTS`.
@@ -69,7 +77,7 @@ class DerivedFacts:
 
     @property
     def effects_in_words(self) -> str:
-        return ", ".join(EFFECT_WORDS[effect] for effect in self.effects)
+        return effects_in_words(self.effects)
 
 
 NOT_UNDERSTOOD = DerivedFacts(effects=(UNKNOWN,))

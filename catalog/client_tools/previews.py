@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from catalog.client_tools.commands import AnalysedPart
-from catalog.client_tools.facts import EFFECT_WORDS, analysis_of, facts_of
+from catalog.client_tools.facts import EFFECT_WORDS, EFFECTS, analysis_of, effects_in_words, facts_of
 from catalog.client_tools.inputs import FileChange, ReadInput, changes_of_patch, edits_of, read_input
 from catalog.client_tools.paths import unique
 from catalog.results import Preview
@@ -26,12 +26,20 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> Preview | None:
     return _PREVIEWS[found.tool.kind](tool, found, cwd)
 
 
+PLAIN_EFFECTS = {"reads", "searches", "unknown"}
+"""Effects that the summary of a command leaves out."""
+
+
 def _of_command(tool: str, client_input: ReadInput, cwd: str) -> Preview:
     analysis = analysis_of(client_input, cwd)
     programs = unique(program for part in analysis.parts for program in part.programs)
     listed = ", ".join(_cut(program, 40) for program in programs[:MAX_LISTED])
     more = f" and {len(programs) - MAX_LISTED} more" if len(programs) > MAX_LISTED else ""
     summary = f"Run {listed}{more}" if programs else "Run a command that could not be read"
+    # Requests of the same program are told apart by what they do; everything is in the rows below.
+    found = {effect for part in analysis.parts for effect in part.effects}
+    effects = effects_in_words([effect for effect in EFFECTS if effect in found - PLAIN_EFFECTS])
+    summary += f": {effects}" if effects else ""
     rows = [_row_of_part(part) for part in analysis.parts[:MAX_ROWS]]
     if len(analysis.parts) > MAX_ROWS:
         rows.append(_row(f"{len(analysis.parts) - MAX_ROWS} more parts are not listed", "", "", ""))
@@ -41,7 +49,7 @@ def _of_command(tool: str, client_input: ReadInput, cwd: str) -> Preview:
 
 
 def _row_of_part(part: AnalysedPart) -> dict[str, str]:
-    effects = ", ".join(EFFECT_WORDS[effect] for effect in part.effects)
+    effects = effects_in_words(part.effects)
     touched = [*part.paths, *part.hosts]
     more = [f"and {len(touched) - MAX_LISTED} more"] if len(touched) > MAX_LISTED else []
     listed = ", ".join([*(_cut(each) for each in touched[:MAX_LISTED]), *more])
@@ -106,7 +114,7 @@ def _of_web_search(tool: str, client_input: ReadInput, cwd: str) -> Preview:
 def _of_path(verb: str) -> Callable[[str, ReadInput, str], Preview]:
     def of_path(tool: str, client_input: ReadInput, cwd: str) -> Preview:
         facts = facts_of(client_input, cwd)
-        effects = ", ".join(EFFECT_WORDS[effect] for effect in facts.effects)
+        effects = effects_in_words(facts.effects)
         rows = [{"Path": _cut(path), "Does": effects} for path in facts.paths]
         return Preview(f"{verb} {_cut(client_input.path() or '.')}", "rows" if rows else "none", rows=tuple(rows))
 

@@ -181,8 +181,8 @@ class RequestDetail:
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     @cached_property
-    def table(self) -> list[list[Any]]:
-        return [[row.get(name, "") for name in self.columns] for row in self.rows]
+    def table(self) -> list[list[dict[str, Any]]]:
+        return [[{"column": name, "value": row.get(name, "")} for name in self.columns] for row in self.rows]
 
     @cached_property
     def named_arguments(self) -> list[ArgumentRow]:
