@@ -77,7 +77,11 @@ def plans_outside_lists(key: SessionKey) -> "QuerySet[Plan]":
 def session_calls(key: SessionKey, most: int = NEWEST_CALLS) -> list[Call]:
     """Return the newest calls made in a session, newest first; two queries."""
     plans = plans_outside_lists(key)[:most].values_list("pk", flat=True)
-    steps = Step.objects.filter(plan__in=list(plans), call__isnull=False).select_related("call").order_by("-call_id")
+    steps = (
+        Step.objects.filter(plan__in=list(plans), call__isnull=False)
+        .select_related("call__client_run")
+        .order_by("-call_id")
+    )
     return [cast("Call", step.call) for step in steps[:most]]
 
 

@@ -12,7 +12,9 @@ from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet,
 from django.utils.translation import gettext
 
 from catalog.access.roles import user_display_name
-from catalog.models import ApiToken, Call
+from catalog.calls.privacy import private_parts_of
+from catalog.client_tools.previews import preview
+from catalog.models import ApiToken, Call, ClientRun
 from catalog.ui.labels import Badge, status_badge
 from plans.models import Plan, Step
 from plans.sessions.lists import SessionKey, current_lists, session_calls
@@ -27,8 +29,11 @@ class ListedStep:
 
 @dataclass(frozen=True, slots=True)
 class SessionCall:
+    """A call, and for one that its client runs itself also what it would do, unless that is private."""
+
     call: Call
     word: Badge
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +185,20 @@ def session_overview(plan: Plan) -> SessionOverview:
         token=plan.token if key.agent_token_id else None,
         row=row,
         steps=[ListedStep(step, status_badge(step.status)) for step in steps],
-        calls=[SessionCall(call, status_badge(call.status)) for call in session_calls(key)],
+        calls=_summarised_calls(session_calls(key)),
     )
+
+
+def _summarised_calls(calls: Sequence[Call]) -> list[SessionCall]:
+    runs: dict[int, ClientRun] = {call.pk: call.client_run for call in calls if hasattr(call, "client_run")}
+    private = private_parts_of([call for call in calls if call.pk in runs]) if runs else {}
+    rows = []
+    for call in calls:
+        run, shown = runs.get(call.pk), None
+        if run is not None and call.pk not in private:
+            shown = preview(run.client_tool, call.arguments_json, run.cwd)
+        rows.append(SessionCall(call, status_badge(call.status), shown.summary if shown else ""))
+    return rows
 
 
 def counted_session_rows(newest_plans: Sequence[Plan]) -> list[SessionRow]:

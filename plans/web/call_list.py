@@ -94,6 +94,7 @@ def _rows(viewer: User, calls: Sequence[Call]) -> list[CallRow]:
     refs = {call.plan_ref for call in calls if call.plan_ref}
     plans = {plan.public_id: plan for plan in plans_for(viewer).filter(public_id__in=refs).order_by()}
     failed = Step.objects.filter(call__in=[call.pk for call in calls], status=StepStatus.FAILED, parent=None)
+    failed = failed.filter(call__client_run=None)  # what a client runs itself cannot be retried here
     retryable, roles = set(failed.values_list("call_id", flat=True)), roles_of(viewer)
     rows = []
     for call in calls:

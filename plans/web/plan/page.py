@@ -191,7 +191,8 @@ class PlanPage:
 
     @property
     def may_retry(self) -> bool:
-        return self.may_take_further and self.plan.status == PlanStatus.FAILED
+        runs_elsewhere = self.plan.kind == Plan.Kind.CALL and self.card is not None and self.card.client_run is not None
+        return self.may_take_further and self.plan.status == PlanStatus.FAILED and not runs_elsewhere
 
     @property
     def may_retry_step(self) -> bool:
