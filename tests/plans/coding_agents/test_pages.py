@@ -46,6 +46,12 @@ def test_session_says_whether_it_is_armed(agent, admin_pages):
     assert 'id="ungated-runs"' in admin_pages.html
 
 
+def test_session_says_what_its_calls_would_do(agent, rosa, admin_pages):
+    answer = agent.ask(input={"command": "git status && rm -r build"})
+    admin_pages.open(f"/sessions/{call_of(answer).plan_ref}/")
+    assert "Run git, rm: deletes" in admin_pages.html
+
+
 def test_plan_and_request_say_that_the_client_runs_the_call(agent, rosa, admin_pages):
     answer = agent.ask()
     admin_pages.open(f"/approvals/?item={answer.approval}")
