@@ -112,20 +112,23 @@ def _with_paths(parts: Sequence[Part], cwd: str, directory: str, doubts: dict[st
     known: dict[str, set[str]] = {}
     analysed = []
     for part, paths in zip(parts, changed, strict=True):
+        effects, too_many = set(part.effects), False
         for text in dict.fromkeys(part.touched):
             starts = [cwd] if text[:1] in ("/", "~") else directories
             paths += [resolve_path(text, each) for each in starts]
-        effects = set(part.effects)
+            if too_many := len(paths) > MAX_PATHS:
+                break
         for path in (paths := list(dict.fromkeys(paths))):
-            if path not in known and len(known) >= MAX_PATHS:
-                doubts["It names too many paths; some were not read."] = None
-                effects |= SENSITIVE  # of the others, any may be among them
+            if too_many := too_many or (path not in known and len(known) >= MAX_PATHS):
                 break
             if path not in known:
                 known[path] = effects_of_path(path, cwd)
             effects |= known[path]
             if WRITES in part.effects and may_be_run_by_name(path):
                 effects.add(EXECUTES)
+        if too_many:
+            doubts["It names too many paths; some were not read."] = None
+            effects |= SENSITIVE  # of the others, any may be among them
         analysed.append(
             AnalysedPart(
                 part.text,

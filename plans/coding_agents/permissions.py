@@ -52,6 +52,10 @@ OTHER_INPUT = (
     "This call id was used before for another tool or another input. Nothing was allowed. Make the call again under a "
     "new id."
 )
+OTHER_DIRECTORY = (
+    "This call id was used before in another working directory, where the call would mean something else. Nothing was "
+    "allowed. Make the call again under a new id."
+)
 RAN_ALREADY = "This call ran already, and its end was reported. Make a new call to run it again."
 NOT_REPORTED = (
     "This call was handed out before, and its end was not reported: whether it ran is unknown until a person settles "
@@ -200,10 +204,9 @@ class _Asker:
         if run is None:
             return self._make(None)
         self.joined = run.call.public_id
-        # Reviewers may have edited the input, and the client may ask again with the edited one.
-        now_bound = run_digest(run.client, run.session, run.client_tool, run.call.arguments)
-        if self.digest not in (run.input_digest, now_bound):
-            return _deny(OTHER_INPUT)
+        mismatch = self._mismatch(run)
+        if mismatch:
+            return _deny(mismatch)
         call = run.call
         if call.status == CallStatus.CANCELLED and call.error_kind.startswith(CHANGED_PREFIX):
             return self._make(call)
@@ -214,8 +217,20 @@ class _Asker:
             return self._make(None)
         return self._answer_for(run)
 
+    def _mismatch(self, run: ClientRun) -> str:
+        """Return why the question is about another call than the run, or an empty text."""
+        # Reviewers may have edited the input, and the client may ask again with the edited one.
+        now_bound = run_digest(run.client, run.session, run.client_tool, run.call.arguments)
+        if self.digest not in (run.input_digest, now_bound):
+            return OTHER_INPUT
+        is_elsewhere = self.question.cwd and run.cwd and self.question.cwd != run.cwd
+        return OTHER_DIRECTORY if is_elsewhere else ""
+
     def _find(self, joined: str | None) -> ClientRun | None:
-        """Return the current run that the question is about; None if it is to be made."""
+        """Return the current run that the question is about; None if it is to be made.
+
+        Without the id of a call, only the same input in the same working directory is the same call.
+        """
         question = self.question
         runs = ClientRun.objects.select_related("call__approval", "call__version")
         mine = runs.filter(owner=self.owner, client=question.client, session=question.session)
@@ -224,6 +239,7 @@ class _Asker:
             return known if known is not None else self._adopt(mine)
         if joined is not None:
             return mine.filter(call__public_id=joined).first()
+        mine = mine.filter(cwd=question.cwd)
         if question.repeats:
             same = mine.filter(run_digest=self.digest, call__status=CallStatus.RUNNING, allowed_until__gt=clock.now())
             out = same.exclude(client_call_id="").order_by("-allowed_at").first()
@@ -241,7 +257,8 @@ class _Asker:
 
         Each is adopted once, so that of two equal calls only one gets the decision.
         """
-        told = runs.filter(input_digest=self.digest, is_current=True, allowed_at=None, reported_at=None)
+        same = runs.filter(input_digest=self.digest, cwd=self.question.cwd, is_current=True)
+        told = same.filter(allowed_at=None, reported_at=None)
         told = told.filter(ask_again_at__gt=clock.now() - ASK_AGAIN_WITHIN).order_by("pk")
         for run in told:
             try:

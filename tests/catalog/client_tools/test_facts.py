@@ -296,8 +296,11 @@ def test_a_long_command_is_cut_in_its_preview():
     assert all(len(text) <= 2000 for row in found.rows for text in row.values())
 
 
-def test_a_path_cannot_hide_behind_many_others():
-    facts = facts_of(f"cat {' '.join(f'a{number}' for number in range(3000))} .env")
+@pytest.mark.parametrize(
+    "names", [[f"a{number}" for number in range(3000)], ["./" * number + "a" for number in range(400)]]
+)
+def test_a_path_cannot_hide_behind_many_others(names):
+    facts = facts_of(f"cd b; cd c; cd d; cat {' '.join(names)} .env")
 
     assert "credentials" in facts.effects
     assert not facts.understood

@@ -36,4 +36,6 @@ class Hooks:
         return ClientRun.objects.select_related("call__approval").latest("pk")
 
     def approve(self, rosa: Any, **more: Any) -> None:
-        answer_request(self.agent.ask(call_id=self.last_run().client_call_id, input=BEFORE["tool_input"]), rosa, **more)
+        run = self.last_run()
+        question = self.agent.ask(call_id=run.client_call_id, input=BEFORE["tool_input"], cwd=run.cwd)
+        answer_request(question, rosa, **more)

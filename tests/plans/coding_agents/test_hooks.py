@@ -101,7 +101,8 @@ def test_calls_of_other_clients_run_when_they_are_approved(claude, rosa, client,
     event = FORMS[client].read_event(body)
     assert isinstance(event, Asked)
     question = event.question
-    answer_request(claude.agent.ask(run.client_tool, run.client_call_id, input=question.input), rosa)
+    asked = claude.agent.ask(run.client_tool, run.client_call_id, input=question.input, cwd=run.cwd)
+    answer_request(asked, rosa)
     assert claude.decision(body, client)[:2] == ("allow", question.input)
     after = recorded(name.replace("PreTool", "PostTool").replace("Before", "After").replace("before", "after"))
     claude.send(after, client)
@@ -113,7 +114,7 @@ def test_allowance_that_gemini_cli_would_misread_is_refused_and_ends_the_call(cl
     body = recorded("gemini-cli_BeforeTool_run_shell_command") | {"tool_input": {"command": "a", "timeout": 9}}
     claude.decision(body, "gemini-cli")
     claude.agent.client, claude.agent.session = "gemini-cli", body["session_id"]
-    asked = claude.agent.ask("run_shell_command", "", input=body["tool_input"])
+    asked = claude.agent.ask("run_shell_command", "", input=body["tool_input"], cwd=body["cwd"])
     answer_request(asked, rosa, arguments={"command": "a"})
     decision, _, message = claude.decision(body, "gemini-cli")
     assert (decision, '{"command": "a"}' in (message or "")) == ("deny", True)

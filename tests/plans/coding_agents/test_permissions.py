@@ -16,7 +16,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.actions.control import cancel_plan
 from plans.actions.retry import retry_plan
 from plans.actions.settle import Settlement, settle_outcome
-from plans.coding_agents.permissions import OTHER_INPUT, ask
+from plans.coding_agents.permissions import OTHER_DIRECTORY, OTHER_INPUT, ask, tell_to_ask_again
 from plans.engine import client_runs
 from plans.models import Plan, Step
 from plans.store.requesters import Requester
@@ -88,6 +88,17 @@ def test_call_id_is_bound_to_tool_and_input(agent):
     for more in ({"input": {"command": "ls"}}, {"tool": "Other"}):
         answer = agent.ask(**more)
         assert (answer.decision, answer.message, answer.call) == ("deny", OTHER_INPUT, None)
+
+
+def test_allowance_stays_in_its_working_directory(agent, rosa):
+    answer = agent.ask()
+    tell_to_ask_again(answer.call, by=agent.by)
+    answer_request(answer, rosa)
+    elsewhere = [agent.ask(call_id=call_id, cwd="/srv/other") for call_id in ("", "toolu_2")]
+    assert [each.decision for each in elsewhere] == ["wait", "wait"]
+    assert answer.call not in [each.call for each in elsewhere]
+    assert agent.ask(cwd="/srv/other").message == OTHER_DIRECTORY
+    assert agent.ask(call_id="toolu_3").call == answer.call
 
 
 def test_edited_input_is_what_runs(agent, rosa):

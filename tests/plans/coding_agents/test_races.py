@@ -161,7 +161,7 @@ def test_deferred_call_goes_to_one_of_many_resumed_processes(agent: CodingAgent,
 
     assert ask_by_hook()[0] == "defer"
     run = ClientRun.objects.select_related("call__approval").get()
-    answer_request(agent.ask(call_id=run.client_call_id, input=body["tool_input"]), rosa)
+    answer_request(agent.ask(call_id=run.client_call_id, input=body["tool_input"], cwd=run.cwd), rosa)
     call = run.call.public_id
     claims = at_once(*[partial(claim_or_none, call, agent)] * AT_ONCE)
     assert len([each for each in claims if each is not None]) == 1
