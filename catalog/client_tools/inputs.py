@@ -152,7 +152,7 @@ def read_input(tool: str, sent: Mapping[str, Any]) -> ReadInput | None:
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class SentChange:
     """A change of a file as the client sent it: `before` is text that it replaces, None where it sent none."""
 
     action: str  # "write", "edit", "create", "delete" or "move"
@@ -161,12 +161,12 @@ class FileChange:
     after: str | None
 
 
-def edits_of(client_input: ReadInput) -> list[FileChange]:
+def edits_of(client_input: ReadInput) -> list[SentChange]:
     """Return the edits of a MultiEdit; what has no texts is a doubt."""
     path, edits = client_input.path(), client_input.values.get("edits")
     if not isinstance(edits, list) or not 0 < len(edits) <= MAX_EDITS:
         client_input.doubts.append(f"The edits are no list of 1 to {MAX_EDITS}.")
-        return [FileChange("edit", path, None, None)]
+        return [SentChange("edit", path, None, None)]
     changes = []
     for each in edits:
         fields = each if isinstance(each, Mapping) else {}
@@ -176,8 +176,8 @@ def edits_of(client_input: ReadInput) -> list[FileChange]:
             continue
         if not fields.keys() <= {name for names in _EDIT_NAMES for name in names} | {"replace_all", "replaceAll"}:
             client_input.doubts.append("An edit has a field that is not known here.")
-        changes.append(FileChange("edit", path, texts[0], texts[1]))
-    return changes or [FileChange("edit", path, None, None)]
+        changes.append(SentChange("edit", path, texts[0], texts[1]))
+    return changes or [SentChange("edit", path, None, None)]
 
 
 _EDIT_NAMES = (("old_string", "oldString"), ("new_string", "newString"))
@@ -185,7 +185,7 @@ _DIRECTIVE = re.compile(r"\*\*\* (Add File|Update File|Delete File|Move to): *(.
 _ACTIONS = {"Add File": "create", "Update File": "edit", "Delete File": "delete", "Move to": "move"}
 
 
-def changes_of_patch(client_input: ReadInput) -> list[FileChange]:
+def changes_of_patch(client_input: ReadInput) -> list[SentChange]:
     """Return the changes of a patch in the form of Codex; a line out of place is a doubt.
 
     Every line that any reader could take for the name of a file is taken for one.
@@ -199,7 +199,7 @@ def changes_of_patch(client_input: ReadInput) -> list[FileChange]:
     lines = given.strip().split("\n")
     if lines[0].strip() != "*** Begin Patch" or lines[-1].strip() != "*** End Patch":
         client_input.doubts.append("The patch does not begin and end as one.")
-    changes: list[FileChange] = []
+    changes: list[SentChange] = []
     for change in _sections(lines, client_input):
         if len(changes) >= MAX_EDITS:
             client_input.doubts.append(f"The patch changes more than {MAX_EDITS} files.")
@@ -210,14 +210,14 @@ def changes_of_patch(client_input: ReadInput) -> list[FileChange]:
     return changes
 
 
-def _sections(lines: Sequence[str], client_input: ReadInput) -> Iterator[FileChange]:
+def _sections(lines: Sequence[str], client_input: ReadInput) -> Iterator[SentChange]:
     action, path = "", ""
     before: list[str] = []
     after: list[str] = []
 
-    def change() -> FileChange:
+    def change() -> SentChange:
         removed = "\n".join(before) if action in ("edit", "move") else None
-        return FileChange(action, path, removed, None if action == "delete" else "\n".join(after))
+        return SentChange(action, path, removed, None if action == "delete" else "\n".join(after))
 
     for line in lines:
         directive = _DIRECTIVE.fullmatch(line.strip())

@@ -8,7 +8,7 @@ from typing import Any
 
 from catalog.client_tools.commands import AnalysedPart
 from catalog.client_tools.facts import EFFECT_WORDS, EFFECTS, analysis_of, effects_in_words, facts_of
-from catalog.client_tools.inputs import FileChange, ReadInput, changes_of_patch, edits_of, read_input
+from catalog.client_tools.inputs import ReadInput, SentChange, changes_of_patch, edits_of, read_input
 from catalog.client_tools.paths import unique
 from catalog.results import Preview
 
@@ -90,7 +90,7 @@ def _of_patch(tool: str, client_input: ReadInput, cwd: str) -> Preview:
     return _of_changes(f"Patch {listed}{more} ({AS_SENT})", changes)
 
 
-def _of_changes(summary: str, changes: Sequence[FileChange]) -> Preview:
+def _of_changes(summary: str, changes: Sequence[SentChange]) -> Preview:
     """Return one diff of all changes, each under a line that names its file."""
     before, after = [], []
     for change in changes:

@@ -192,7 +192,7 @@ def fail_span(error_type: str) -> None:
         current.set_status(StatusCode.ERROR)
 
 
-class Operation:
+class McpOperation:
     """One MCP request, served or sent, while it is traced and timed; `error` is the type of its failure."""
 
     __slots__ = ("code", "error")
@@ -208,12 +208,12 @@ class Operation:
 @contextmanager
 def mcp_operation(
     kind: SpanKind, method: str, attributes: SpanAttributes, *, tool: str = "", parent: str = ""
-) -> Iterator[Operation]:
+) -> Iterator[McpOperation]:
     """Trace and time an MCP request, as the OpenTelemetry conventions for MCP name it; call it if `is_exporting`."""
     facts: dict[str, str | int] = {"mcp.method.name": method, **attributes}
     if tool:
         facts |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
-    operation, began = Operation(), perf_counter()
+    operation, began = McpOperation(), perf_counter()
     with span(f"{method} {tool}".rstrip(), facts, parent, kind, links_around=True):
         try:
             yield operation

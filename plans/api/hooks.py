@@ -19,13 +19,13 @@ from catalog.errors import TooLarge
 from catalog.rest.problems import ProblemDetails, refusal_responses
 from catalog.rest.serializers import QuerySerializer
 from plans.api.plans import PlanEndpoint
-from plans.coding_agents.forms.events import Asked, Form, HookEvent, UnreadableEvent
+from plans.coding_agents.forms.events import Asked, HookEvent, HookForm, UnreadableEvent
 from plans.coding_agents.hooks import (
     FORMS,
     MAX_HOOK_BYTES,
     MOST_SECONDS,
     SECONDS_BEFORE_DEFERRING,
-    Patience,
+    HookPatience,
     answer_hook,
     read_hook,
 )
@@ -68,7 +68,7 @@ class HookEndpoint(PlanEndpoint):
     event: HookEvent | None = None
 
     @property
-    def form(self) -> Form:
+    def form(self) -> HookForm:
         form = FORMS.get(self.kwargs["client"])
         if form is None:
             raise Http404
@@ -102,7 +102,7 @@ class HookEndpoint(PlanEndpoint):
         answer = answer_hook(
             self.form,
             self.event,
-            Patience(seconds, query["may_defer"]),
+            HookPatience(seconds, query["may_defer"]),
             by=self.requester,
             waited_for=waited.call_id if waited is not None else None,
         )

@@ -36,7 +36,7 @@ SECONDS = 240
 POLL_SECONDS = 0.2
 
 
-class NotArmed(Exception):
+class CheckFailed(Exception):
     """The client does not ask first, as far as the check can see; the text says why, and what to do."""
 
 
@@ -49,48 +49,48 @@ class Checked:
 
 
 def check(agent: CodingAgent) -> Checked:
-    """Send the canary through the client, and record in its session that it is armed. Raises NotArmed."""
+    """Send the canary through the client, and record in its session that it is armed. Raises CheckFailed."""
     stored = agent.stored_setup()
     if stored is None:
-        raise NotArmed(f"{agent.label} is not set up: run connect {agent.slug}.")
+        raise CheckFailed(f"{agent.label} is not set up: run connect {agent.slug}.")
     token = token_here(stored.token)
     if token is None:
-        raise NotArmed(
+        raise CheckFailed(
             f"Its token ended, or belongs to another installation than this one; the check runs where {stored.url} "
             "keeps its database."
         )
     program = agent.find_program()
     if program is None:
-        raise NotArmed(f"There is no command {agent.program}. Install {agent.label}, or mend PATH.")
+        raise CheckFailed(f"There is no command {agent.program}. Install {agent.label}, or mend PATH.")
     try:
         agent.check_obstacles()
         check_token_there(stored.url, stored.token)
     except NotChanged as obstacle:
-        raise NotArmed(str(obstacle)) from None
+        raise CheckFailed(str(obstacle)) from None
     check_entries(agent, program)
     return _Canary(agent, program, token).run()
 
 
 def check_entries(agent: CodingAgent, program: str) -> None:
-    """Raise NotArmed if the hook's entry is gone, or if Codex would skip it."""
+    """Raise CheckFailed if the hook's entry is gone, or if Codex would skip it."""
     if isinstance(agent, ClientWithHooks) and not agent.stored_python():
-        raise NotArmed(f"The hook is not in {agent.hooks_file}: run connect {agent.slug}.")
+        raise CheckFailed(f"The hook is not in {agent.hooks_file}: run connect {agent.slug}.")
     if isinstance(agent, Codex):
         check_trust(agent, program)
 
 
 def check_trust(codex: Codex, program: str) -> None:
-    """Raise NotArmed unless Codex itself lists Toolgate's hook as enabled and trusted."""
+    """Raise CheckFailed unless Codex itself lists Toolgate's hook as enabled and trusted."""
     try:
         hooks = list_hooks(program, codex.home, codex.environment)
     except NoAnswer as reason:
-        raise NotArmed(str(reason)) from None
+        raise CheckFailed(str(reason)) from None
     own = [hook for hook in hooks if str(codex.wrapper) in str(hook.get("command"))]
     if not any(hook.get("eventName") == "preToolUse" for hook in own):
-        raise NotArmed("Codex does not list the hook: run connect codex.")
+        raise CheckFailed("Codex does not list the hook: run connect codex.")
     for hook in own:
         if not hook.get("enabled") or hook.get("trustStatus") not in TRUSTED:
-            raise NotArmed(
+            raise CheckFailed(
                 f"Codex does not trust the hook {hook.get('eventName')}, and skips it without a word. Run connect "
                 "codex again, or trust it in Codex with /hooks."
             )
@@ -155,9 +155,9 @@ class _Canary:
         asked = ClientSession.objects.filter(owner=self.owner, client=self.agent.slug, last_asked_at__gte=started)
         session = runs[0].session if runs else asked.values_list("session", flat=True).first()
         if ran and not allowed:
-            raise NotArmed(f"{self.agent.label} ran the canary without asking.")
+            raise CheckFailed(f"{self.agent.label} ran the canary without asking.")
         if session is None:
             what = "refused the canary, but Toolgate was not asked" if told else "did not run the canary"
-            raise NotArmed(f"{self.agent.label} {what}. Its last words:\n{output}")
+            raise CheckFailed(f"{self.agent.label} {what}. Its last words:\n{output}")
         note_check(self.agent.slug, session, by=Requester(self.token.user, self.token, session=session))
         return Checked(session, held=bool(runs) and not allowed)

@@ -17,8 +17,8 @@ from plans.coding_agents.forms.claude_code import PERMISSION, ClaudeCodeForm
 from plans.coding_agents.forms.codex import CodexForm
 from plans.coding_agents.forms.events import (
     Asked,
-    Form,
     HookEvent,
+    HookForm,
     Ignored,
     Inexpressible,
     NotRun,
@@ -40,7 +40,7 @@ from plans.coding_agents.reports import ReportedRun, RunReport, report_call, rep
 from plans.coding_agents.sessions import note_hook_traffic
 from plans.store.requesters import Requester
 
-FORMS: Mapping[str, Form] = {
+FORMS: Mapping[str, HookForm] = {
     form.client: form for form in (ClaudeCodeForm(), CodexForm(), GeminiCliForm(), OpencodeForm())
 }
 MAX_HOOK_BYTES = 8 * 1024 * 1024
@@ -63,7 +63,7 @@ SIBLING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class HookPatience:
     """The client's patience: `seconds` that it waits for an answer, and whether its process can end and be resumed."""
 
     seconds: float
@@ -79,7 +79,7 @@ class HookAnswer:
     seconds: float = 0.0
 
 
-def read_hook(form: Form, raw: bytes) -> HookEvent:
+def read_hook(form: HookForm, raw: bytes) -> HookEvent:
     """Return the event in a hook's body. A question must be strict JSON; a report is kept in the closest form.
 
     Raises UnreadableEvent, MalformedJSON if the body is no JSON object, and TooLarge.
@@ -101,7 +101,7 @@ def read_hook(form: Form, raw: bytes) -> HookEvent:
 
 
 def answer_hook(
-    form: Form, event: HookEvent, patience: Patience, *, by: Requester, waited_for: str | None = None
+    form: HookForm, event: HookEvent, patience: HookPatience, *, by: Requester, waited_for: str | None = None
 ) -> HookAnswer:
     """Answer an event as of now.
 
@@ -120,7 +120,9 @@ def answer_hook(
     return HookAnswer({})
 
 
-def _answer_question(form: Form, asked: Asked, patience: Patience, by: Requester, waited_for: str | None) -> HookAnswer:
+def _answer_question(
+    form: HookForm, asked: Asked, patience: HookPatience, by: Requester, waited_for: str | None
+) -> HookAnswer:
     question = replace(asked.question, repeats=asked.event == PERMISSION and not asked.question.call_id)
     if waited_for is None:
         note_hook_traffic(question.client, question.session, by=by, how="hook")
@@ -144,7 +146,7 @@ def _answer_question(form: Form, asked: Asked, patience: Patience, by: Requester
     return HookAnswer(form.refusal(asked.event, _ask_again(answer)))
 
 
-def _final(form: Form, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:
+def _final(form: HookForm, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:
     """Return an answer that is not repeated. What the client cannot be told is reported as not run, and refused."""
     if answer.decision in ("allow", "deny") and answer.call is not None and asked.event != PERMISSION:
         is_first = deferred.take_decision(answer.call, by=by)

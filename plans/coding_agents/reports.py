@@ -20,10 +20,10 @@ from catalog.states import CallStatus
 from plans.coding_agents.permissions import MAX_CWD, check_session_id, owner_of
 from plans.coding_agents.sessions import note_ungated_run
 from plans.engine import client_runs
-from plans.engine.client_runs import run_digest
+from plans.engine.client_runs import EndEffect, run_digest
 from plans.store.requesters import Requester
 
-ReportEffect = Literal["ended", "late", "repeated", "kept", "ungated"]
+ReportEffect = EndEffect | Literal["ungated"]
 MAX_MESSAGE = 4000
 MAX_ALARMS = 100
 """Alarms of one session that are stored one by one; further reports are counted on the newest."""

@@ -190,10 +190,10 @@ def outcome_of_report(call: Call, result: UpstreamResult[object]) -> tuple[Prepa
     return prepared, pipeline.run_call(reported, prepared.arguments, ToolContext(), secrets=prepared.secrets)
 
 
-ReportEffect = Literal["ended", "late", "repeated", "kept"]
+EndEffect = Literal["ended", "late", "repeated", "kept"]
 
 
-def end_reported(call_pk: int, result: UpstreamResult[object], *, by: User) -> ReportEffect:
+def end_reported(call_pk: int, result: UpstreamResult[object], *, by: User) -> EndEffect:
     """End a call with its client's report. Return the effect: `ended`, `late`, `repeated`, or `kept`.
 
     `late` means that the report settled a call whose outcome was unknown, and `kept` that the call had ended otherwise:
@@ -203,7 +203,7 @@ def end_reported(call_pk: int, result: UpstreamResult[object], *, by: User) -> R
     prepared, outcome = outcome_of_report(call, result)
     plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
 
-    def end(tx: PlanTransaction) -> ReportEffect:
+    def end(tx: PlanTransaction) -> EndEffect:
         unreported = ClientRun.objects.filter(pk=call_pk, allowed_at__isnull=False, reported_at=None)
         if not unreported.update(reported_at=tx.now, allowed_until=None):
             return "repeated" if ClientRun.objects.filter(pk=call_pk, reported_at__isnull=False).exists() else "kept"
@@ -212,7 +212,7 @@ def end_reported(call_pk: int, result: UpstreamResult[object], *, by: User) -> R
         running_call = RunningCall(step, plan, now, prepared, edited=_edits_of(now))
         if now.started_at is not None:
             running_call = replace(running_call, began=monotonic() - (tx.now - now.started_at).total_seconds())
-        effect: ReportEffect
+        effect: EndEffect
         if now.status == CallStatus.RUNNING:
             finishing.finish(tx, running_call, outcome)
             effect = "ended"

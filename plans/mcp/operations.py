@@ -18,14 +18,14 @@ from structlog.contextvars import bound_contextvars
 
 from catalog.core import tracing
 from catalog.core.asgi import Scope
-from catalog.core.tracing import Operation
+from catalog.core.tracing import McpOperation
 from plans.mcp import listing
 from plans.mcp.callers import MAX_SESSION, Context, scope_of
 from plans.mcp.messages import Refusal
 
 CALL, LISTEN = "tools/call", "subscriptions/listen"
 OPERATION_KEY = "toolgate.operation"
-"""The key in an ASGI scope of the Operation of its request."""
+"""The key in an ASGI scope of the McpOperation of its request."""
 VERSIONS = frozenset({*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS})
 METHODS = frozenset({*SPEC_CLIENT_METHODS, *SPEC_CLIENT_NOTIFICATION_METHODS, "tasks/get", "tasks/cancel"})
 OTHER = "_OTHER"
@@ -90,7 +90,7 @@ def _tool_of(message: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) and listing.input_schema_of(name) is not None else ""
 
 
-def record_result(operation: Operation | None, *, is_error: bool) -> None:
+def record_result(operation: McpOperation | None, *, is_error: bool) -> None:
     """Record how a tool's call was answered."""
     if operation is not None and is_error:
         operation.fail("tool_error")
@@ -98,7 +98,7 @@ def record_result(operation: Operation | None, *, is_error: bool) -> None:
 
 async def record_outcome(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Record how the SDK answered a request: a middleware of its server."""
-    operation: Operation | None = scope_of(ctx).get(OPERATION_KEY)
+    operation: McpOperation | None = scope_of(ctx).get(OPERATION_KEY)
     if operation is None:
         return await call_next(ctx)
     try:

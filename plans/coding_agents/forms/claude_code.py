@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from plans.coding_agents.forms.events import (
     Asked,
     Fields,
-    Form,
     HookEvent,
+    HookForm,
     NotRun,
     Reported,
     kept_output,
@@ -27,7 +27,7 @@ BYPASS = "bypassPermissions"
 """The permission mode in which a deferral was not always honoured."""
 
 
-class ClaudeCodeForm(Form):
+class ClaudeCodeForm(HookForm):
     client: ClassVar[str] = "claude-code"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE, PERMISSION})
 

@@ -76,7 +76,7 @@ class Ignored:
 HookEvent = Asked | Reported | NotRun | Ignored
 
 
-class Form(ABC):
+class HookForm(ABC):
     """The form of one client's hooks."""
 
     client: ClassVar[str]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from plans.coding_agents.forms.events import (
     Asked,
     Fields,
-    Form,
     HookEvent,
+    HookForm,
     Inexpressible,
     Reported,
     kept_output,
@@ -23,7 +23,7 @@ from plans.coding_agents.reports import ReportedRun, RunReport
 BEFORE, AFTER = "BeforeTool", "AfterTool"
 
 
-class GeminiCliForm(Form):
+class GeminiCliForm(HookForm):
     client: ClassVar[str] = "gemini-cli"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE})
 

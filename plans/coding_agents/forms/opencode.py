@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from plans.coding_agents.forms.events import (
     Asked,
     Fields,
-    Form,
     HookEvent,
+    HookForm,
     Reported,
     kept_output,
     message_of,
@@ -23,7 +23,7 @@ from plans.coding_agents.reports import ReportedRun, RunReport
 BEFORE, AFTER, ERROR = "tool.execute.before", "tool.execute.after", "tool.execute.error"
 
 
-class OpencodeForm(Form):
+class OpencodeForm(HookForm):
     client: ClassVar[str] = "opencode"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE})
     tool_fields: ClassVar[frozenset[str]] = frozenset({"input", "output"})

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
 
 from catalog.access.tokens import MAX_TOKEN_NAME
-from plans.client_setup.check import NotArmed, check
+from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup, find_python
 from plans.client_setup.configuration import FileChange, NotChanged, apply_changes, removed_copies
 from plans.client_setup.tokens import asking_user, check_address, check_token_there, end_token, make_token, token_here
@@ -47,7 +47,7 @@ class Command(BaseCommand):
                 self._connect(agent, options)
         except NotChanged as reason:
             raise CommandError(str(reason)) from None
-        except NotArmed as reason:
+        except CheckFailed as reason:
             raise CommandError(f"Not armed: {reason}") from None
         except (OperationalError, ProgrammingError):
             raise CommandError(

@@ -15,7 +15,7 @@ from catalog.access.tokens import create_token
 from catalog.models import ApiToken, ClientRun, UngatedRun
 from catalog.states import CallStatus
 from config.serving.handler import ThreadedHandler
-from plans.client_setup.check import NotArmed, check
+from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, ClientWithHooks, Codex, OpenCode
 from plans.client_setup.tokens import SCOPES
 from plans.live.long_polling import WaitForCall
@@ -185,7 +185,7 @@ def test_without_its_hook_the_client_is_not_armed(home: Home, url: str, token: t
     """The command runs: nothing but the check, the session's page and the alarm can show it."""
     home.connect(url, token[1])
     take_out_the_question(home)
-    with pytest.raises(NotArmed):
+    with pytest.raises(CheckFailed):
         check(home.agent)
     home.run("asked")
     assert home.ran == ["asked"]

@@ -6,12 +6,12 @@ from typing import Any
 
 from plans.coding_agents.forms.claude_code import ClaudeCodeForm
 from plans.coding_agents.forms.codex import CodexForm
-from plans.coding_agents.forms.events import Form
+from plans.coding_agents.forms.events import HookForm
 from plans.coding_agents.forms.gemini_cli import GeminiCliForm
 from plans.coding_agents.forms.opencode import OpencodeForm
 
 CLAUDE, CODEX, GEMINI, OPENCODE = ClaudeCodeForm(), CodexForm(), GeminiCliForm(), OpencodeForm()
-FORMS: dict[str, Form] = {form.client: form for form in (CLAUDE, CODEX, GEMINI, OPENCODE)}
+FORMS: dict[str, HookForm] = {form.client: form for form in (CLAUDE, CODEX, GEMINI, OPENCODE)}
 BODIES = Path(__file__).parent / "bodies"
 
 
@@ -21,7 +21,7 @@ def recorded(name: str) -> dict[str, Any]:
     return body
 
 
-def decision_in(form: Form, document: dict[str, Any]) -> tuple[str, Any, str | None]:
+def decision_in(form: HookForm, document: dict[str, Any]) -> tuple[str, Any, str | None]:
     """Return decision, input and message of a client's answer."""
     output = document.get("hookSpecificOutput", {})
     inner = output.get("decision", {})

@@ -8,7 +8,7 @@ import pytest
 from plans.coding_agents.forms.events import (
     MAX_OUTPUT,
     Asked,
-    Form,
+    HookForm,
     Ignored,
     Inexpressible,
     NotRun,
@@ -27,7 +27,7 @@ FAILED = {
 }
 
 
-def asked(form: Form, name: str, **changes: Any) -> Asked:
+def asked(form: HookForm, name: str, **changes: Any) -> Asked:
     event = form.read_event(recorded(name) | changes)
     assert isinstance(event, Asked)
     return event

@@ -15,7 +15,7 @@ from catalog.errors import Conflict
 from catalog.models import Call, ClientRun
 from plans.actions.control import cancel_plan
 from plans.coding_agents import deferred
-from plans.coding_agents.hooks import Patience, answer_hook
+from plans.coding_agents.hooks import HookPatience, answer_hook
 from plans.coding_agents.permissions import PermissionAnswer
 from plans.engine import client_runs
 from plans.models import Plan
@@ -156,7 +156,7 @@ def test_deferred_call_goes_to_one_of_many_resumed_processes(agent: CodingAgent,
     form = FORMS[agent.client]
 
     def ask_by_hook() -> tuple[str, Any, str | None]:
-        answer = answer_hook(form, form.read_event(body), Patience(0.0, may_defer=True), by=agent.by)
+        answer = answer_hook(form, form.read_event(body), HookPatience(0.0, may_defer=True), by=agent.by)
         return decision_in(form, dict(answer.document))
 
     assert ask_by_hook()[0] == "defer"
