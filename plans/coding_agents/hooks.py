@@ -33,6 +33,8 @@ from plans.coding_agents.permissions import (
     PROMPT_SESSION,
     PermissionAnswer,
     ask,
+    check_question,
+    check_session_id,
     owner_of,
     tell_to_ask_again,
 )
@@ -124,6 +126,7 @@ def _answer_question(
     form: HookForm, asked: Asked, patience: HookPatience, by: Requester, waited_for: str | None
 ) -> HookAnswer:
     question = replace(asked.question, repeats=asked.event == PERMISSION and not asked.question.call_id)
+    check_question(question)
     if waited_for is None:
         note_hook_traffic(question.client, question.session, by=by, how="hook")
     answer = ask(question, by=by, waited_for=waited_for)
@@ -170,7 +173,11 @@ def _ask_again(answer: PermissionAnswer) -> str:
 
 
 def _as_asked(run: ReportedRun, by: Requester) -> ReportedRun:
-    """Return a reported run with the session in which it was asked about: a prompt over MCP names none."""
+    """Return a reported run with the session in which it was asked about: a prompt over MCP names none.
+
+    Raises ParameterError for a session that is none.
+    """
+    check_session_id(run.session)
     asked = ClientRun.objects.filter(owner=owner_of(by), client=run.client, client_call_id=run.call_id, is_current=True)
     if not run.call_id or not CALL_ID.fullmatch(run.call_id) or asked.filter(session=run.session).exists():
         return run
@@ -181,6 +188,7 @@ def _report_not_run(not_run: NotRun, by: Requester) -> None:
     """End a call that was allowed and that the client refused itself; there is nothing to record about others."""
     run = _as_asked(not_run.run, by)
     allowed = ClientRun.objects.filter(owner=owner_of(by), client=run.client, session=run.session, is_current=True)
-    if run.call_id and allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False).exists():
+    is_known = run.call_id and CALL_ID.fullmatch(run.call_id)
+    if is_known and allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False).exists():
         message = f"The client did not run it. {not_run.reason}".strip()
         report_run(run, RunReport(succeeded=False, message=message), by=by)

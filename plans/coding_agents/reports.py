@@ -1,7 +1,7 @@
 """Reports of clients about the tools that they ran: they end the call, or raise an alarm if nobody was asked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from catalog.inventory.client_tools import check_client_names, find_client_tool
 from catalog.models import Call, ClientRun, UngatedRun
 from catalog.results import NO_MESSAGE, UpstreamResult
 from catalog.states import CallStatus
-from plans.coding_agents.permissions import MAX_CWD, check_session_id, owner_of
+from plans.coding_agents.permissions import CALL_ID, MAX_CWD, check_session_id, owner_of
 from plans.coding_agents.sessions import note_ungated_run
 from plans.engine import client_runs
 from plans.engine.client_runs import EndEffect, run_digest
@@ -86,10 +86,13 @@ def report_call(call_ref: str, report: RunReport, *, by: Requester) -> ReportOut
 def report_run(run: ReportedRun, report: RunReport, *, by: Requester) -> ReportOutcome:
     """Take the report about a run by the client's own names; an alarm is stored if nobody asked about it.
 
-    Raises ParameterError, naming the field, for names that are none.
+    A call id that no question can have is not kept. Raises ParameterError, naming the field, for names that are none.
     """
     check_client_names(run.client, run.tool)
     check_session_id(run.session)
+    if not CALL_ID.fullmatch(run.call_id):
+        _raise_alarm(replace(run, call_id=""), by)
+        return ReportOutcome("ungated")
     found = _find(run, owner_of(by))
     if found is not None:
         return _report(found, report, by)
@@ -101,7 +104,7 @@ def _find(run: ReportedRun, owner: str) -> ClientRun | None:
     """Return the current run with the client's call id, or else the one handed out first with the same input."""
     mine = ClientRun.objects.select_related("call").filter(owner=owner, client=run.client, session=run.session)
     if run.call_id:
-        return mine.filter(client_call_id=run.call_id, is_current=True).first() if "\0" not in run.call_id else None
+        return mine.filter(client_call_id=run.call_id, is_current=True).first()
     tool = find_client_tool(run.client, run.tool)
     if tool is None or run.input is None:
         return None

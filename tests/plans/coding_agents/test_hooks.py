@@ -14,6 +14,7 @@ from catalog.models import Call, UngatedRun
 from plans.coding_agents import hooks
 from plans.coding_agents.forms.events import Asked
 from plans.coding_agents.permissions import PROMPT_SESSION
+from plans.models import ClientSession
 from tests.approvals.factories import add_policy
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request
 from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
@@ -245,3 +246,17 @@ def test_permission_request_joins_the_call_that_its_hook_was_allowed(claude, bas
         claude.decision(recorded("claude-code_PermissionRequest_Bash"), session_id=BEFORE["session_id"])[0] == "allow"
     )
     assert Call.objects.count() == 1
+
+
+def test_names_that_are_none_are_refused_before_anything_is_stored(claude):
+    assert claude.decision(session_id="a\0b")[0] == "deny"
+    assert claude.send(AFTER, session_id="a\0b").status_code == 422
+    denied = {**BEFORE, "hook_event_name": "PermissionDenied", "reason": "auto mode"}
+    assert claude.send(denied, session_id="a\0b").status_code == 422
+    assert not ClientSession.objects.exists()
+
+
+@pytest.mark.parametrize("call_id", ["a\0b", "x" * 201, "é"])
+def test_run_under_an_id_that_nobody_can_have_asked_with_raises_an_alarm(claude, call_id):
+    assert claude.send(AFTER, tool_use_id=call_id).json() == {}
+    assert UngatedRun.objects.get().client_call_id == ""
