@@ -113,8 +113,8 @@ class _Canary:
             command = f"echo canary > {canary.name}"
             with scripted_model([[shell_use(self.agent.slug, command)]]) as model:
                 output = self._run_client(model, folder, work)
-                told = model.requests[-1] if len(model.requests) > 1 else None
-            return self._judge(started, work, ran=canary.exists(), told=told is not None, output=output)
+            has_gone_on = len(model.requests) > 1
+            return self._judge(started, work, ran=canary.exists(), has_gone_on=has_gone_on, output=output)
 
     def _run_client(self, model: ScriptedModel, folder: Path, work: Path) -> str:
         """Run the client until it ends, and withdraw what Toolgate holds for it; return the end of its output."""
@@ -149,7 +149,7 @@ class _Canary:
             with suppress(ToolgateError):  # somebody decided it at this moment
                 withdraw(request, by=self.token.user, reason="Check of the client by the command connect.")
 
-    def _judge(self, started: datetime, work: Path, *, ran: bool, told: bool, output: str) -> Checked:
+    def _judge(self, started: datetime, work: Path, *, ran: bool, has_gone_on: bool, output: str) -> Checked:
         runs = list(self._runs(work))
         allowed = any(run.allowed_at is not None for run in runs)
         asked = ClientSession.objects.filter(owner=self.owner, client=self.agent.slug, last_asked_at__gte=started)
@@ -157,7 +157,7 @@ class _Canary:
         if ran and not allowed:
             raise CheckFailed(f"{self.agent.label} ran the canary without asking.")
         if session is None:
-            what = "refused the canary, but Toolgate was not asked" if told else "did not run the canary"
+            what = "refused the canary, but Toolgate was not asked" if has_gone_on else "did not run the canary"
             raise CheckFailed(f"{self.agent.label} {what}. Its last words:\n{output}")
         note_check(self.agent.slug, session, by=Requester(self.token.user, self.token, session=session))
         return Checked(session, held=bool(runs) and not allowed)

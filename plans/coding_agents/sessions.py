@@ -51,7 +51,7 @@ def note_hook_traffic(client: str, session: str, *, by: Requester, how: str) -> 
 
 
 def note_check(client: str, session: str, *, by: Requester) -> None:
-    """Record that a canary sent through the real client was held, refused and reported."""
+    """Record that the real client, driven by the command connect, has asked about a canary."""
     _note(client, session, by, checked_at=clock.now())
 
 
