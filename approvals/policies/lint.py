@@ -23,7 +23,7 @@ from approvals.policy_language.escapes import open_end
 from approvals.policy_language.terms import GROUP, TERMS
 from catalog.access.passkeys import people_with_passkeys
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, in_any_group
-from catalog.client_tools.facts import EFFECTS
+from catalog.client_tools.commands import EFFECTS
 from catalog.models import Category, Tool, ToolVersion
 from catalog.schemas.defaults import SchemaDefaults
 

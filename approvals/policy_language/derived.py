@@ -9,7 +9,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from catalog.client_tools.facts import EFFECTS, DerivedFacts
+from catalog.client_tools.commands import EFFECTS
+from catalog.client_tools.facts import DerivedFacts
 
 OPERATORS_FOR_COMMANDS = frozenset({"equals", "in"})
 """The only operators with which a condition on a command may allow: `npm test; rm -rf ~` starts with `npm `."""

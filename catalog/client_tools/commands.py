@@ -22,13 +22,13 @@ MAX_SCRIPTS = 50
 """Maximum texts that are read because a command hands them to a shell."""
 MAX_PATHS = 2000
 MAX_DIRECTORIES = 8
-EFFECT_ORDER = (
+EFFECTS = (
     *("reads", "searches", "writes", "deletes", "sends", "pushes", "installs", "executes"),
     *("outside", "credentials", "client_settings", "git", "ci", "unknown"),
 )
-
-
+"""All effects, in the order in which facts list them."""
 SENSITIVE = frozenset({OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI})
+"""Effects that depend on the path that is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Analysis:
 
 
 def ordered(effects: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(effects, key=EFFECT_ORDER.index))
+    return tuple(sorted(effects, key=EFFECTS.index))
 
 
 def analyse_command(command: str | Sequence[str], cwd: str, directory: str = "") -> Analysis:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from catalog.client_tools.commands import EFFECT_ORDER, Analysis, analyse_command, ordered
+from catalog.client_tools.commands import Analysis, analyse_command, ordered
 from catalog.client_tools.inputs import ReadInput, changes_of_patch, edits_of, read_input
 from catalog.client_tools.paths import (
     effects_of_path,
@@ -28,8 +28,6 @@ from catalog.client_tools.programs import (
     may_be_run_by_name,
 )
 
-EFFECTS = EFFECT_ORDER
-"""All effects, in the order in which facts list them."""
 EFFECT_WORDS = {
     "reads": "reads",
     "searches": "reads files it does not name",
@@ -61,7 +59,7 @@ def effects_in_words(effects: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFacts:
-    """Facts of one call; each tuple is without repetition, effects are in the order of `EFFECTS`.
+    """Facts of one call; each tuple is without repetition, effects are in the order of `commands.EFFECTS`.
 
     `paths` are absolute, with `..` resolved against the working directory that the client claims; what begins with `~`
     stays so. `understood` is True if every part of the call is known entirely: only then may a rule that allows fit.

@@ -6,8 +6,8 @@ The files themselves are not known: a diff compares the texts that the client se
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from catalog.client_tools.commands import AnalysedPart
-from catalog.client_tools.facts import EFFECT_WORDS, EFFECTS, analysis_of, effects_in_words, facts_of
+from catalog.client_tools.commands import AnalysedPart, ordered
+from catalog.client_tools.facts import EFFECT_WORDS, analysis_of, effects_in_words, facts_of
 from catalog.client_tools.inputs import ReadInput, SentChange, changes_of_patch, edits_of, read_input
 from catalog.client_tools.paths import unique
 from catalog.results import Preview
@@ -38,7 +38,7 @@ def _of_command(tool: str, client_input: ReadInput, cwd: str) -> Preview:
     summary = f"Run {listed}{more}" if programs else "Run a command that could not be read"
     # Requests of the same program are told apart by what they do; everything is in the rows below.
     found = {effect for part in analysis.parts for effect in part.effects}
-    effects = effects_in_words([effect for effect in EFFECTS if effect in found - PLAIN_EFFECTS])
+    effects = effects_in_words(ordered(found - PLAIN_EFFECTS))
     summary += f": {effects}" if effects else ""
     rows = [_row_of_part(part) for part in analysis.parts[:MAX_ROWS]]
     if len(analysis.parts) > MAX_ROWS:

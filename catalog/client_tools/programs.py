@@ -23,6 +23,7 @@ HARMLESS_VARIABLES = frozenset({"LC_ALL", "LC_CTYPE", "LANG", "NO_COLOR", "FORCE
 HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 
 NOT_LITERAL = "A word is known to the shell alone."
+STARTS_ANOTHER = "It starts a program with arguments that are not known here."
 
 
 @dataclass(slots=True)
@@ -440,7 +441,7 @@ def _describe_inner(words: Sequence[Word], part: Part) -> None:
     part.hosts += inner.hosts
     part.scripts += inner.scripts
     part.touched += inner.touched
-    part.doubt("It starts a program with arguments that are not known here.")
+    part.doubt(STARTS_ANOTHER)
 
 
 def _vouched(
@@ -759,7 +760,6 @@ def _wrapper(valued: str = "", operands: int = 0, *, why: str = "") -> Callable[
     return describe_wrapper
 
 
-_ADDS = "It starts a program with arguments that are not known here."
 _WRAPPERS: Mapping[str, Callable[[Sequence[Word], Part], Sequence[Word]]] = {
     **dict.fromkeys(("sudo", "doas", "su", "runuser", "pkexec"), _privileged),
     "env": _env,
@@ -774,13 +774,13 @@ _WRAPPERS: Mapping[str, Callable[[Sequence[Word], Part], Sequence[Word]]] = {
     "exec": _wrapper("a", why="It replaces the shell."),
     "stdbuf": _wrapper("i o e"),
     "ionice": _wrapper("c n p"),
-    "xargs": _wrapper("I i L l n P s d E e a", why=_ADDS),
-    "parallel": _wrapper("j I a", why=_ADDS),
-    "watch": _wrapper("n d", why=_ADDS),
-    "entr": _wrapper("", why=_ADDS),
+    "xargs": _wrapper("I i L l n P s d E e a", why=STARTS_ANOTHER),
+    "parallel": _wrapper("j I a", why=STARTS_ANOTHER),
+    "watch": _wrapper("n d", why=STARTS_ANOTHER),
+    "entr": _wrapper("", why=STARTS_ANOTHER),
     "caffeinate": _wrapper("t w"),
     "chronic": _wrapper(),
-    "script": _wrapper("c", why=_ADDS),
+    "script": _wrapper("c", why=STARTS_ANOTHER),
     "unbuffer": _wrapper(),
     "noglob": _wrapper(),
     "nocorrect": _wrapper(),
@@ -790,7 +790,7 @@ _WRAPPERS: Mapping[str, Callable[[Sequence[Word], Part], Sequence[Word]]] = {
     "firejail": _wrapper(),
     "chroot": _wrapper("", 1, why="It runs in another root directory."),
     "flock": _wrapper("w E", 1, why="It locks a file."),
-    "strace": _wrapper("e o p s", why=_ADDS),
+    "strace": _wrapper("e o p s", why=STARTS_ANOTHER),
 }
 
 
