@@ -69,11 +69,9 @@ def term_columns(document: Mapping[str, Any], base_revision: PolicyRevision | No
     columns["notify"], wrong = addresses_to_store(document.get("notify"), base_revision.notify if base_revision else [])
     problems = [*_problems(columns, base_revision.source if base_revision else ""), *wrong]
     try:
-        # Rows from before conditions on commands had to be exact fit nothing; such a policy can still be switched off.
-        is_kept = base_revision is not None and (rows, columns["effect"]) == (
-            base_revision.conditions,
-            base_revision.effect,
-        )
+        # Stored rows that are inexact fit no call. They are not refused, so that their policy can be switched off.
+        stored = (base_revision.conditions, base_revision.effect) if base_revision is not None else None
+        is_kept = (rows, columns["effect"]) == stored
         allows = columns["effect"] == PolicyRevision.Effect.ALLOW and not is_kept
         columns["conditions"] = check_conditions(rows, "match.arguments", allows=allows)
     except ParameterError as error:

@@ -243,13 +243,14 @@ class Predicate:
         return found[-1] if found else self.rows[-1]
 
 
+def _casefolded(value: Any) -> Any:
+    return value.casefold() if isinstance(value, str) else value
+
+
 def _fact_condition(condition: Condition) -> FactCondition:
     value = condition.value
     if condition.path == "host" and condition.operator != "matches":  # hosts are written in lower case
-        folded = (
-            [each.casefold() if isinstance(each, str) else each for each in value] if isinstance(value, list) else value
-        )
-        value = folded.casefold() if isinstance(folded, str) else folded
+        value = list(map(_casefolded, value)) if isinstance(value, list) else _casefolded(value)
     schema = condition_schema(Condition("value", condition.operator, canonical_text(value)))
     return FactCondition(condition.path, condition.operator, _validator(schema))
 

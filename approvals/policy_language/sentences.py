@@ -16,10 +16,10 @@ def policy_sentence(terms: Any) -> str:
     """Return the terms, as a revision stores them, as one sentence. Raises LookupError for an unknown effect."""
     calls = calls_in_words(terms)
     if terms.effect == "allow":
-        if terms.safety_level == "dangerous" and not compile_conditions(terms.conditions).names_commands_exactly:
-            return f"{calls} are left to the next policies, since dangerous calls always need approval."
-        if terms.conditions and compile_conditions(terms.conditions).names_commands_exactly:
+        if compile_conditions(terms.conditions).names_commands_exactly:
             return f"{calls} run without approval; dangerous ones only in a client that runs them itself."
+        if terms.safety_level == "dangerous":
+            return f"{calls} are left to the next policies, since dangerous calls always need approval."
         return f"{calls} run without approval{'' if terms.safety_level else ', except dangerous ones'}."
     if terms.effect == "hold":
         within = format_timespan(terms.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS)

@@ -150,7 +150,7 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
             if call is not None:
                 return call
     try:
-        return _store(plan, facts, admitted, run) if run is not None else _store(plan, facts, admitted, joins=joins)
+        return _store(plan, facts, admitted, run, joins=joins)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
@@ -290,12 +290,7 @@ def _store_running(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, e
 @recover_lost_commit
 @retry_on_deadlock
 def _store(
-    plan: Plan,
-    plan_snapshot: PlanSnapshot,
-    admitted: _AdmittedCall,
-    run: ClientRun | None = None,
-    *,
-    joins: bool = False,
+    plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, run: ClientRun | None, *, joins: bool
 ) -> Call:
     with plan_transaction(plan.pk, plan.public_id) if joins else new_plan_transaction(plan) as tx:
         step_id = 1

@@ -1,7 +1,7 @@
 """REST endpoints of deferred calls: a runner lists them, claims one, and reports the end of the process it started."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
@@ -31,7 +31,7 @@ from plans.live.long_polling import request_deferred_wait, waited_for
 MAX_WAIT = 50.0
 STARTING, RUNNING, ENDED, GIVEN_BACK = "starting", "running", "ended", "given_back"
 USUAL_LEASE = 60.0
-OUTCOMES = ("ran", "unknown", "told", "deferred_again", "not_asked", "failed", "given_up", "session_gone")
+OUTCOMES = get_args(deferred.Outcome)
 
 
 class DeferredQuery(QuerySerializer):

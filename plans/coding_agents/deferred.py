@@ -127,7 +127,7 @@ def renew(call_ref: str, claim_ref: str, *, seconds: float, by: Requester) -> Cl
     """Extend the lease of a claim. Raises Conflict if it was lost, and Call.DoesNotExist."""
     until = clock.now() + timedelta(seconds=seconds)
     run = _claimed(call_ref, claim_ref, by)
-    if not _held_by(claim_ref, run).update(resume_lease_until=until):
+    if not _under_claim(run).update(resume_lease_until=until):
         raise Conflict("The lease of this claim has ended. Stop the process.")
     return Claim(claim_ref, _described(_run(call_ref, by)), until)
 
@@ -136,7 +136,7 @@ def give_back(call_ref: str, claim_ref: str, *, by: Requester) -> DeferredCall:
     """End a claim before its process was started. Raises Conflict if the claim was lost, and Call.DoesNotExist."""
     run = _claimed(call_ref, claim_ref, by)
     attempts = max(0, run.resume_attempts - 1)
-    if not _held_by(claim_ref, run).update(resume_owner="", resume_lease_until=None, resume_attempts=attempts):
+    if not _under_claim(run).update(resume_owner="", resume_lease_until=None, resume_attempts=attempts):
         raise Conflict("The lease of this claim has ended.")
     return _described(_run(call_ref, by))
 
@@ -155,7 +155,7 @@ def end(call_ref: str, claim_ref: str, process: ProcessEnd, *, by: Requester) ->
     elif outcome != "deferred_again":
         changes["resume_outcome"] = outcome
     if run.resume_lease_until is not None:
-        _held_by(claim_ref, run).update(**changes)
+        _under_claim(run).update(**changes)
         if outcome == "unknown":
             # The process that ran it has ended, so nothing is gained by waiting for its report.
             out = ClientRun.objects.filter(pk=run.pk, reported_at=None, call__status=CallStatus.RUNNING)
@@ -186,13 +186,14 @@ def _run(call_ref: str, by: Requester) -> ClientRun:
 
 def _claimed(call_ref: str, claim_ref: str, by: Requester) -> ClientRun:
     run = _run(call_ref, by)
-    if run.resume_owner.partition(" ")[0] != claim_ref:
+    if not run.resume_owner.startswith(f"{claim_ref} "):
         raise Conflict("This claim has ended, or another runner has claimed the session since.")
     return run
 
 
-def _held_by(claim_ref: str, run: ClientRun) -> QuerySet[ClientRun]:
-    return ClientRun.objects.filter(pk=run.pk, resume_owner=run.resume_owner, resume_owner__startswith=f"{claim_ref} ")
+def _under_claim(run: ClientRun) -> QuerySet[ClientRun]:
+    """Return the row of a run while its claim is the one that was read."""
+    return ClientRun.objects.filter(pk=run.pk, resume_owner=run.resume_owner)
 
 
 def has_deferred_just_now(client: str, session: str, call_ref: str | None, *, by: Requester) -> bool:

@@ -39,7 +39,7 @@ SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 CALL_ID = re.compile(r"[!-~]{0,200}")
 MAX_CWD = 4096
 TRIES = 5
-"""How often a question is answered anew because its call changed at that moment."""
+"""Answers to a question that are tried, because its call may change at that moment."""
 LOCK_SECONDS = 5.0
 MAX_SESSIONS_OF_ID = 10
 """Sessions with a call of one id that are compared with a question."""
