@@ -92,7 +92,8 @@ class Operations:
     `url` and `token` default to the environment variables `TOOLGATE_URL` and `TOOLGATE_TOKEN`, `session` to
     `TOOLGATE_SESSION`. `name` is the source of the tools that run in this process. A server that is away is asked again
     for `retry_seconds`. `transport` is an httpx transport in place of the network, for tests. Every method raises
-    ToolgateError. Nothing logs arguments or results.
+    ToolgateError; before anything is sent, ValueError or TypeError for an id that is none or a value that JSON does not
+    have. Nothing logs arguments or results.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ LOOK_SECONDS = 0.5
 STOP_SECONDS = 10.0
 """Time that a process has to end after SIGTERM."""
 REPORT_SECONDS = 600.0
-"""How long the report of an end is repeated while Toolgate is away."""
+"""Time for which the report of an end is repeated while Toolgate is away."""
 NOT_STARTED = 127
 SESSION = "{session}"
 # An id that begins with a dash could be an option of the command.
@@ -98,7 +98,7 @@ class ClientCommand:
 
 @dataclass(frozen=True, slots=True)
 class RunnerConfig:
-    """What an owner's configuration file says; `parallel` is the largest number of sessions at a time."""
+    """An owner's configuration file; `parallel` is the largest number of sessions at a time."""
 
     url: str
     token: str

@@ -217,7 +217,7 @@ class WhySerializer(serializers.Serializer[Any]):
 
 
 class DerivedFactsSerializer(serializers.Serializer[Any]):
-    """What a call does that its client runs itself, as policies see it."""
+    """Facts of a call that its client runs itself, as policies see it."""
 
     programs = serializers.ListField(child=serializers.CharField())
     effects = serializers.ListField(child=serializers.CharField())

@@ -43,7 +43,7 @@ BLOCK_END = "# End of Toolgate's lines."
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is written: address without slash at its end, token, and the Python that runs the wrapper."""
+    """Values to write: address without slash at its end, token, and the Python that runs the wrapper."""
 
     url: str
     token: str

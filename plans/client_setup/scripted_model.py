@@ -1,8 +1,7 @@
 """A model server on this machine that answers what a script says: text, or calls of the client's tools.
 
 Coding agents run against it without cost and without a network. It speaks the APIs of four providers, always as a
-stream: Messages (Claude Code), Responses (Codex), Chat Completions (opencode) and
-Gemini (Gemini CLI).
+stream: Messages (Claude Code), Responses (Codex), Chat Completions (opencode) and Gemini (Gemini CLI).
 
 The turn is read from the conversation that a client sends: the number of turns with tool calls in it. A session that
 is resumed therefore continues its script, and a repeated request gets the same answer.

@@ -131,7 +131,7 @@ _WHAT_IS_MISSING: Mapping[str, str] = {
     "tool": "Choose a tool for this step. A step without the field tool is a note.",
     "agent": "Choose an agent for this step. A step without the field agent is a note.",
 }
-"""What to do about a field that is there but empty."""
+"""Messages that say what to do about a field that is there but empty."""
 
 _MESSAGES: Mapping[str, tuple[str, str]] = {
     "missing": ("required", "This is required."),
