@@ -20,7 +20,10 @@ SECONDS = 15
 
 def check_address(text: str) -> str:
     """Return the address of a server without slash at its end. Raises NotChanged."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # brackets without an IPv6 address between them
+        parts = urlsplit("")
     plain = not (parts.username or parts.password or parts.query or parts.fragment)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain or '"' in text or "\\" in text:
         raise NotChanged(f"{text} is not the address of a server, such as https://toolgate.example.org.")

@@ -81,6 +81,7 @@ def test_a_broken_file_makes_no_token(home: Path, ada: User) -> None:
     [
         ["--url", "https://elsewhere.example"],
         ["--url", "ftp://elsewhere.example"],
+        ["--url", "http://[elsewhere.example"],
         ["--url", "https://ada:x@elsewhere.example"],
         ["--user", "vera"],
         ["--user", "nobody"],
