@@ -42,7 +42,8 @@ EFFECT_WORDS = {
 }
 REPLAYED_COLUMNS = (
     *("pk", "public_id", "tool_name", "version_id", "arguments", "defaults"),
-    *("requested_by_id", "plan_ref", "created_at", "client_run__client_tool", "client_run__cwd"),
+    *("requested_by_id", "plan_ref", "created_at"),
+    *("client_run__client", "client_run__client_tool", "client_run__cwd"),
 )
 
 
@@ -159,7 +160,10 @@ def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
                 prepared=prepared,
                 find_requesters=partial(requesters.__getitem__, row["pk"]),
                 find_derived=facts_finder(
-                    row["client_run__client_tool"] or "", prepared.passed, row["client_run__cwd"] or ""
+                    row["client_run__client"] or "",
+                    row["client_run__client_tool"] or "",
+                    prepared.passed,
+                    row["client_run__cwd"] or "",
                 ),
                 **version.facts,
             )

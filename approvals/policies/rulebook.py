@@ -154,7 +154,7 @@ def _derived_of_stored(call: Call, arguments: Mapping[str, Any]) -> Callable[[],
         return None
     run = ClientRun.objects.filter(call=call).values_list("client_tool", "cwd").first()
     client_tool, cwd = run or (call.tool_name, "")
-    return facts_finder(client_tool, arguments, cwd)
+    return facts_finder(call.version.tool.source.name, client_tool, arguments, cwd)
 
 
 Effect = PolicyRevision.Effect

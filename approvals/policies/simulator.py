@@ -123,7 +123,7 @@ def simulate(
         plan_ref="",
         source=tool.source.name,
         prepared=prepared,
-        find_derived=facts_finder(_client_tool(tool), prepared.passed, cwd),
+        find_derived=facts_finder(tool.source.name, _client_tool(tool), prepared.passed, cwd),
     )
     return simulate_among(facts, revisions_in_force(), at)
 

@@ -93,12 +93,29 @@ def derived_facts(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts
     return facts_of(found, cwd)
 
 
-def facts_finder(client_tool: str, input: Mapping[str, Any], cwd: str) -> Callable[[], DerivedFacts] | None:
+DIRECTORY_OF_MODEL = frozenset({("codex", "Bash")})
+"""Clients and tools whose working directory is what the model has chosen for the call: a path inside may be anywhere.
+
+Read from Codex 0.171.0: the `workdir` of a command is the `cwd` of its hook.
+"""
+
+
+def facts_finder(
+    client: str, client_tool: str, input: Mapping[str, Any], cwd: str
+) -> Callable[[], DerivedFacts] | None:
     """Return a function that derives the facts once, when a policy asks for them; None for a call that runs here.
 
-    `client_tool` is the client's own name of the tool, empty for other tools. One that is not known may do anything.
+    `client` is the name of the client, and `client_tool` its own name of the tool, empty for other tools. A tool that
+    is not known may do anything.
     """
-    return cache(lambda: derived_facts(client_tool, input, cwd) or NOT_UNDERSTOOD) if client_tool else None
+
+    def find() -> DerivedFacts:
+        facts = derived_facts(client_tool, input, cwd) or NOT_UNDERSTOOD
+        if (client, client_tool) not in DIRECTORY_OF_MODEL:
+            return facts
+        return replace(facts, effects=ordered({*facts.effects, UNKNOWN}), understood=False, is_plain=False)
+
+    return cache(find) if client_tool else None
 
 
 def facts_of(client_input: ReadInput, cwd: str) -> DerivedFacts:

@@ -192,7 +192,7 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
         limits=limits_on(target, prepared.asker or plan.asker),
         prepared=prepared.arguments,
         find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
-        find_derived=facts_finder(target.tool.client_tool, prepared.arguments.passed, prepared.cwd),
+        find_derived=facts_finder(target.source, target.tool.client_tool, prepared.arguments.passed, prepared.cwd),
     )
 
 

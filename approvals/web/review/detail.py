@@ -136,7 +136,8 @@ class RequestDetail:
     def derived(self) -> DerivedFacts | None:
         """Facts of a call that its client runs, as policies see it."""
         run = self.client_run
-        find = facts_finder(run.client_tool, current_round(self.request).arguments_json, run.cwd) if run else None
+        arguments = current_round(self.request).arguments_json if run else {}
+        find = facts_finder(run.client, run.client_tool, arguments, run.cwd) if run else None
         return find() if find is not None else None
 
     @cached_property

@@ -32,7 +32,7 @@ def facts(command: str = "ls", tool: str = "Bash", **more: Any) -> CallFacts:
         "categories": (),
         "arguments": arguments,
         "source": "claude-code",
-        "find_derived": facts_finder(tool, arguments, CWD),
+        "find_derived": facts_finder("claude-code", tool, arguments, CWD),
     }
     return CallFacts(**(fields | more))
 

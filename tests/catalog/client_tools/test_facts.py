@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.client_tools.facts import DerivedFacts, derived_facts
+from catalog.client_tools.facts import DerivedFacts, derived_facts, facts_finder
 from catalog.client_tools.inputs import CLIENT_TOOLS
 from catalog.client_tools.previews import preview
 from catalog.client_tools.shell_syntax import MAX_COMMAND
@@ -324,3 +324,13 @@ def test_no_input_raises(tool, data):
 
     derived_facts(tool, sent, CWD)
     preview(tool, sent, CWD)
+
+
+@pytest.mark.parametrize(("client", "understood"), [("claude-code", True), ("codex", False)])
+def test_a_directory_that_the_model_chooses_makes_nothing_known(client, understood):
+    find = facts_finder(client, "Bash", {"command": "cat hosts > x"}, "/etc")
+    assert find is not None
+    facts = find()
+
+    assert (facts.understood, facts.is_plain, "unknown" in facts.effects) == (understood, understood, not understood)
+    assert facts.paths == ("/etc/x", "/etc/hosts")
