@@ -20,6 +20,9 @@ from plans.models import Plan, Step
 from plans.sessions.lists import SessionKey, current_lists, session_calls
 from plans.store.selectors import plan_for, plans_for, step_counts
 
+MAX_SUMMARISED = 50_000
+"""Characters of arguments that are read to summarise the calls of one page: 200,000 of a command may take a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListedStep:
@@ -192,10 +195,11 @@ def session_overview(plan: Plan) -> SessionOverview:
 def _summarised_calls(calls: Sequence[Call]) -> list[SessionCall]:
     runs: dict[int, ClientRun] = {call.pk: call.client_run for call in calls if hasattr(call, "client_run")}
     private = private_parts_of([call for call in calls if call.pk in runs]) if runs else {}
-    rows = []
+    rows, left = [], MAX_SUMMARISED
     for call in calls:
         run, shown = runs.get(call.pk), None
-        if run is not None and call.pk not in private:
+        if run is not None and call.pk not in private and len(call.arguments) <= left:
+            left -= len(call.arguments)
             shown = preview(run.client_tool, call.arguments_json, run.cwd)
         rows.append(SessionCall(call, status_badge(call.status), shown.summary if shown else ""))
     return rows

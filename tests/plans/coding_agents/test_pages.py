@@ -10,6 +10,7 @@ from catalog.models import ClientRun, UngatedRun
 from plans.coding_agents.sessions import note_hook_traffic
 from plans.engine import client_runs
 from plans.models import Step
+from plans.sessions import overview
 from plans.web.plan.timeline import step_intervals
 from tests.pages import Pages
 from tests.plans.coding_agents.conftest import answer_request, call_of
@@ -50,6 +51,13 @@ def test_session_says_what_its_calls_would_do(agent, rosa, admin_pages):
     answer = agent.ask(input={"command": "git status && rm -r build"})
     admin_pages.open(f"/sessions/{call_of(answer).plan_ref}/")
     assert "Run git, rm: deletes" in admin_pages.html
+
+
+def test_session_summarises_no_more_than_it_can_read_at_once(agent, admin_pages, monkeypatch):
+    answers = [agent.ask(call_id=name, input={"command": f"{name} -r build"}) for name in ("rm", "ls")]
+    monkeypatch.setattr(overview, "MAX_SUMMARISED", len(call_of(answers[1]).arguments))
+    admin_pages.open(f"/sessions/{call_of(answers[0]).plan_ref}/")
+    assert ("Run ls" in admin_pages.html, "Run rm" in admin_pages.html) == (True, False)
 
 
 def test_plan_and_request_say_that_the_client_runs_the_call(agent, rosa, admin_pages):
