@@ -4,7 +4,7 @@ Rules are tried in order; the first one whose terms all match decides. Policies 
 a dangerous call run without approval. Reads only the facts of the call, the clock and the policies.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -313,14 +313,19 @@ class Rulebook:
             isinstance(each, Hold) for each in (answers.otherwise, *(verdict for _, verdict in answers.conditional))
         )
 
-    def possible_verdicts(self, facts: CallFacts, at: datetime) -> list[GateDecision]:
+    def possible_verdicts(
+        self, facts: CallFacts, at: datetime, names: Collection[str] | None = None
+    ) -> list[GateDecision]:
         """Return the verdicts that calls of this tool by this requester can get now, whatever their arguments.
 
         The arguments in `facts` are ignored. A rule for one plan counts, since such a call may belong to that plan.
+        `names` are the only arguments that these calls can have, if that is known: a rule about others fits none.
         """
         found: list[GateDecision] = []
         answers = self.answers(facts)
         for match, verdict in answers.conditional:
+            if names is not None and not match.predicate.needed_names.issubset(names):
+                continue
             whole = replace(match, plan="")
             if not whole.fits_without_arguments(facts, at, entirely=isinstance(verdict, Allow)):
                 continue

@@ -188,6 +188,11 @@ class Predicate:
         named = (row.path for row in self.rows if row.operator in OPERATORS_FOR_COMMANDS)
         return any(path == COMMAND_EFFECTS or path in WHOLE_COMMANDS for path in named)
 
+    @property
+    def needed_names(self) -> frozenset[str]:
+        """Names of the arguments without which no call that runs here fits."""
+        return frozenset(row.path.partition(".")[0] for row in self.rows if row.operator not in FIT_WITHOUT_VALUE)
+
     def matches(self, arguments: Mapping[str, Any]) -> bool:
         if self._compiled is None:
             return True
@@ -347,6 +352,8 @@ _OPERATOR_PHRASES = {
     "missing": "is not given",
 }
 OPERATORS = tuple(_OPERATOR_PHRASES)
+FIT_WITHOUT_VALUE = frozenset({"missing", "not_equals", "not_in"})
+"""Operators of rows that hold where the path leads to nothing."""
 
 
 def condition_sentence(condition: Condition) -> str:

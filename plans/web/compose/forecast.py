@@ -244,8 +244,10 @@ class _Forecaster:
     askers: Mapping[int, Collection[int]] = field(default_factory=dict)
     unread: Collection[int] = ()
     requester: User | None = None
-    verdicts: dict[tuple[str, frozenset[int]], list[GateDecision]] = field(default_factory=dict, init=False)
-    """The verdicts that are possible for a tool and requesters."""
+    verdicts: dict[tuple[str, frozenset[int], frozenset[str]], list[GateDecision]] = field(
+        default_factory=dict, init=False
+    )
+    """The verdicts that are possible for a tool, requesters and names of arguments."""
     held: dict[tuple[int, frozenset[int]], StepOutlook] = field(default_factory=dict, init=False)
     """The outlooks of held calls by revision and requesters."""
 
@@ -339,12 +341,17 @@ class _Forecaster:
         return replace(calls.facts_for_rules(prepared, self.plan), find_requesters=lambda: people)
 
     def possible_verdicts(self, step: StepDocument, callable_tool: CallableTool) -> list[GateDecision]:
-        """Return the verdicts that calls of the step's tool may get, whatever their arguments; once for each tool."""
-        key = (callable_tool.tool.name, self.requesters(step))
+        """Return the verdicts that calls of the step's tool may get, whatever the values of its arguments.
+
+        They are the same for all steps of a tool that name the same arguments.
+        """
+        declared = callable_tool.tool.input_schema.get("properties", {})
+        names = frozenset((*step.parameters, *declared))
+        key = (callable_tool.tool.name, self.requesters(step), names)
         if key not in self.verdicts:
             facts = self.facts(step, PreparedCall(callable_tool, CallArguments({}), "{}"))
             refusal = refusal_of(facts)
-            both = chain(*(self.rules.possible_verdicts(each, self.now) for each in (facts, facts.as_asked)))
+            both = chain(*(self.rules.possible_verdicts(each, self.now, names) for each in (facts, facts.as_asked)))
             self.verdicts[key] = [refusal] if refusal else list(dict.fromkeys(both))
         return self.verdicts[key]
 

@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 
 from catalog.inventory.search import MAX_QUERY_LENGTH, matching_words, name_match_rank
 from catalog.inventory.selectors import offered_tools, similar_tool_names
-from catalog.models import Tool, ToolVersion
+from catalog.models import Source, Tool, ToolVersion
 from catalog.schemas.description import parameter_tables
 from catalog.schemas.resolver import SchemaMapping
 from catalog.tools.registry import PLANNER_CATEGORY
@@ -38,6 +38,7 @@ def find_tools(text: str, used: Sequence[str] = ()) -> tuple[list[ToolHit], int]
     """
     text = text.replace("\0", " ").strip()[:MAX_QUERY_LENGTH]
     found = offered_tools().filter(Q(in_use=True)).exclude(categories__name=PLANNER_CATEGORY)
+    found = found.exclude(source__kind=Source.Kind.CLIENT)  # no plan runs these
     if text:
         in_category = Tool.categories.through.objects.filter(category__name__icontains=text).values("tool_id")
         found = found.filter(matching_words(text) | Q(pk__in=in_category))

@@ -74,6 +74,13 @@ def test_arguments_decide_where_they_are_known(ada, rosa):
     assert found.outlooks[4].people == "Rosa"
 
 
+def test_policies_about_arguments_that_the_tool_lacks_are_left_out(ada, rosa):
+    rows = [{"path": "command.effects", "operator": "exists"}]
+    add_policy(0, effect=Effect.HOLD, conditions=rows, stages=[{"group": "reviewer", "count": 1}])
+    found = forecast_by(ada, act(1, expected_key="one"), act(2, "${one}", dependencies=[1]))
+    assert prospects(found) == {1: "runs", 2: "runs"}
+
+
 def test_nobody_may_approve(rosa):
     """The only reviewer is the requester."""
     rosa.groups.add(*rosa.groups.model.objects.filter(name="operator"))
