@@ -8,12 +8,12 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import RequestAborted
 
+from plans.coding_agents.hooks import MAX_HOOK_BYTES
+
 READ_TIMEOUT_SECONDS = 60.0
 """Maximum time for a client to send its entire body."""
 
 HOOK_PATH = "/api/v1/hooks/"
-HOOK_BYTES = 8 * 1024 * 1024
-"""Largest body of a hook: a report holds the whole result of a tool."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -29,10 +29,10 @@ class BodyRefused(Exception):
 async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
     """Return the entire body. Raises RequestAborted if the client disconnects.
 
-    Raises BodyRefused above DATA_UPLOAD_MAX_MEMORY_SIZE bytes, announced or received, and after SECONDS; for hooks of
-    coding agents with a bearer token, above HOOK_BYTES.
+    Raises BodyRefused above DATA_UPLOAD_MAX_MEMORY_SIZE bytes, announced or received, and after READ_TIMEOUT_SECONDS.
+    For hooks of coding agents with a bearer token the limit is MAX_HOOK_BYTES.
     """
-    limit: int = HOOK_BYTES if is_hook(scope) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    limit: int = MAX_HOOK_BYTES if is_hook(scope) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     text = dict(scope["headers"]).get(b"content-length", b"")
     if (int(text) if text.isdigit() else 0) > limit:
         raise BodyRefused(413)
