@@ -29,6 +29,8 @@ MAX_ALARMS = 100
 """Alarms of one session that are stored one by one; further reports are counted on the newest."""
 QUIET_TIME = timedelta(hours=1)
 """Time in which further alarms of a session notify nobody."""
+MAX_LATE_ALARMS, MAX_NOTICES = 200, 20
+"""Alarms of one owner within QUIET_TIME that are stored one by one, and that notify: clients make up their sessions."""
 FAILED = "The client reported that the tool failed."
 
 
@@ -129,12 +131,14 @@ def _report(run: ClientRun, report: RunReport, by: Requester) -> ReportOutcome:
 def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -> None:
     """Store an alarm about a run that nobody allowed; a repeated report only counts on the alarm that is there."""
     owner, now = owner_of(by), clock.now()
-    mine = UngatedRun.objects.filter(owner=owner, client=run.client, session=run.session)
+    owned = UngatedRun.objects.filter(owner=owner)
+    lately, mine = owned.filter(reported_at__gt=now - QUIET_TIME), owned.filter(client=run.client, session=run.session)
     known = mine.filter(client_call_id=run.call_id) if run.call_id else mine.none()
     if known.update(reports=F("reports") + 1):
         return
-    is_first = not mine.filter(reported_at__gt=now - QUIET_TIME).exists()
-    newest = mine.order_by("-pk").first() if mine[:MAX_ALARMS].count() >= MAX_ALARMS else None
+    is_first = not mine.filter(reported_at__gt=now - QUIET_TIME).exists() and lately.count() < MAX_NOTICES
+    full = mine if mine[:MAX_ALARMS].count() >= MAX_ALARMS else owned if lately.count() >= MAX_LATE_ALARMS else None
+    newest = full.order_by("-pk").first() if full is not None else None
     if newest is not None:
         UngatedRun.objects.filter(pk=newest.pk).update(reports=F("reports") + 1, reported_at=now, seen_at=None)
         return

@@ -46,6 +46,19 @@ def test_alarms_of_a_session_are_limited(agent, monkeypatch):
     assert list(UngatedRun.objects.order_by("pk").values_list("reports", flat=True)) == [1, 4]
 
 
+def test_alarms_of_sessions_that_a_client_makes_up_are_limited(agent, admin, settings, monkeypatch):
+    settings.TOOLGATE_SENDS_MAIL = True
+    admin.email = "admin@example.org"
+    admin.save()
+    monkeypatch.setattr(reports, "MAX_NOTICES", 1)
+    monkeypatch.setattr(reports, "MAX_LATE_ALARMS", 2)
+    for number in range(5):
+        agent.session = f"s{number}"
+        agent.report("toolu_9")
+    assert list(UngatedRun.objects.order_by("pk").values_list("reports", flat=True)) == [1, 4]
+    assert Delivery.objects.filter(kind="run.ungated").count() == 1
+
+
 @pytest.fixture
 def key(agent):
     return SessionKey(agent.user.pk, agent.token.pk, agent.session)
