@@ -30,6 +30,8 @@ REPEATED_PATHS = ("/api/v1/hooks/", "/api/v1/permissions/")
 """Beginnings of the paths whose requests may be repeated, and whose bodies are kept until they are answered."""
 WAITED_KEY = "toolgate.waited_for"
 """The key in an ASGI scope of the WaitedFor of a request that is repeated."""
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""Bytes of bodies that all waiting questions of a process keep; one beyond them is answered without a wait."""
 DEFERRED_SECONDS = 2.0
 """Seconds between two looks for deferred calls that can be resumed."""
 HIDDEN_STATUSES = (403, 404)
@@ -55,6 +57,7 @@ class WaitForCall:
         self.app = app
         self.settled = settled
         self.decided = decided or settled
+        self.kept_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; if its view requests a wait, delay the answer."""
@@ -67,7 +70,11 @@ class WaitForCall:
         if answer.wait is None:
             return
         if answer.wait.what in (QUESTION, DEFERRED):
-            await self._repeat(answer, body, scope, send)
+            self.kept_bytes += body.size
+            try:
+                await self._repeat(answer, body, scope, send)
+            finally:
+                self.kept_bytes -= body.size
             return
         try:
             found = await self._wait(answer.wait, scope, receive)
@@ -87,12 +94,14 @@ class WaitForCall:
     async def _repeat(self, response: "HeldResponse", body: "KeptBody", scope: Scope, send: Send) -> None:
         """Repeat a request after each wait until its view requests no further one, and send the last answer.
 
-        When the time is over, or the process stops, the request is repeated with no seconds left.
+        When the time is over, the process stops, or waiting requests keep too much, the request is repeated with no
+        seconds left.
         """
         ends = monotonic() + (response.wait.seconds if response.wait is not None else 0.0)
+        has_room = self.kept_bytes <= MAX_KEPT_BYTES
         try:
             while (wait := response.wait) is not None:
-                found = await self._until_news(wait, scope, body.receive)
+                found = await self._until_news(wait, scope, body.receive) if has_room else True
                 if found is None:
                     return
                 if isinstance(found, HeldResponse):
@@ -172,11 +181,13 @@ class KeptBody:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._messages: list[Message] = []
+        self.size = 0
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
             self._messages.append(message)
+            self.size += len(message.get("body", b""))
         return message
 
     def repeated(self) -> Receive:

@@ -249,6 +249,14 @@ async def test_question_has_no_seconds_left_when_its_time_is_over():
     assert sent[1]["body"] == b"1 {}"
 
 
+async def test_question_does_not_wait_when_others_keep_too_much(monkeypatch):
+    monkeypatch.setattr(long_polling, "MAX_KEPT_BYTES", 10)
+    inner = Asked(waits=9)
+    _, body = await ask(inner, never, sends_once(b"12345678901"), QUESTION)
+    assert body["body"] == b"2 12345678901"
+    assert inner.scopes[-1][WAITED_KEY].seconds == 0.0
+
+
 async def test_list_of_deferred_calls_is_repeated_while_it_is_empty(monkeypatch):
     monkeypatch.setattr(long_polling, "DEFERRED_SECONDS", 0.0)
     inner = Asked(waits=2)
