@@ -69,6 +69,11 @@ def check_token_there(url: str, text: str) -> None:
         raise NotChanged(f"The token in TOOLGATE_TOKEN lacks the scope {ASKING}. Make one on {url}/connect/.")
 
 
+def accepts_token(url: str, text: str) -> bool:
+    """Return True if a server at this address answers, and knows the token."""
+    return bool(_request("GET", url, text))
+
+
 def end_token(url: str, text: str) -> bool:
     """Revoke a token, here or at its server; return whether it was. It may have ended before."""
     try:

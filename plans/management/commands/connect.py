@@ -13,7 +13,15 @@ from catalog.access.tokens import MAX_TOKEN_NAME
 from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup, find_python
 from plans.client_setup.configuration import FileChange, NotChanged, apply_changes, removed_copies
-from plans.client_setup.tokens import asking_user, check_address, check_token_there, end_token, make_token, token_here
+from plans.client_setup.tokens import (
+    accepts_token,
+    asking_user,
+    check_address,
+    check_token_there,
+    end_token,
+    make_token,
+    token_here,
+)
 from toolgate.places import COMMAND
 
 TOKEN_VARIABLE = "TOOLGATE_TOKEN"  # noqa: S105 - the name of a variable
@@ -73,6 +81,11 @@ class Command(BaseCommand):
             f"Each of its tools waits for a person until a policy says otherwise: {url}/policies/ has a set for it.\n"
             f"Check it: connect {agent.slug} --check\nTake it back: connect {agent.slug} --undo"
         )
+        if not accepts_token(url, token):
+            self.stdout.write(
+                f"No server at {url} knows the token now. Until one does, {agent.label} is refused every tool. "
+                "If the server has another address, set TOOLGATE_URL and run this again."
+            )
 
     def _token(self, agent: CodingAgent, url: str, options: dict[str, Any]) -> str:
         """Return the token in TOOLGATE_TOKEN, else the one of an earlier set-up, else a new one of this database."""
