@@ -113,10 +113,13 @@ class Scene:
             self.decide(reviewer)
             now = clock.now()
             runs = ClientRun.objects.filter(session__in=sessions, is_current=True)
-            runs.exclude(resume_lease_until=None).update(resume_lease_until=now)
-            runs.exclude(resume_after=None).update(resume_after=now)
-            if not any((self.folder / "processes").iterdir()):
-                runs.filter(call__status=CallStatus.RUNNING).exclude(allowed_until=None).update(allowed_until=now)
+            is_quiet = not any((self.folder / "processes").iterdir())
+            for pk in runs.values_list("pk", flat=True):  # one row a statement: several would deadlock with the server
+                run = ClientRun.objects.filter(pk=pk)
+                run.exclude(resume_lease_until=None).update(resume_lease_until=now)
+                run.exclude(resume_after=None).update(resume_after=now)
+                if is_quiet:
+                    run.filter(call__status=CallStatus.RUNNING).exclude(allowed_until=None).update(allowed_until=now)
             over = set(runs.filter(call__status__in=OVER).values_list("session", flat=True))
             waiting = set(runs.filter(resume_outcome="", resumed_at=None).exclude(deferred_at=None))
             left = set(sessions) - over - {run.session for run in waiting}
