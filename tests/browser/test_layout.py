@@ -83,6 +83,7 @@ NOT_WALKED = {
     "/metrics",
     *(f"/oauth/{name}{last}" for name in ("token", "register", "revoke") for last in ("", "/")),
     *(f"/.well-known/oauth-{name}{more}" for name in ("protected-resource", "authorization-server") for more in MORE),
+    "/policies/coding-agent/",
     "/policies/sentence/",
     "/profile/choose/",
     "/profile/notifications/devices/",
