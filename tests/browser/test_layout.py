@@ -132,6 +132,12 @@ class View:
     whole: bool = True
 
 
+DRAW_ROWS = """() => {
+    for (const row of document.querySelectorAll(".waterfall.many .row")) row.style.contentVisibility = "visible";
+}"""
+"""Draws the rows that are out of view, which otherwise keep the colours of the scheme before."""
+
+
 def walk(page: Page, *views: View) -> Faults:
     """Return the faults of all views, each with its page, size, scheme and rule."""
     page.emulate_media(reduced_motion="reduce")
@@ -153,6 +159,7 @@ def faults(page: Page, view: View) -> Iterator[str]:
     schemes: list[tuple[Scheme, Iterable[tuple[Size, Asked]]]] = [("light", looks(view)), ("dark", dark)]
     for scheme, sizes in schemes:
         page.emulate_media(color_scheme=scheme)
+        page.evaluate(DRAW_ROWS)
         for (width, height), asked in sizes:
             page.set_viewport_size({"width": width, "height": height})
             if "focus" in asked:

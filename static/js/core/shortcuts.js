@@ -110,11 +110,6 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (field !== sentFrom && field?.matches(FIELD) && event.detail.target.contains(field)) leftAt = performance.now();
 });
 
-// Whoever is in a field again types there.
-document.addEventListener("focusin", ({ target }) => {
-  if (target.matches(FIELD)) leftAt = -PAUSE_MS;
-});
-
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof Element && event.target.closest(FIELD);
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && typing?.form) {
