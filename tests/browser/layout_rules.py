@@ -13,7 +13,7 @@ SIDEWAYS = """async () => {
 SMALL_TARGETS = """async () =>
     [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea")]
     .filter((part) => part.checkVisibility())
-    .filter((part) => !part.closest("p, .note, .skip-link, .name, .title, .visually-hidden"))
+    .filter((part) => !part.closest("p, .hint, .note, .skip-link, .name, .title, .visually-hidden"))
     .map((part) => [part, (part.closest("label") ?? part).getBoundingClientRect()])
     .filter(([part, box]) => box.width && (box.width < 24 || box.height < 24))
     .map(([part, box]) => `${box.width} x ${box.height} ${part.outerHTML.slice(0, 120)}`)"""

@@ -110,6 +110,11 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (field !== sentFrom && field?.matches(FIELD) && event.detail.target.contains(field)) leftAt = performance.now();
 });
 
+// The form of a step gives the focus back to the field that it replaced, so that what is typed goes on there.
+document.addEventListener("focusin", ({ target }) => {
+  if (target.matches(FIELD) && target.closest("#step-form")) leftAt = -PAUSE_MS;
+});
+
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof Element && event.target.closest(FIELD);
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && typing?.form) {
