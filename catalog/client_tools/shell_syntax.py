@@ -33,7 +33,7 @@ _REDIRECT = re.compile(r"<<<|<<-|<<|<&|<>|<|>>|>&|>\||>")
 _METACHARACTER = re.compile(r"[;&|<>()$`\\{}]")
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
 _AFTER_PLAIN_DOLLAR = frozenset(("", *' \t\n")|/.,:;%'))
-"""What may follow a dollar sign that every shell passes on. In zsh, $=x, $^x and $~x are the variable x."""
+"""Characters, or the end, that leave a dollar sign before them plain. In zsh, $=x, $^x and $~x are the variable x."""
 _REVISION_WITH_PARENT = re.compile(r"[A-Z_@]{1,20}\^")
 """Start of a revision of git; in other words, ^ is a wildcard of zsh."""
 _STRANGE = re.compile(

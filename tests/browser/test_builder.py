@@ -154,7 +154,7 @@ def test_what_leads_away_from_a_step_saves_it_first(ada, stage, page_as: PageAs,
 
 
 def test_a_step_that_was_deleted_while_its_form_is_open(ada, ben, stage, page_as: PageAs, complaints: list[str]):
-    """What was typed is offered beside the removal; who discards it sees that the step is gone."""
+    """The page offers the typed text beside the removal; once it is discarded, the step is shown as gone."""
     draft, path = built(ada)
     page = page_as(ada)
     page.goto(path)

@@ -1,4 +1,4 @@
-"""What pages say of calls that clients run, of armed sessions and of runs without permission."""
+"""Texts of pages about calls that clients run, armed sessions and runs without permission."""
 
 from datetime import timedelta
 
