@@ -15,7 +15,7 @@ from catalog.client_tools.paths import (
     resolve_path,
     unique,
 )
-from catalog.client_tools.programs import EXECUTES, UNKNOWN, WRITES, Part, describe, may_be_run_by_name
+from catalog.client_tools.programs import EXECUTES, UNKNOWN, WRITES, DescribedPart, describe, may_be_run_by_name
 from catalog.client_tools.shell_syntax import MAX_COMMAND, SimpleCommand, Word, read_command
 
 MAX_SCRIPTS = 50
@@ -72,7 +72,7 @@ def analyse_command(command: str | Sequence[str], cwd: str, directory: str = "")
     doubts: dict[str, None] = {}
     if not is_absolute_directory(cwd):
         doubts["The working directory is not known."] = None
-    drafts: list[Part] = []
+    drafts: list[DescribedPart] = []
     if isinstance(command, str):
         texts = deque([command])
     elif sum(map(len, command)) > MAX_COMMAND:
@@ -96,7 +96,9 @@ def analyse_command(command: str | Sequence[str], cwd: str, directory: str = "")
     return Analysis(tuple(_with_paths(drafts, cwd, directory or cwd, doubts)), tuple(doubts))
 
 
-def _with_paths(parts: Sequence[Part], cwd: str, directory: str, doubts: dict[str, None]) -> list[AnalysedPart]:
+def _with_paths(
+    parts: Sequence[DescribedPart], cwd: str, directory: str, doubts: dict[str, None]
+) -> list[AnalysedPart]:
     """Return the parts with paths resolved in every directory in which one of them may run.
 
     Which `cd` succeeds is not known, so each is taken both ways, for every part.

@@ -27,7 +27,7 @@ STARTS_ANOTHER = "It starts a program with arguments that are not known here."
 
 
 @dataclass(slots=True)
-class Part:
+class DescribedPart:
     """One simple command as far as rules tell what it does; `doubts` is empty if they tell everything.
 
     `touched` are words that are paths, `directories` those to which it changes, `scripts` texts that a shell runs.
@@ -90,9 +90,9 @@ class Arguments:
     """Number of operands before `--`; None without it."""
 
 
-def describe(command: SimpleCommand) -> Part:
+def describe(command: SimpleCommand) -> DescribedPart:
     """Return what a simple command does, as far as rules tell."""
-    part = Part(command.text, doubts=list(command.doubts))
+    part = DescribedPart(command.text, doubts=list(command.doubts))
     for name, _ in command.assignments:
         if name not in HARMLESS_VARIABLES or not command.words:
             part.doubt(f"It sets the variable {name}.")
@@ -110,7 +110,7 @@ def describe(command: SimpleCommand) -> Part:
     return part
 
 
-def _describe_redirect(operator: str, word: Word, part: Part) -> None:
+def _describe_redirect(operator: str, word: Word, part: DescribedPart) -> None:
     if operator in ("<<", "<<-", "<<<"):
         return
     if operator in (">&", "<&") and re.fullmatch(r"[0-9]+-?|-", word.text) and word.is_known:
@@ -126,7 +126,7 @@ def _describe_redirect(operator: str, word: Word, part: Part) -> None:
         part.touch(word, *((READS,) if operator in ("<", "<&") else (READS, WRITES) if operator == "<>" else (WRITES,)))
 
 
-def _describe_program(words: Sequence[Word], part: Part, command: SimpleCommand) -> Sequence[Word]:
+def _describe_program(words: Sequence[Word], part: DescribedPart, command: SimpleCommand) -> Sequence[Word]:
     """Describe the program of these words; return the words of another command that it starts, or none."""
     first = words[0]
     name = first.text
@@ -166,7 +166,7 @@ def _describe_program(words: Sequence[Word], part: Part, command: SimpleCommand)
 # --- arguments
 
 
-def _arguments(words: Sequence[Word], options: Options, part: Part) -> Arguments:
+def _arguments(words: Sequence[Word], options: Options, part: DescribedPart) -> Arguments:
     """Sort arguments into options and operands; what the rule does not know is a doubt."""
     if options.none:
         return Arguments(list(words))
@@ -190,7 +190,7 @@ def _arguments(words: Sequence[Word], options: Options, part: Part) -> Arguments
     return arguments
 
 
-def _option(word: Word, options: Options, arguments: Arguments, part: Part) -> str:
+def _option(word: Word, options: Options, arguments: Arguments, part: DescribedPart) -> str:
     """Take up an option; return its letter if its value is the next word."""
     text = word.text
     if text == "--":
@@ -209,7 +209,7 @@ def _option(word: Word, options: Options, arguments: Arguments, part: Part) -> s
     return ""
 
 
-def _short_options(text: str, options: Options, arguments: Arguments, part: Part) -> str:
+def _short_options(text: str, options: Options, arguments: Arguments, part: DescribedPart) -> str:
     """Take up a cluster of short options; return the last one if its value is the next word."""
     for place, letter in enumerate(text[1:], start=1):
         if letter in options.valued:
@@ -225,7 +225,7 @@ def _short_options(text: str, options: Options, arguments: Arguments, part: Part
 
 # --- rules that vouch for a command
 
-Apply = Callable[[Arguments, Part, SimpleCommand], None]
+Apply = Callable[[Arguments, DescribedPart, SimpleCommand], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,34 +234,34 @@ class _Rule:
     apply: Apply
 
 
-def _reads_files(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _reads_files(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     part.effects.add(READS)
     for word in arguments.operands:
         if word.text != "-" or not word.is_known:
             part.touch(word, READS)
 
 
-def _lists(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _lists(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     """Names and sizes of files alone are read, so a pattern of names is no search."""
     part.effects.add(READS)
     for word in arguments.operands:
         part.touch(word)
 
 
-def _reads_or_searches(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _reads_or_searches(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     """Like `_reads_files`, but of a directory the files in it are read."""
     _reads_files(arguments, part, command)
     if not all(word.is_known and is_source_file(word.text) for word in arguments.operands):
         part.effects.add(SEARCHES)
 
 
-def _touches_nothing(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _touches_nothing(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     part.effects.add(READS)
     if not all(word.is_known for word in arguments.operands):
         part.doubt(NOT_LITERAL)
 
 
-def _echo(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _echo(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     part.effects.add(READS)
     for word in arguments.operands:
         if not word.is_literal:
@@ -270,7 +270,7 @@ def _echo(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
             part.touch(word)
 
 
-def _printf(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _printf(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     """Vouch for formats of text alone: bash sets variables by %n, and zsh evaluates numbers, with commands in them."""
     form = arguments.operands[0] if arguments.operands else Word("%")
     if not form.is_known or not _TEXT_FORMAT.fullmatch(form.text):
@@ -281,13 +281,13 @@ def _printf(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
 _TEXT_FORMAT = re.compile(r"([^%]|%%|%-?[0-9]*(\.[0-9]+)?[sbcq])*", re.DOTALL)
 
 
-def _date(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _date(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     part.effects.add(READS)
     if not all(word.is_known and word.text.startswith("+") for word in arguments.operands):
         part.doubt("It may set the time.")
 
 
-def _test(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _test(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     words: Sequence[Word] = command.words
     if words[0].text.endswith("["):
         words = words[:-1] if words[-1].text == "]" else ()
@@ -298,7 +298,7 @@ def _test(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
         part.doubt("The test is not known here.")
 
 
-def _uniq(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _uniq(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     _reads_files(Arguments(arguments.operands[:1]), part, command)
     for word in arguments.operands[1:]:
         part.touch(word, WRITES)
@@ -306,7 +306,7 @@ def _uniq(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
         part.doubt(NOT_LITERAL)
 
 
-def _sed(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _sed(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     """Vouch for `sed -n 1,20p FILE` alone: scripts can write files and run commands."""
     script = arguments.operands[0] if arguments.operands else Word("")
     if "n" not in arguments.given or not script.is_known or not _PRINTED_LINES.fullmatch(script.text):
@@ -317,7 +317,7 @@ def _sed(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
 _PRINTED_LINES = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")
 
 
-def _grep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _grep(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     files = arguments.operands if "e" in arguments.given else arguments.operands[1:]
     # A pattern with wildcards for the shell becomes names of files, and all but the first are read.
     if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_known):
@@ -328,7 +328,7 @@ def _grep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
         part.effects.add(SEARCHES)
 
 
-def _ripgrep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _ripgrep(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     if "files" in arguments.given:
         _lists(arguments, part, command)
         return
@@ -341,25 +341,25 @@ def _ripgrep(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
         part.effects.add(SEARCHES)
 
 
-def _makes(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _makes(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     _change(arguments.operands, part, WRITES)
 
 
-def _removes(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _removes(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     _change(arguments.operands, part, DELETES)
 
 
-def _copies(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _copies(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     for word in arguments.operands[:-1]:
         part.touch(word, READS)
     _change(arguments.operands, part, WRITES)
 
 
-def _moves(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _moves(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     _change(arguments.operands, part, WRITES, DELETES)
 
 
-def _change(words: Sequence[Word], part: Part, *effects: str) -> None:
+def _change(words: Sequence[Word], part: DescribedPart, *effects: str) -> None:
     part.effects.update(effects)
     for word in words:
         part.touch(word, *effects)
@@ -367,7 +367,7 @@ def _change(words: Sequence[Word], part: Part, *effects: str) -> None:
             part.doubt("A pattern of file names is changed.")
 
 
-def _changes_directory(arguments: Arguments, part: Part, command: SimpleCommand) -> None:
+def _changes_directory(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
     part.effects.add(READS)
     if len(arguments.operands) > 1 or any(word.text == "-" or not word.is_known for word in arguments.operands):
         part.doubt("The directory is known to the shell alone.")
@@ -387,7 +387,7 @@ _FIND_TESTS = {
 """Tests and actions of find that only read, with the number of their values."""
 
 
-def _find(words: Sequence[Word], part: Part) -> None:
+def _find(words: Sequence[Word], part: DescribedPart) -> None:
     part.effects.add(READS)
     place = 1
     while place < len(words) and words[place].text in ("-L", "-H", "-P"):
@@ -412,7 +412,7 @@ def _find(words: Sequence[Word], part: Part) -> None:
             return
 
 
-def _find_action(name: str, words: Sequence[Word], part: Part) -> None:
+def _find_action(name: str, words: Sequence[Word], part: DescribedPart) -> None:
     """Describe the first action of find that does more than read, and every program named after it."""
     part.doubt(f"find {name[:40]} is not known here.")
     if any(word.text == "-delete" for word in words) or name == "-delete":
@@ -433,7 +433,7 @@ _FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_ENDS = _FIND_EXEC | {";", "+"}
 
 
-def _describe_inner(words: Sequence[Word], part: Part) -> None:
+def _describe_inner(words: Sequence[Word], part: DescribedPart) -> None:
     """Add what a command does that another one starts with arguments of its own; it is never vouched for."""
     inner = describe(SimpleCommand(words=list(words)))
     part.programs += inner.programs
@@ -593,7 +593,7 @@ _GIT_EFFECTS: Mapping[str, tuple[str, ...]] = {
 _GIT_GLOBAL_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
 
 
-def _git(words: Sequence[Word], part: Part) -> None:
+def _git(words: Sequence[Word], part: DescribedPart) -> None:
     place = 1
     while place < len(words) and words[place].text.startswith("-"):
         text = words[place].text
@@ -624,7 +624,7 @@ def _git(words: Sequence[Word], part: Part) -> None:
 _REVISION = re.compile(r"([\w.-]+/)?(HEAD|ORIG_HEAD|FETCH_HEAD|MERGE_HEAD|@)([~^][0-9]*)*")
 
 
-def _git_names(arguments: Arguments, part: Part) -> None:
+def _git_names(arguments: Arguments, part: DescribedPart) -> None:
     """Revisions and paths look alike; each is checked as a path, which does no harm to a revision."""
     for word in arguments.operands:
         if not (word.is_known and _REVISION.fullmatch(word.text)):
@@ -635,7 +635,7 @@ def _git_names(arguments: Arguments, part: Part) -> None:
             part.touch(Word(word.text.partition(":")[2] or "."), READS, SEARCHES)
 
 
-def _git_content(arguments: Arguments, part: Part) -> None:
+def _git_content(arguments: Arguments, part: DescribedPart) -> None:
     """Content of files is shown; unless each is named as a file of source code, others may be among them."""
     _git_names(arguments, part)
     is_summary = not arguments.given.keys().isdisjoint(
@@ -650,7 +650,7 @@ def _git_content(arguments: Arguments, part: Part) -> None:
         part.effects.add(SEARCHES)
 
 
-def _git_log(arguments: Arguments, part: Part) -> None:
+def _git_log(arguments: Arguments, part: DescribedPart) -> None:
     if arguments.given.keys().isdisjoint({"p", "u", "patch", "S", "G", "L"}):
         _git_names(arguments, part)
     else:
@@ -658,7 +658,7 @@ def _git_log(arguments: Arguments, part: Part) -> None:
         part.effects.add(SEARCHES)
 
 
-def _git_show(arguments: Arguments, part: Part) -> None:
+def _git_show(arguments: Arguments, part: DescribedPart) -> None:
     """Content is shown whatever the options, if a name is that of content; `REVISION:PATH` names one file."""
     if len(arguments.operands) == 1 and ":" in arguments.operands[0].text and arguments.operands[0].is_known:
         path = arguments.operands[0].text.partition(":")[2]
@@ -668,17 +668,17 @@ def _git_show(arguments: Arguments, part: Part) -> None:
     part.effects.add(SEARCHES)
 
 
-def _git_without_names(arguments: Arguments, part: Part) -> None:
+def _git_without_names(arguments: Arguments, part: DescribedPart) -> None:
     if arguments.operands:
         part.doubt("git may change something of this name.")
 
 
-def _git_file(arguments: Arguments, part: Part) -> None:
+def _git_file(arguments: Arguments, part: DescribedPart) -> None:
     _git_names(arguments, part)
     part.effects.update((READS,) if all(word.is_known for word in arguments.operands) else (READS, SEARCHES))
 
 
-_GIT_APPLY: Mapping[str, Callable[[Arguments, Part], None]] = {
+_GIT_APPLY: Mapping[str, Callable[[Arguments, DescribedPart], None]] = {
     "diff": _git_content,
     "show": _git_show,
     "log": _git_log,
@@ -691,7 +691,7 @@ _GIT_APPLY: Mapping[str, Callable[[Arguments, Part], None]] = {
 # --- programs that start others
 
 
-def _after_options(words: Sequence[Word], valued: str, part: Part, *, operands: int = 0) -> Sequence[Word]:
+def _after_options(words: Sequence[Word], valued: str, part: DescribedPart, *, operands: int = 0) -> Sequence[Word]:
     """Return the words after a wrapper's options and its first operands."""
     place = 1
     while place < len(words):
@@ -706,18 +706,18 @@ def _after_options(words: Sequence[Word], valued: str, part: Part, *, operands: 
     return words[place + operands :]
 
 
-def _time(words: Sequence[Word], part: Part) -> Sequence[Word]:
+def _time(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
     return _after_options(words, "f o", part)
 
 
-def _timeout(words: Sequence[Word], part: Part) -> Sequence[Word]:
+def _timeout(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
     rest = _after_options(words, "k s", part)
     if not rest or not re.fullmatch(r"[0-9.]+[smhd]?", rest[0].text) or not rest[0].is_known:
         part.doubt("The time is not known here.")
     return rest[1:]
 
 
-def _command(words: Sequence[Word], part: Part) -> Sequence[Word]:
+def _command(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
     if len(words) > 2 and words[1].text in ("-v", "-V") and words[1].is_known:
         part.effects.add(READS)
         if not all(word.is_known for word in words):
@@ -726,7 +726,7 @@ def _command(words: Sequence[Word], part: Part) -> Sequence[Word]:
     return _after_options(words, "", part)
 
 
-def _privileged(words: Sequence[Word], part: Part) -> Sequence[Word]:
+def _privileged(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
     part.doubt("It runs with the rights of another account.")
     part.effects.add(EXECUTES)
     rest = _after_options(words, "u g h p C D R T U r t", part)
@@ -735,7 +735,7 @@ def _privileged(words: Sequence[Word], part: Part) -> Sequence[Word]:
     return rest
 
 
-def _env(words: Sequence[Word], part: Part) -> Sequence[Word]:
+def _env(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
     rest = _after_options(words, "u C S", part)
     if any(
         word.text in ("-S", "--split-string") or word.text.startswith(("-S", "--split-string=")) for word in words[1:3]
@@ -751,8 +751,10 @@ def _env(words: Sequence[Word], part: Part) -> Sequence[Word]:
     return rest
 
 
-def _wrapper(valued: str = "", operands: int = 0, *, why: str = "") -> Callable[[Sequence[Word], Part], Sequence[Word]]:
-    def describe_wrapper(words: Sequence[Word], part: Part) -> Sequence[Word]:
+def _wrapper(
+    valued: str = "", operands: int = 0, *, why: str = ""
+) -> Callable[[Sequence[Word], DescribedPart], Sequence[Word]]:
+    def describe_wrapper(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
         if why:
             part.doubt(why)
         return _after_options(words, valued, part, operands=operands)
@@ -760,7 +762,7 @@ def _wrapper(valued: str = "", operands: int = 0, *, why: str = "") -> Callable[
     return describe_wrapper
 
 
-_WRAPPERS: Mapping[str, Callable[[Sequence[Word], Part], Sequence[Word]]] = {
+_WRAPPERS: Mapping[str, Callable[[Sequence[Word], DescribedPart], Sequence[Word]]] = {
     **dict.fromkeys(("sudo", "doas", "su", "runuser", "pkexec"), _privileged),
     "env": _env,
     "time": _time,
@@ -794,7 +796,7 @@ _WRAPPERS: Mapping[str, Callable[[Sequence[Word], Part], Sequence[Word]]] = {
 }
 
 
-def _shell(name: str, words: Sequence[Word], part: Part, command: SimpleCommand) -> None:
+def _shell(name: str, words: Sequence[Word], part: DescribedPart, command: SimpleCommand) -> None:
     """Describe a shell: the text after -c, or its here-document, is read as a command; anything else is not seen."""
     part.effects.add(EXECUTES)
     options = [word.text for word in words[1:] if word.text.startswith(("-", "+"))]
@@ -814,7 +816,7 @@ def _shell(name: str, words: Sequence[Word], part: Part, command: SimpleCommand)
     _note_paths(words[1:], part)
 
 
-def _evaluated(name: str, words: Sequence[Word], part: Part) -> None:
+def _evaluated(name: str, words: Sequence[Word], part: DescribedPart) -> None:
     part.effects.add(EXECUTES)
     if name == "eval":
         part.scripts.append(" ".join(word.text for word in words[1:]))
@@ -896,7 +898,7 @@ _PUBLISHING = frozenset(
 )
 
 
-def _describe_by_effects(name: str, words: Sequence[Word], part: Part) -> None:
+def _describe_by_effects(name: str, words: Sequence[Word], part: DescribedPart) -> None:
     """Name the effects that are likely; a program without a row runs code that is not seen."""
     part.effects.update(_EFFECTS.get(name, (EXECUTES,)))
     part.doubt(f"The effects of {name[:40]} cannot be told from its arguments.")
@@ -943,7 +945,7 @@ def host_of(url: str) -> str:
         return ""
 
 
-def _note_paths(words: Sequence[Word], part: Part) -> None:
+def _note_paths(words: Sequence[Word], part: DescribedPart) -> None:
     """Note what looks like a path, for rules that hold or deny: whole words, and what follows =, @, : or an option."""
     for word in words:
         text = re.sub(r"(?i)file:///?", "/", word.text[:4096])

@@ -1,4 +1,4 @@
-"""REST endpoint of the clients' hooks: each client sends its own body, and gets an answer in its own form.
+"""REST endpoint of the clients' hooks: each client sends its own body, and gets an answer in its own format.
 
 A question is always answered with a decision and status 200 where the body can be read, even if Toolgate fails: some
 clients run the tool after any other answer. Without a valid token the status is 401.
@@ -19,9 +19,9 @@ from catalog.errors import TooLarge
 from catalog.rest.problems import ProblemDetails, refusal_responses
 from catalog.rest.serializers import QuerySerializer
 from plans.api.plans import PlanEndpoint
-from plans.coding_agents.forms.events import Asked, HookEvent, HookForm, UnreadableEvent
+from plans.coding_agents.hook_formats.events import Asked, HookEvent, HookFormat, UnreadableEvent
 from plans.coding_agents.hooks import (
-    FORMS,
+    HOOK_FORMATS,
     MAX_HOOK_BYTES,
     MOST_SECONDS,
     SECONDS_BEFORE_DEFERRING,
@@ -35,7 +35,7 @@ FAILED = "Toolgate could not decide about this call, so it was not allowed: {}"
 
 
 class RawJSONParser(BaseParser):
-    """Parser that leaves the body to the client's form, which reads reports more leniently than questions."""
+    """Parser that leaves the body to the client's format, which reads reports more leniently than questions."""
 
     media_type = "application/json"
 
@@ -68,11 +68,11 @@ class HookEndpoint(PlanEndpoint):
     event: HookEvent | None = None
 
     @property
-    def form(self) -> HookForm:
-        form = FORMS.get(self.kwargs["client"])
-        if form is None:
+    def hook_format(self) -> HookFormat:
+        hook_format = HOOK_FORMATS.get(self.kwargs["client"])
+        if hook_format is None:
             raise Http404
-        return form
+        return hook_format
 
     @property
     def raw_body(self) -> bytes:
@@ -83,24 +83,24 @@ class HookEndpoint(PlanEndpoint):
     @extend_schema(
         "hooks_create",
         parameters=[
-            OpenApiParameter("client", {"type": "string", "enum": sorted(FORMS)}, OpenApiParameter.PATH),
+            OpenApiParameter("client", {"type": "string", "enum": sorted(HOOK_FORMATS)}, OpenApiParameter.PATH),
             HookQuery,
         ],
         request=OpenApiTypes.OBJECT,
         responses={200: OpenApiTypes.OBJECT, **refusal_responses(404, 413)},
     )
     def post(self, request: Request, client: str) -> Response:
-        """Take the body of a client's own hook, and answer in the client's form.
+        """Take the body of a client's own hook, and answer in the client's format.
 
         A question before a tool runs is answered with a decision, after `wait_seconds` at most; a report afterwards
         with an empty object.
         """
-        self.event = read_hook(self.form, self.raw_body)
+        self.event = read_hook(self.hook_format, self.raw_body)
         query, waited = self.query(HookQuery), waited_for(request._request)
         usual = SECONDS_BEFORE_DEFERRING if query["may_defer"] else MOST_SECONDS
         seconds = query.get("wait_seconds", usual) if waited is None else waited.seconds
         answer = answer_hook(
-            self.form,
+            self.hook_format,
             self.event,
             HookPatience(seconds, query["may_defer"]),
             by=self.requester,
@@ -112,7 +112,7 @@ class HookEndpoint(PlanEndpoint):
         return response
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Refuse a question in the client's form, whatever has failed; other bodies get a problem document."""
+        """Refuse a question in the client's format, whatever has failed; other bodies get a problem document."""
         asked = self._question(exc)
         if isinstance(exc, UnreadableEvent):
             response = ProblemDetails(422, exc.message, "invalid").response()
@@ -121,7 +121,7 @@ class HookEndpoint(PlanEndpoint):
         if asked is None or response.status_code == 401:
             return response
         message = response.data.get("detail", "")
-        return Response(self.form.refusal(asked, FAILED.format(message)))
+        return Response(self.hook_format.refusal(asked, FAILED.format(message)))
 
     def _question(self, error: Exception) -> str | None:
         """Return the name of the event if the client waits for a decision; None if it does not, or if that is unclear.
@@ -130,7 +130,7 @@ class HookEndpoint(PlanEndpoint):
         """
         if self.event is None and not isinstance(error, UnreadableEvent):
             try:
-                self.event = read_hook(self.form, self.raw_body)
+                self.event = read_hook(self.hook_format, self.raw_body)
             except UnreadableEvent as unreadable:
                 error = unreadable
             except Exception:  # noqa: BLE001 - the first error is answered

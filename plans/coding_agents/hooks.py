@@ -1,4 +1,4 @@
-"""Hooks of coding agents: a client's own body becomes a question or a report, and the answer takes the client's form.
+"""Hooks of coding agents: a client's own body becomes a question or a report, and the answer takes the client's format.
 
 Every question gets an explicit decision. On any doubt that is a refusal, with a reason for the model.
 """
@@ -13,20 +13,20 @@ from catalog.core.lenient_json import read_lenient_json
 from catalog.errors import MalformedJSON
 from catalog.models import ClientRun
 from plans.coding_agents import deferred
-from plans.coding_agents.forms.claude_code import PERMISSION, ClaudeCodeForm
-from plans.coding_agents.forms.codex import CodexForm
-from plans.coding_agents.forms.events import (
+from plans.coding_agents.hook_formats.claude_code import PERMISSION, ClaudeCodeFormat
+from plans.coding_agents.hook_formats.codex import CodexFormat
+from plans.coding_agents.hook_formats.events import (
     Asked,
     HookEvent,
-    HookForm,
+    HookFormat,
     Ignored,
     Inexpressible,
     NotRun,
     Reported,
     UnreadableEvent,
 )
-from plans.coding_agents.forms.gemini_cli import GeminiCliForm
-from plans.coding_agents.forms.opencode import OpencodeForm
+from plans.coding_agents.hook_formats.gemini_cli import GeminiCliFormat
+from plans.coding_agents.hook_formats.opencode import OpencodeFormat
 from plans.coding_agents.permissions import (
     CALL_ID,
     NOT_REPORTED,
@@ -42,8 +42,9 @@ from plans.coding_agents.reports import ReportedRun, RunReport, report_call, rep
 from plans.coding_agents.sessions import note_hook_traffic
 from plans.store.requesters import Requester
 
-FORMS: Mapping[str, HookForm] = {
-    form.client: form for form in (ClaudeCodeForm(), CodexForm(), GeminiCliForm(), OpencodeForm())
+HOOK_FORMATS: Mapping[str, HookFormat] = {
+    hook_format.client: hook_format
+    for hook_format in (ClaudeCodeFormat(), CodexFormat(), GeminiCliFormat(), OpencodeFormat())
 }
 MAX_HOOK_BYTES = 8 * 1024 * 1024
 """Size of the largest body: a report holds the whole result of a tool."""
@@ -74,15 +75,15 @@ class HookPatience:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """The answer in the client's form. With `waits_for`, a call's id, it is to be repeated when that is decided."""
+    """The answer in the client's format. With `waits_for`, a call's id, it is to be repeated when that is decided."""
 
     document: Mapping[str, Any]
     waits_for: str | None = None
     seconds: float = 0.0
 
 
-def read_hook(form: HookForm, raw: bytes) -> HookEvent:
-    """Return the event in a hook's body. A question must be strict JSON; a report is kept in the closest form.
+def read_hook(hook_format: HookFormat, raw: bytes) -> HookEvent:
+    """Return the event in a hook's body. A question must be strict JSON; a report is kept in the closest shape.
 
     Raises UnreadableEvent, MalformedJSON if the body is no JSON object, and TooLarge.
     """
@@ -92,18 +93,18 @@ def read_hook(form: HookForm, raw: bytes) -> HookEvent:
         body = read_lenient_json(raw.decode("utf-8", "replace"), keep_below=KEPT_DEPTH)
         if not isinstance(body, dict):
             raise
-        event = form.read_event(body)
+        event = hook_format.read_event(body)
         if isinstance(event, Asked):
             message = f"Toolgate cannot read the input of this call: {fault.user_message()}"
             raise UnreadableEvent(message, event.event, asks=True) from None
         return event
     if not isinstance(body, dict):
         raise MalformedJSON("The hook's body must be a JSON object.")
-    return form.read_event(body)
+    return hook_format.read_event(body)
 
 
 def answer_hook(
-    form: HookForm, event: HookEvent, patience: HookPatience, *, by: Requester, waited_for: str | None = None
+    hook_format: HookFormat, event: HookEvent, patience: HookPatience, *, by: Requester, waited_for: str | None = None
 ) -> HookAnswer:
     """Answer an event as of now.
 
@@ -112,7 +113,7 @@ def answer_hook(
     """
     match event:
         case Asked():
-            return _answer_question(form, event, patience, by, waited_for)
+            return _answer_question(hook_format, event, patience, by, waited_for)
         case Reported():
             report_run(_as_asked(event.run, by), event.report, by=by)
         case NotRun():
@@ -123,7 +124,7 @@ def answer_hook(
 
 
 def _answer_question(
-    form: HookForm, asked: Asked, patience: HookPatience, by: Requester, waited_for: str | None
+    hook_format: HookFormat, asked: Asked, patience: HookPatience, by: Requester, waited_for: str | None
 ) -> HookAnswer:
     question = replace(asked.question, repeats=asked.event == PERMISSION and not asked.question.call_id)
     check_question(question)
@@ -131,37 +132,37 @@ def _answer_question(
         note_hook_traffic(question.client, question.session, by=by, how="hook")
     answer = ask(question, by=by, waited_for=waited_for)
     if answer.decision != "wait" or answer.call is None:
-        return HookAnswer(_final(form, asked, answer, by))
+        return HookAnswer(_final(hook_format, asked, answer, by))
     may_defer = patience.may_defer and asked.can_defer
     if may_defer and deferred.has_deferred_just_now(question.client, question.session, answer.call, by=by):
         tell_to_ask_again(answer.call, by=by)
-        return HookAnswer(form.refusal(asked.event, SIBLING))
+        return HookAnswer(hook_format.refusal(asked.event, SIBLING))
     if patience.seconds > 0:
-        return HookAnswer(form.refusal(asked.event, _ask_again(answer)), answer.call, patience.seconds)
+        return HookAnswer(hook_format.refusal(asked.event, _ask_again(answer)), answer.call, patience.seconds)
     if may_defer:
         answer = ask(replace(question, may_defer=True), by=by, waited_for=answer.call)
         if answer.decision == "defer" and answer.call is not None:
             deferred.supersede_earlier(answer.call, by=by)
         if answer.decision != "wait":
-            return HookAnswer(_final(form, asked, answer, by))
+            return HookAnswer(_final(hook_format, asked, answer, by))
     if answer.call is not None:
         tell_to_ask_again(answer.call, by=by)
-    return HookAnswer(form.refusal(asked.event, _ask_again(answer)))
+    return HookAnswer(hook_format.refusal(asked.event, _ask_again(answer)))
 
 
-def _final(form: HookForm, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:
+def _final(hook_format: HookFormat, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:
     """Return an answer that is not repeated. What the client cannot be told is reported as not run, and refused."""
     if answer.decision in ("allow", "deny") and answer.call is not None and asked.event != PERMISSION:
         is_first = deferred.take_decision(answer.call, by=by)
         if not is_first and answer.decision == "allow":
-            return form.refusal(asked.event, NOT_REPORTED)
+            return hook_format.refusal(asked.event, NOT_REPORTED)
     try:
-        return form.decision(asked, answer)
+        return hook_format.decision(asked, answer)
     except Inexpressible as error:
         message = f"{error} It was not run. To run the approved call, make it with this input: {_text_of(answer)}"
         if answer.call is not None:
             report_call(answer.call, RunReport(succeeded=False, message=f"It was not run. {error}"), by=by)
-        return form.refusal(asked.event, message)
+        return hook_format.refusal(asked.event, message)
 
 
 def _text_of(answer: PermissionAnswer) -> str:

@@ -19,7 +19,7 @@ from catalog.models import Call
 from catalog.rest.authentication import check_scope
 from catalog.rest.problems import DATABASE_UNAVAILABLE
 from catalog.states import CallStatus
-from plans.coding_agents.forms.events import short
+from plans.coding_agents.hook_formats.events import short
 from plans.coding_agents.hooks import ASK_AGAIN
 from plans.coding_agents.permissions import (
     PROMPT_SESSION,

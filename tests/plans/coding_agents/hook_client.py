@@ -5,7 +5,7 @@ from typing import Any
 
 from catalog.models import ClientRun
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request
-from tests.plans.coding_agents.recorded import FORMS, decision_in, recorded
+from tests.plans.coding_agents.recorded import HOOK_FORMATS, decision_in, recorded
 from tests.rest import Rest
 
 BEFORE = recorded("claude-code_PreToolUse_Bash")
@@ -30,7 +30,7 @@ class Hooks:
     def decision(self, body: Any = None, client: str = "claude-code", **more: Any) -> tuple[str, Any, str | None]:
         response = self.send(body, client, **more)
         assert response.status_code == 200, response.content
-        return decision_in(FORMS[client], response.json())
+        return decision_in(HOOK_FORMATS[client], response.json())
 
     def last_run(self) -> ClientRun:
         return ClientRun.objects.select_related("call__approval").latest("pk")

@@ -1,17 +1,19 @@
-"""Bodies of hooks as released clients send them, and the decisions in answers of every form."""
+"""Bodies of hooks as released clients send them, and the decisions in answers of every format."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from plans.coding_agents.forms.claude_code import ClaudeCodeForm
-from plans.coding_agents.forms.codex import CodexForm
-from plans.coding_agents.forms.events import HookForm
-from plans.coding_agents.forms.gemini_cli import GeminiCliForm
-from plans.coding_agents.forms.opencode import OpencodeForm
+from plans.coding_agents.hook_formats.claude_code import ClaudeCodeFormat
+from plans.coding_agents.hook_formats.codex import CodexFormat
+from plans.coding_agents.hook_formats.events import HookFormat
+from plans.coding_agents.hook_formats.gemini_cli import GeminiCliFormat
+from plans.coding_agents.hook_formats.opencode import OpencodeFormat
 
-CLAUDE, CODEX, GEMINI, OPENCODE = ClaudeCodeForm(), CodexForm(), GeminiCliForm(), OpencodeForm()
-FORMS: dict[str, HookForm] = {form.client: form for form in (CLAUDE, CODEX, GEMINI, OPENCODE)}
+CLAUDE, CODEX, GEMINI, OPENCODE = ClaudeCodeFormat(), CodexFormat(), GeminiCliFormat(), OpencodeFormat()
+HOOK_FORMATS: dict[str, HookFormat] = {
+    hook_format.client: hook_format for hook_format in (CLAUDE, CODEX, GEMINI, OPENCODE)
+}
 BODIES = Path(__file__).parent / "bodies"
 
 
@@ -21,7 +23,7 @@ def recorded(name: str) -> dict[str, Any]:
     return body
 
 
-def decision_in(form: HookForm, document: dict[str, Any]) -> tuple[str, Any, str | None]:
+def decision_in(hook_format: HookFormat, document: dict[str, Any]) -> tuple[str, Any, str | None]:
     """Return decision, input and message of a client's answer."""
     output = document.get("hookSpecificOutput", {})
     inner = output.get("decision", {})

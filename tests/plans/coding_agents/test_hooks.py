@@ -1,4 +1,4 @@
-"""Hooks over REST: every question gets a decision in the client's form, and reports end their calls."""
+"""Hooks over REST: every question gets a decision in the client's format, and reports end their calls."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ from catalog.inventory.client_tools import find_or_add_client_tool
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call, UngatedRun
 from plans.coding_agents import hooks
-from plans.coding_agents.forms.events import Asked
+from plans.coding_agents.hook_formats.events import Asked
 from plans.coding_agents.permissions import PROMPT_SESSION
 from plans.models import ClientSession
 from tests.approvals.factories import add_policy
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request
 from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
-from tests.plans.coding_agents.recorded import BODIES, CLAUDE, FORMS, decision_in, recorded
+from tests.plans.coding_agents.recorded import BODIES, CLAUDE, HOOK_FORMATS, decision_in, recorded
 from tests.rest import Rest
 
 
@@ -99,7 +99,7 @@ def test_calls_of_other_clients_run_when_they_are_approved(claude, rosa, client,
     run = claude.last_run()
     request_body = {"client": client, "session": run.session}
     claude.agent.client, claude.agent.session = request_body["client"], request_body["session"]
-    event = FORMS[client].read_event(body)
+    event = HOOK_FORMATS[client].read_event(body)
     assert isinstance(event, Asked)
     question = event.question
     asked = claude.agent.ask(run.client_tool, run.client_call_id, input=question.input, cwd=run.cwd)
@@ -211,9 +211,9 @@ def test_no_body_is_allowed_without_the_right(agent):
     for path in sorted(BODIES.glob("*.json")):
         client, body = path.stem.split("_")[0], json.loads(path.read_text())
         response = sender.send(body, client)
-        asks = isinstance(FORMS[client].read_event(body), Asked)
+        asks = isinstance(HOOK_FORMATS[client].read_event(body), Asked)
         assert response.status_code == (200 if asks else 403)
-        assert not asks or decision_in(FORMS[client], response.json())[0] == "deny"
+        assert not asks or decision_in(HOOK_FORMATS[client], response.json())[0] == "deny"
 
 
 def test_request_without_a_token_is_401(db):

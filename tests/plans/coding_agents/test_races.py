@@ -23,7 +23,7 @@ from plans.store.requesters import Requester
 from tests import counts
 from tests.invariants import assert_invariants
 from tests.plans.coding_agents.conftest import CodingAgent, answer_request, call_of, request_for, run_of
-from tests.plans.coding_agents.recorded import FORMS, decision_in, recorded
+from tests.plans.coding_agents.recorded import HOOK_FORMATS, decision_in, recorded
 from tests.racing import Act, at_once, rounds_at_once, staggered
 
 pytestmark = [
@@ -153,11 +153,11 @@ def test_process_that_dies_after_the_start_loses_nothing(
 
 def test_deferred_call_goes_to_one_of_many_resumed_processes(agent: CodingAgent, rosa: User) -> None:
     body = recorded("claude-code_PreToolUse_Bash") | {"session_id": agent.session}
-    form = FORMS[agent.client]
+    hook_format = HOOK_FORMATS[agent.client]
 
     def ask_by_hook() -> tuple[str, Any, str | None]:
-        answer = answer_hook(form, form.read_event(body), HookPatience(0.0, may_defer=True), by=agent.by)
-        return decision_in(form, dict(answer.document))
+        answer = answer_hook(hook_format, hook_format.read_event(body), HookPatience(0.0, may_defer=True), by=agent.by)
+        return decision_in(hook_format, dict(answer.document))
 
     assert ask_by_hook()[0] == "defer"
     run = ClientRun.objects.select_related("call__approval").get()

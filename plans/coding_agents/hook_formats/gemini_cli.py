@@ -6,11 +6,11 @@ Gemini CLI merges the input of an answer over the input of its model, so an answ
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from plans.coding_agents.forms.events import (
+from plans.coding_agents.hook_formats.events import (
     Asked,
     Fields,
     HookEvent,
-    HookForm,
+    HookFormat,
     Inexpressible,
     Reported,
     kept_output,
@@ -23,7 +23,7 @@ from plans.coding_agents.reports import ReportedRun, RunReport
 BEFORE, AFTER = "BeforeTool", "AfterTool"
 
 
-class GeminiCliForm(HookForm):
+class GeminiCliFormat(HookFormat):
     client: ClassVar[str] = "gemini-cli"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE})
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from plans.coding_agents.forms.events import (
+from plans.coding_agents.hook_formats.events import (
     MAX_OUTPUT,
     Asked,
-    HookForm,
+    HookFormat,
     Ignored,
     Inexpressible,
     NotRun,
@@ -17,7 +17,16 @@ from plans.coding_agents.forms.events import (
     kept_output,
 )
 from plans.coding_agents.permissions import PermissionAnswer
-from tests.plans.coding_agents.recorded import BODIES, CLAUDE, CODEX, FORMS, GEMINI, OPENCODE, decision_in, recorded
+from tests.plans.coding_agents.recorded import (
+    BODIES,
+    CLAUDE,
+    CODEX,
+    GEMINI,
+    HOOK_FORMATS,
+    OPENCODE,
+    decision_in,
+    recorded,
+)
 
 ASKING = {"PreToolUse", "PermissionRequest", "BeforeTool", "tool.execute.before"}
 FAILED = {
@@ -27,8 +36,8 @@ FAILED = {
 }
 
 
-def asked(form: HookForm, name: str, **changes: Any) -> Asked:
-    event = form.read_event(recorded(name) | changes)
+def asked(hook_format: HookFormat, name: str, **changes: Any) -> Asked:
+    event = hook_format.read_event(recorded(name) | changes)
     assert isinstance(event, Asked)
     return event
 
@@ -37,7 +46,7 @@ def asked(form: HookForm, name: str, **changes: Any) -> Asked:
 def test_recorded_body_is_read(path):
     client, event, tool = path.stem.split("_", 2)
     body = json.loads(path.read_text())
-    found = FORMS[client].read_event(body | {"field_of_a_later_version": {"a": [1]}})
+    found = HOOK_FORMATS[client].read_event(body | {"field_of_a_later_version": {"a": [1]}})
     if event in ASKING:
         assert isinstance(found, Asked)
         question = found.question
@@ -64,30 +73,31 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("form", "name"), QUESTIONS)
-def test_allowance_has_the_input_that_is_to_run(form, name):
-    question = asked(form, name)
+@pytest.mark.parametrize(("hook_format", "name"), QUESTIONS)
+def test_allowance_has_the_input_that_is_to_run(hook_format, name):
+    question = asked(hook_format, name)
     edited = {**question.question.input, "command": "echo safe"}
-    assert decision_in(form, form.decision(question, answer("allow", edited)))[:2] == ("allow", edited)
+    assert decision_in(hook_format, hook_format.decision(question, answer("allow", edited)))[:2] == ("allow", edited)
 
 
 @pytest.mark.parametrize("decision", ["deny", "wait"])
-@pytest.mark.parametrize(("form", "name"), QUESTIONS)
-def test_all_else_is_a_refusal_with_a_reason(form, name, decision):
-    found = decision_in(form, form.decision(asked(form, name), answer(decision)))
+@pytest.mark.parametrize(("hook_format", "name"), QUESTIONS)
+def test_all_else_is_a_refusal_with_a_reason(hook_format, name, decision):
+    found = decision_in(hook_format, hook_format.decision(asked(hook_format, name), answer(decision)))
     assert (found[0], found[1]) == ("deny", None)
     assert found[2]
 
 
-@pytest.mark.parametrize(("form", "name"), QUESTIONS)
-def test_allowance_without_an_input_is_a_refusal(form, name):
-    assert decision_in(form, form.decision(asked(form, name), answer("allow", None)))[0] == "deny"
+@pytest.mark.parametrize(("hook_format", "name"), QUESTIONS)
+def test_allowance_without_an_input_is_a_refusal(hook_format, name):
+    assert decision_in(hook_format, hook_format.decision(asked(hook_format, name), answer("allow", None)))[0] == "deny"
 
 
 def test_claude_code_alone_defers_and_only_before_a_tool():
     expected = ["defer", "deny", "deny", "deny", "deny"]
     found = [
-        decision_in(form, form.decision(asked(form, name), answer("defer", None, "x")))[0] for form, name in QUESTIONS
+        decision_in(hook_format, hook_format.decision(asked(hook_format, name), answer("defer", None, "x")))[0]
+        for hook_format, name in QUESTIONS
     ]
     assert found == expected
 
@@ -126,7 +136,7 @@ def test_gemini_cli_cannot_leave_fields_out(given, approved):
 
 
 @pytest.mark.parametrize(
-    ("form", "body"),
+    ("hook_format", "body"),
     [
         (CLAUDE, {"hook_event_name": "PreToolUse"}),
         (CLAUDE, recorded("claude-code_PreToolUse_Bash") | {"tool_input": "rm"}),
@@ -142,15 +152,15 @@ def test_gemini_cli_cannot_leave_fields_out(given, approved):
         (OPENCODE, recorded("opencode_tool.execute.before_bash") | {"hook_event_name": "permission.ask"}),
     ],
 )
-def test_question_that_is_not_understood_is_refused(form, body):
+def test_question_that_is_not_understood_is_refused(hook_format, body):
     with pytest.raises(UnreadableEvent) as caught:
-        form.read_event(body)
+        hook_format.read_event(body)
     assert caught.value.asks
-    assert decision_in(form, form.refusal(caught.value.event, caught.value.message))[0] == "deny"
+    assert decision_in(hook_format, hook_format.refusal(caught.value.event, caught.value.message))[0] == "deny"
 
 
 @pytest.mark.parametrize(
-    ("form", "event"),
+    ("hook_format", "event"),
     [
         (CLAUDE, "Stop"),
         (CLAUDE, "EventOfALaterVersion"),
@@ -159,8 +169,8 @@ def test_question_that_is_not_understood_is_refused(form, body):
         (OPENCODE, "x"),
     ],
 )
-def test_event_about_no_tool_needs_no_answer(form, event):
-    assert form.read_event({"session_id": "s1", "hook_event_name": event}) == Ignored(event)
+def test_event_about_no_tool_needs_no_answer(hook_format, event):
+    assert hook_format.read_event({"session_id": "s1", "hook_event_name": event}) == Ignored(event)
 
 
 def test_call_that_the_client_refused_itself():

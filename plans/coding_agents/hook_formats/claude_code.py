@@ -8,11 +8,11 @@ end is never reported.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from plans.coding_agents.forms.events import (
+from plans.coding_agents.hook_formats.events import (
     Asked,
     Fields,
     HookEvent,
-    HookForm,
+    HookFormat,
     NotRun,
     Reported,
     kept_output,
@@ -27,7 +27,7 @@ BYPASS = "bypassPermissions"
 """The permission mode in which a deferral was not always honoured."""
 
 
-class ClaudeCodeForm(HookForm):
+class ClaudeCodeFormat(HookFormat):
     client: ClassVar[str] = "claude-code"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE, PERMISSION})
 

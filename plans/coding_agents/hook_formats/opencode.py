@@ -7,11 +7,11 @@ it is allowed. Read from version 1.18.33.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from plans.coding_agents.forms.events import (
+from plans.coding_agents.hook_formats.events import (
     Asked,
     Fields,
     HookEvent,
-    HookForm,
+    HookFormat,
     Reported,
     kept_output,
     message_of,
@@ -23,7 +23,7 @@ from plans.coding_agents.reports import ReportedRun, RunReport
 BEFORE, AFTER, ERROR = "tool.execute.before", "tool.execute.after", "tool.execute.error"
 
 
-class OpencodeForm(HookForm):
+class OpencodeFormat(HookFormat):
     client: ClassVar[str] = "opencode"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE})
     tool_fields: ClassVar[frozenset[str]] = frozenset({"input", "output"})

@@ -1,4 +1,4 @@
-"""Events that hooks of coding agents send, in one form for all clients, and the reading of their fields.
+"""Events that hooks of coding agents send, in one shape for all clients, and the reading of their fields.
 
 Clients change: unknown fields are left out, and a field that only informs may be missing or have another type. The
 fields that name a call are strict.
@@ -23,7 +23,7 @@ MAX_MESSAGE = 4_000
 
 
 class UnreadableEvent(Exception):
-    """A body that holds no event that the client's form defines.
+    """A body that holds no event that the client's format defines.
 
     `event` is its name, and `asks` says that the client waits for a decision, which must then be a refusal.
     """
@@ -36,7 +36,7 @@ class UnreadableEvent(Exception):
 
 
 class Inexpressible(Exception):
-    """An allowance that the client's form cannot express, such as an edited input; the client must not run the call."""
+    """An allowance that the format cannot express, such as an edited input; the client must not run the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Ignored:
 HookEvent = Asked | Reported | NotRun | Ignored
 
 
-class HookForm(ABC):
-    """The form of one client's hooks."""
+class HookFormat(ABC):
+    """The format of one client's hooks."""
 
     client: ClassVar[str]
     """Name of the client, which is that of its source."""
@@ -92,7 +92,7 @@ class HookForm(ABC):
 
     @abstractmethod
     def decision(self, asked: Asked, answer: PermissionAnswer) -> dict[str, Any]:
-        """Return the client's form of an answer: `allow`, `deny` or `defer`.
+        """Return an answer in the client's format: `allow`, `deny` or `defer`.
 
         Raises Inexpressible for an allowance that the client would misread.
         """
@@ -111,7 +111,7 @@ class HookForm(ABC):
         return Fields(body, name, name in self.questions)
 
     def unknown_event(self, fields: "Fields") -> Ignored:
-        """Return an event that the form does not list. Raises UnreadableEvent if it concerns a tool.
+        """Return an event that the format does not list. Raises UnreadableEvent if it concerns a tool.
 
         Another version of the client may ask by an event of another name, so it is refused like a question.
         """

@@ -6,12 +6,12 @@ A shell command arrives as the tool `Bash`, and a patch as `apply_patch` with th
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from plans.coding_agents.forms.claude_code import PERMISSION, ClaudeCodeForm
-from plans.coding_agents.forms.events import Asked, Inexpressible
+from plans.coding_agents.hook_formats.claude_code import PERMISSION, ClaudeCodeFormat
+from plans.coding_agents.hook_formats.events import Asked, Inexpressible
 from plans.coding_agents.permissions import PermissionAnswer
 
 
-class CodexForm(ClaudeCodeForm):
+class CodexFormat(ClaudeCodeFormat):
     client: ClassVar[str] = "codex"
 
     def decision(self, asked: Asked, answer: PermissionAnswer) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Hooks of coding agents: each module reads one client's bodies and writes answers in that client's own format."""
