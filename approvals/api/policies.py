@@ -43,7 +43,12 @@ from catalog.schemas import ArgumentProblem, raise_for_problems
 
 MAX_ORDER = 1_000_000
 EFFECTS = PolicyRevision.Effect.values
-CHOICES = {"safety_level": [*LEVELS, ""], "effect": EFFECTS, "on_expiry": PolicyRevision.OnExpiry.values}
+CHOICES = {
+    "safety_level": [*LEVELS, ""],
+    "effect": EFFECTS,
+    "on_expiry": PolicyRevision.OnExpiry.values,
+    "envelope": PolicyRevision.Envelope.values,
+}
 
 
 class StageBody(StrictSerializer):

@@ -49,6 +49,11 @@ class PolicyRevision(models.Model):
         CANCEL_PLAN = "cancel_plan"
         ESCALATE = "escalate"
 
+    class Envelope(models.TextChoices):
+        DEFAULT = "default"
+        ALLOW = "allow"
+        NEVER = "never"
+
     policy = models.ForeignKey(Policy, models.PROTECT, related_name="revisions")
     number = models.PositiveIntegerField()
     tool = models.CharField(max_length=128, blank=True, help_text="A glob over tool names; empty for all.")
@@ -77,6 +82,12 @@ class PolicyRevision(models.Model):
     )
     typed_target = models.BooleanField(default=False, help_text="Reviewers must type the target's name to approve.")
     fresh_passkey = models.BooleanField(default=False, help_text="Each approval must be signed with a passkey.")
+    envelope = models.CharField(
+        max_length=8,
+        choices=Envelope.choices,
+        default=Envelope.DEFAULT,
+        help_text="Calls that an approved envelope covers; default: none that are irreversible or need a confirmation.",
+    )
     fresh_sign_in_seconds = models.PositiveIntegerField(default=0, help_text="Longest time since sign-in; 0 for any.")
     min_role_age_seconds = models.PositiveIntegerField(
         default=0, help_text="Minimum time of membership in the group; 0 for any."

@@ -190,6 +190,7 @@ class Rule:
     min_review_seconds: int = 0
     typed_target: bool = False
     fresh_passkey: bool = False
+    envelope: str = "default"
     fresh_sign_in_seconds: int = 0
     escalated_to: str = ""
 

@@ -111,6 +111,8 @@ def _problems(columns: Mapping[str, Any], kept_source: str) -> Iterator[Argument
     escalates = on_expiry == PolicyRevision.OnExpiry.ESCALATE
     if on_expiry not in PolicyRevision.OnExpiry.values:
         yield ArgumentProblem("on_expiry", "invalid", "This must be one of fail, skip, cancel_plan, escalate.")
+    if columns["envelope"] not in PolicyRevision.Envelope.values:
+        yield ArgumentProblem("envelope", "invalid", "This must be one of default, allow, never.")
     if escalates != bool(escalate_to):
         remedy = (
             "Choose the group to escalate to." if escalates else "This requires on_expiry escalate. Leave it empty."

@@ -67,7 +67,9 @@ def extra_terms_in_words(terms: Any) -> list[str]:
     sentences = []
     for term in sorted((term for term in OPTIONS if term.extra), key=lambda term: term.place):
         value = getattr(terms, term.name)
-        if terms.effect == "hold" and bool(value) != term.usual:
+        is_choice = term.kind is Kind.CHOICE
+        if terms.effect == "hold" and (value if is_choice else bool(value)) != term.usual:
             number = len(value) if term.kind is Kind.ADDRESSES else value
-            sentences.append(term.extra.format(format_timespan(value) if term.kind is Kind.SECONDS else number))
+            words = term.choices[value].lower() if is_choice else number
+            sentences.append(term.extra.format(format_timespan(value) if term.kind is Kind.SECONDS else words))
     return sentences

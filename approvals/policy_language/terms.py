@@ -60,7 +60,7 @@ class Term:
     """Part of the policy's sentence: the calls that it matches."""
     extra: str = ""
     """Sentence on a further requirement, shown if the value differs from the default, with its time or number."""
-    usual: bool = False
+    usual: bool | str = False
     place: int = 0
     """Position of `extra` among the sentences on further requirements."""
 
@@ -244,6 +244,19 @@ OPTIONS = (
         label=_("Reviewers must sign each approval with a passkey (pages only; never covered by a grant)"),
         extra="Reviewers must sign each approval with a passkey.",
         place=11,
+    ),
+    Term(
+        name="envelope",
+        kind=Kind.CHOICE,
+        label=_("Covered by an approved envelope"),
+        choices={
+            "default": _("Unless the call cannot be undone or needs one of these confirmations"),
+            "allow": _("Always"),
+            "never": _("Never"),
+        },
+        extra="Covered by envelopes: {}.",
+        usual="default",
+        place=12,
     ),
     Term(
         name="fresh_sign_in_seconds",

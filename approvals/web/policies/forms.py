@@ -62,7 +62,7 @@ EFFECT_CARDS = {
 }
 REVIEWER_FIELDS = (
     *("reason_required", "min_review_seconds", "fresh_sign_in_minutes", "min_role_age_days", "notify"),
-    *("typed_target", "fresh_passkey", "editor_may_approve", "allow_self_review", "batchable", "remind"),
+    *("typed_target", "fresh_passkey", "envelope", "editor_may_approve", "allow_self_review", "batchable", "remind"),
 )
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
@@ -271,7 +271,7 @@ class PolicyForm(WarningForm):
     field_order = (
         *("revision", "name", "order", "tool", "safety_level", "category", "source", "requester", "plan", "hours"),
         *("effect", "expires_minutes", "on_expiry", "escalate_to", "message", "reason_required", "min_review_seconds"),
-        *("fresh_sign_in_minutes", "min_role_age_days", "notify", "typed_target", "fresh_passkey"),
+        *("fresh_sign_in_minutes", "min_role_age_days", "notify", "typed_target", "fresh_passkey", "envelope"),
         *("editor_may_approve", "allow_self_review", "batchable", "remind", "days"),
     )
     revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
