@@ -14,6 +14,7 @@ Exception
     │   │   └── ToolRemoved            no longer offered by its source                → 409
     │   ├── NoImplementation           no implementation is available                 → 409
     │   ├── RateLimited                .retry_after: the caller's limit is reached    → 429
+    │   ├── Stopped                    .reason: a stop covers the call                 → 503
     │   ├── DataNotFound               nothing found: a warning with empty results
     │   ├── StorageUnavailable         the tool's storage is unavailable
     │   ├── FilesystemError            a path or file that the workspace refuses
@@ -202,6 +203,16 @@ class RateLimited(ToolError):
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message, {"retry_after": retry_after})
         self.retry_after = retry_after
+
+
+class Stopped(ToolError):
+    """A stop covers the call, so nothing of it starts; `reason` is the stop's."""
+
+    kind = "stopped"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Stopped: {reason.rstrip('.')}. Do not retry.", {"reason": reason})
+        self.reason = reason
 
 
 class SignInThrottled(ToolgateError):

@@ -77,10 +77,12 @@ def _register_with_lower_layers() -> None:
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.queue.grouping import register_plan_titles
     from approvals.reviews.edits import register_previewer
+    from approvals.stops.services import register_agent_lookup
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan
     from plans.engine.holding import preview_again
     from plans.llm.provider import is_configured
+    from plans.models import Agent
     from plans.store.privacy import hidden_by_call
     from plans.store.selectors import plan_titles
 
@@ -89,6 +91,7 @@ def _register_with_lower_layers() -> None:
     register_direct_plan_lookup(is_direct_plan)
     register_previewer(preview_again)
     register_plan_titles(plan_titles)
+    register_agent_lookup(lambda name: Agent.objects.filter(name=name).exists())
     for module in (PLANNING_TOOLS, QUESTION_TOOL, AGENT_TURN_TOOL):
         registry.register_module(module, lambda: True)
     for module in PLANNER_TOOLS:

@@ -28,7 +28,7 @@ AUDITED_CALL_FACTS = ("approval.", "grant.", "call.refused", "call.revealed", "c
 UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed")
 AUDITED_CATALOG_FACTS = (
     *("tool.", "source.", "token.", "client.", "policy.", "grant."),
-    *("notifications.", "agent.", "account.", "link.", "connection.", "run."),
+    *("notifications.", "agent.", "account.", "link.", "connection.", "run.", "stop."),
 )
 FORBIDDEN_DETAILS = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})
 

@@ -143,6 +143,7 @@ for _table in (
         ("policy.",),
         parts=(Part("approvals.PolicyRevision", "policy_id"),),
     ),
+    RightsTable("stop", "approvals.Stop", "public_id", ("stop.",), left_out=frozenset({"counted_at"})),
     RightsTable("grant", "approvals.Grant", "public_id", ("grant.",), left_out=frozenset({"uses"})),
     RightsTable(
         "approval",

@@ -1,4 +1,4 @@
-"""Models of approvals: policies, requests with rounds and reviews, grants, notifications, the audit log."""
+"""Models of approvals: policies, requests with rounds and reviews, grants, stops, notifications, the audit log."""
 
 from approvals.models.audit import AuditEntry, Instance
 from approvals.models.grants import Grant, GrantUse
@@ -15,6 +15,7 @@ from approvals.models.requests import (
     Snooze,
     new_request_id,
 )
+from approvals.models.stops import Stop
 
 __all__ = [
     "DECIDED_OR_OPENED_AT",
@@ -34,6 +35,7 @@ __all__ = [
     "Review",
     "Round",
     "Snooze",
+    "Stop",
     "new_policy_id",
     "new_request_id",
 ]

@@ -26,6 +26,7 @@ class LockSpace(IntEnum):
     SESSION = 8_043
     SAME_CALL = 8_044
     PEOPLE = 8_045
+    STOPS = 8_046
 
 
 class LockTimeout(Exception):
@@ -35,6 +36,10 @@ class LockTimeout(Exception):
 def lock_until_commit(space: LockSpace, key: str) -> None:
     if not on_sqlite():
         _execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", space, key)
+
+
+SHARE_UNTIL_COMMIT = "SELECT pg_advisory_xact_lock_shared(%s, hashtext(%s))"
+"""Statement that waits while `lock_until_commit` holds the lock, and makes that wait until this transaction ends."""
 
 
 def try_lock_until_commit(space: LockSpace, key: str) -> bool:

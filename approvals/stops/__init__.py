@@ -1,0 +1,1 @@
+"""Stops: while one stands, nothing in its scope starts."""
