@@ -20,7 +20,7 @@ from approvals.policies.term_checks import MAX_NOTIFY, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_VALUE
 from approvals.policy_language.sentences import extra_terms_in_words
 from approvals.policy_language.stages import MAX_STAGES
-from approvals.policy_language.terms import MATCH, OPTIONS, Kind, Term
+from approvals.policy_language.terms import MATCH, MAX_STOP_COUNT, MAX_STOP_SECONDS, OPTIONS, Kind, Term
 from catalog.access.roles import NotAllowed, agent_token_of, can_see_all
 from catalog.errors import ParameterError
 from catalog.inventory.selectors import LEVELS
@@ -46,6 +46,7 @@ EFFECTS = PolicyRevision.Effect.values
 CHOICES = {
     "safety_level": [*LEVELS, ""],
     "effect": EFFECTS,
+    "mode": PolicyRevision.Mode.values,
     "on_expiry": PolicyRevision.OnExpiry.values,
     "envelope": PolicyRevision.Envelope.values,
 }
@@ -56,6 +57,13 @@ class StageBody(StrictSerializer):
 
     group = StrictTextField(max_length=150)
     count = StrictIntegerField()
+
+
+class StopAfterBody(StrictSerializer):
+    """The most refused calls within a time; more of them set a stop."""
+
+    count = StrictIntegerField(help_text=f"1 to {MAX_STOP_COUNT:,}.")
+    seconds = StrictIntegerField(help_text=f"1 to {MAX_STOP_SECONDS:,}.")
 
 
 def _body_field(term: Term) -> Any:
@@ -69,6 +77,8 @@ def _body_field(term: Term) -> Any:
         return StrictBooleanField(allow_null=term.is_nullable, **options)
     if term.kind is Kind.SECONDS:
         return StrictIntegerField(allow_null=term.is_nullable, min_value=term.least, **options)
+    if term.kind is Kind.STOP_AFTER:
+        return StopAfterBody(allow_null=True, **options)
     children = {
         Kind.CONDITIONS: (JsonObjectField(), MAX_CONDITIONS),
         Kind.STAGES: (StageBody(), MAX_STAGES),
@@ -88,6 +98,7 @@ def _answer_field(term: Term, source: str | None) -> Any:
         Kind.SECONDS: lambda: serializers.IntegerField(source=source, **null),
         Kind.CONDITIONS: lambda: serializers.ListField(child=serializers.DictField(), source=term.column),
         Kind.STAGES: lambda: StageBody(many=True, source=source),
+        Kind.STOP_AFTER: lambda: StopAfterBody(source=source, **null),
         Kind.ADDRESSES: serializers.SerializerMethodField,
     }
     return fields[Kind.TEXT if term in MATCH and term.kind is Kind.CHOICE else term.kind]()

@@ -3,7 +3,7 @@
 from approvals.models.audit import AuditEntry, Instance
 from approvals.models.grants import Grant, GrantUse
 from approvals.models.notifications import Delivery, NotificationChoice, PushDevice
-from approvals.models.policies import Policy, PolicyRevision, new_policy_id
+from approvals.models.policies import Policy, PolicyRevision, RefusedCall, TrialResult, new_policy_id
 from approvals.models.requests import (
     DECIDED_OR_OPENED_AT,
     ApprovalNonce,
@@ -32,10 +32,12 @@ __all__ = [
     "Policy",
     "PolicyRevision",
     "PushDevice",
+    "RefusedCall",
     "Review",
     "Round",
     "Snooze",
     "Stop",
+    "TrialResult",
     "new_policy_id",
     "new_request_id",
 ]

@@ -1,4 +1,4 @@
-"""Models of policies: ordered rules whose terms are stored in immutable revisions."""
+"""Models of policies: ordered rules whose terms are stored in immutable revisions, and what these rules did."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from approvals.policy_language.sentences import policy_sentence
-from catalog.models import new_public_id
+from catalog.models import ApiToken, Call, new_public_id
 
 
 def new_policy_id() -> str:
@@ -54,6 +54,10 @@ class PolicyRevision(models.Model):
         ALLOW = "allow"
         NEVER = "never"
 
+    class Mode(models.TextChoices):
+        ENFORCE = "enforce"
+        TRIAL = "trial"
+
     policy = models.ForeignKey(Policy, models.PROTECT, related_name="revisions")
     number = models.PositiveIntegerField()
     tool = models.CharField(max_length=128, blank=True, help_text="A glob over tool names; empty for all.")
@@ -65,7 +69,11 @@ class PolicyRevision(models.Model):
     conditions = models.JSONField(default=list, help_text='[{"path": "amount", "operator": "less_than", "value": 5}]')
     hours = models.CharField(max_length=64, blank=True, help_text="Mon-Fri 09:00-17:00; empty for always.")
     effect = models.CharField(max_length=8, choices=Effect.choices)
+    mode = models.CharField(
+        max_length=8, choices=Mode.choices, default=Mode.ENFORCE, help_text="A rule on trial decides no call."
+    )
     message = models.TextField(blank=True, help_text="Message to the agent when the call is denied.")
+    stop_after = models.JSONField(null=True, help_text='{"count": 5, "seconds": 600}: more refused calls set a stop.')
     stages = models.JSONField(default=list, help_text='[{"group": "reviewer", "count": 1}]')
     expires_seconds = models.PositiveIntegerField(null=True, help_text="None: TOOLGATE_APPROVAL_TTL_SECONDS.")
     on_expiry = models.CharField(max_length=12, choices=OnExpiry.choices, default=OnExpiry.FAIL)
@@ -114,3 +122,43 @@ class PolicyRevision(models.Model):
     @property
     def groups(self) -> list[str]:
         return [str(stage["group"]) for stage in self.stages]
+
+
+class TrialResult(models.Model):
+    """One call that a rule on trial would have decided; `call` is None if the call was refused and so not stored."""
+
+    revision = models.ForeignKey(PolicyRevision, models.CASCADE, related_name="trial_results", db_index=False)
+    call = models.ForeignKey(Call, models.CASCADE, null=True, related_name="trial_results", db_index=False)
+    tool_name = models.CharField(max_length=128)
+    would = models.CharField(max_length=8, choices=PolicyRevision.Effect.choices)
+    was = models.CharField(max_length=8, choices=PolicyRevision.Effect.choices)
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["call", "revision"], name="trial_result_once")]
+        indexes: ClassVar = [models.Index(fields=["revision", "id"], name="trial_result_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.revision} would {self.would}"
+
+
+class RefusedCall(models.Model):
+    """One call that a rule with `stop_after` refused, made through `token`, or by `person` without a token.
+
+    `is_counted` is set in the transaction that has counted the row and set the stop, if one was due.
+    """
+
+    revision = models.ForeignKey(PolicyRevision, models.CASCADE, related_name="refused_calls", db_index=False)
+    token = models.ForeignKey(ApiToken, models.CASCADE, null=True, related_name="+", db_index=False)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, null=True, related_name="+", db_index=False)
+    at = models.DateTimeField(db_index=True)
+    is_counted = models.BooleanField(default=False)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["revision", "token", "person", "at"], name="refused_call_counted"),
+            models.Index(fields=["id"], name="refused_call_due", condition=Q(is_counted=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"refused by {self.revision}"

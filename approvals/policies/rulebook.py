@@ -19,7 +19,7 @@ from approvals.policy_language.conditions import Predicate, compile_conditions, 
 from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.hours import Hours, read_hours
 from approvals.policy_language.stages import Stage, stages_of
-from approvals.policy_language.terms import GROUP, OPTIONS, TOOL_TERMS, Kind, requester_in_words
+from approvals.policy_language.terms import GROUP, OPTIONS, TOOL_TERMS, requester_in_words
 from catalog.calls import vault
 from catalog.client_tools.facts import DerivedFacts, facts_finder
 from catalog.core import clock
@@ -210,7 +210,7 @@ class Rule:
 
 def rule_from_revision(revision: PolicyRevision) -> Rule:
     """Return the rule of a revision whose policy is loaded."""
-    terms = {term.name: getattr(revision, term.name) for term in OPTIONS if term.kind is not Kind.ADDRESSES}
+    terms = {term.name: getattr(revision, term.name) for term in OPTIONS if term.name in Rule.__dataclass_fields__}
     terms["stages"] = stages_of(revision.stages)
     terms["expires_seconds"] = revision.expires_seconds or settings.TOOLGATE_APPROVAL_TTL_SECONDS
     terms["reason_required"] = bool(revision.reason_required)
@@ -378,10 +378,15 @@ def default_verdict(level: str) -> GateDecision:
     return Deny(NO_HOLDING_POLICY) if level == SafetyLevel.DANGEROUS else Allow()
 
 
-def revisions_in_force() -> list[PolicyRevision]:
-    """Return the current revisions of the enabled policies in order, with one query."""
+def enabled_revisions() -> list[PolicyRevision]:
+    """Return the current revisions of the enabled policies in order, also those on trial, with one query."""
     current = PolicyRevision.objects.filter(policy__enabled=True, policy__ended_at=None, policy__revision=F("pk"))
     return list(current.select_related("policy").order_by("policy__order", "policy_id"))
+
+
+def revisions_in_force() -> list[PolicyRevision]:
+    """Return the revisions that decide calls, in order, with one query."""
+    return [revision for revision in enabled_revisions() if revision.mode == PolicyRevision.Mode.ENFORCE]
 
 
 def current_rulebook() -> Rulebook:

@@ -229,6 +229,8 @@ def term_differences(revision: PolicyRevision, columns: Mapping[str, Any]) -> li
             changes.append(f"people {people_in_words(stages_of(old))} → {people_in_words(stages_of(new))}")
         elif name == "conditions":
             changes.append(f"conditions {_conditions_text(old)} → {_conditions_text(new)}")
+        elif name == "stop_after":
+            changes.append(f"{label} {_term_text(old or 'none')} → {_term_text(new or 'none')}")
         else:
             changes.append(f"{label} {_term_text(old)} → {_term_text(new)}")
     return changes
@@ -241,4 +243,6 @@ def _conditions_text(rows: list[dict[str, Any]]) -> str:
 def _term_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):  # the term `stop_after`
+        return f"{value['count']} calls in {value['seconds']} s"
     return "by default" if value is None else str(value) or "any"

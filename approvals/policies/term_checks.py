@@ -17,7 +17,16 @@ from approvals.models import PolicyRevision
 from approvals.policy_language.conditions import check_conditions
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
-from approvals.policy_language.terms import GROUP, MAX_MESSAGE, OPTIONS, TERM_COLUMNS, TERMS, Kind
+from approvals.policy_language.terms import (
+    GROUP,
+    MAX_MESSAGE,
+    MAX_STOP_COUNT,
+    MAX_STOP_SECONDS,
+    OPTIONS,
+    TERM_COLUMNS,
+    TERMS,
+    Kind,
+)
 from catalog.definitions.levels import SafetyLevel
 from catalog.errors import ParameterError
 from catalog.models import Source
@@ -97,6 +106,9 @@ def _problems(columns: Mapping[str, Any], kept_source: str) -> Iterator[Argument
     yield from _problems_of_match(columns)
     if columns["effect"] not in PolicyRevision.Effect.values:
         yield ArgumentProblem("effect", "invalid", "This must be one of allow, hold, deny.")
+    if columns["mode"] not in PolicyRevision.Mode.values:
+        yield ArgumentProblem("mode", "invalid", "This must be one of enforce, trial.")
+    yield from _problems_of_stop(columns)
     message, source = columns["message"], columns["source"]
     if len(message) > MAX_MESSAGE or _has_invisible(message.replace("\n", "")):
         yield ArgumentProblem("message", "invalid", f"Enter at most {MAX_MESSAGE:,} visible characters.")
@@ -150,6 +162,21 @@ def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
         _ = hours and read_hours(hours)
     except ValueError as error:
         yield ArgumentProblem("match.hours", "invalid", str(error))
+
+
+def _problems_of_stop(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
+    stop_after = columns["stop_after"]
+    if stop_after is None:
+        return
+    if columns["effect"] != PolicyRevision.Effect.DENY:
+        message = "Only a policy that blocks calls can set a stop. Use effect deny, or null."
+        yield ArgumentProblem("stop_after", "invalid", message)
+    for name, most in (("count", MAX_STOP_COUNT), ("seconds", MAX_STOP_SECONDS)):
+        value = stop_after.get(name)
+        if value is None:
+            yield ArgumentProblem(f"stop_after.{name}", "required", "A stop needs both a count and a time.")
+        elif not 1 <= value <= most:
+            yield ArgumentProblem(f"stop_after.{name}", "invalid", f"This must be 1 to {most:,}.")
 
 
 def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:

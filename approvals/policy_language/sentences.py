@@ -10,6 +10,7 @@ from approvals.policy_language.terms import MATCH, OPTIONS, Kind, requester_in_w
 from catalog.ui.labels import format_timespan
 
 MAX_MESSAGE_SHOWN = 120
+ON_TRIAL = "On trial: it decides no call, and what it would have done is recorded."
 
 
 def policy_sentence(terms: Any) -> str:
@@ -63,8 +64,12 @@ def expiry_consequence(on_expiry: str, escalate_to: str) -> str:
 
 
 def extra_terms_in_words(terms: Any) -> list[str]:
-    """Return sentences on the further terms of a rule that holds calls; empty for other rules."""
-    sentences = []
+    """Return sentences on the further terms of a rule: its trial, its stop, and the requirements on reviewers."""
+    sentences = [ON_TRIAL] if terms.mode == "trial" else []
+    if terms.stop_after:
+        count = terms.stop_after["count"]
+        calls, within = "call" if count == 1 else "calls", format_timespan(terms.stop_after["seconds"])
+        sentences.append(f"More than {count:,} refused {calls} in {within} stop the token.")
     for term in sorted((term for term in OPTIONS if term.extra), key=lambda term: term.place):
         value = getattr(terms, term.name)
         is_choice = term.kind is Kind.CHOICE

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_noop as _
 
 MAX_MESSAGE = 1000
 MIN_SECONDS, MAX_SECONDS = 60, 90 * 86_400
+MAX_STOP_COUNT, MAX_STOP_SECONDS = 10_000, 30 * 86_400
 GROUP = "group:"
 """Prefix of a requester term that names a group."""
 
@@ -27,6 +28,7 @@ class Kind(Enum):
     SECONDS = auto()
     CONDITIONS = auto()
     STAGES = auto()
+    STOP_AFTER = auto()
     ADDRESSES = auto()
 
 
@@ -159,7 +161,23 @@ OPTIONS = (
             "allow": _("Calls run without approval, except dangerous ones"),
         },
     ),
+    Term(
+        name="mode",
+        kind=Kind.CHOICE,
+        label=_("Mode"),
+        hint=_("A policy on trial decides no call. What it would have done is recorded on its page."),
+        choices={"enforce": _("Enforced"), "trial": _("On trial")},
+        usual="enforce",
+        note="A policy on trial decides no call; what it would have done is recorded.",
+    ),
     Term(name="message", kind=Kind.TEXT, longest=MAX_MESSAGE, label=_("Message to the agent")),
+    Term(
+        name="stop_after",
+        kind=Kind.STOP_AFTER,
+        is_nullable=True,
+        note="More refused calls than `count` of one token, or of one person without a token, within `seconds` set a "
+        "stop for that token or person. Needs effect deny.",
+    ),
     Term(name="stages", kind=Kind.STAGES),
     Term(
         name="expires_seconds",

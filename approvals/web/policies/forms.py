@@ -33,6 +33,8 @@ from catalog.ui.page_forms import CardSelect, CardText, FormError, PageBoundFiel
 MATCH_FIELDS = tuple(term.name for term in MATCH if term.kind is not Kind.CONDITIONS)
 TEXT_FIELDS = tuple(term.name for term in OPTIONS if term.kind in (Kind.TEXT, Kind.CHOICE))
 FLAG_FIELDS = tuple(term.name for term in OPTIONS if term.kind is Kind.FLAG and not term.is_nullable)
+KEPT_CHOICES = tuple(term.name for term in OPTIONS if term.kind is Kind.CHOICE and term.usual)
+"""Choices that a form may lack, since it was opened before there was the field; the policy then keeps its own."""
 UNITS = {term.name: term.unit for term in OPTIONS if term.kind is Kind.SECONDS}
 """Field and seconds per unit of each duration of a policy."""
 LITERAL_OPERATORS = frozenset({"starts_with", "ends_with", "matches"})
@@ -247,7 +249,7 @@ def _term_field(term: Term) -> forms.Field:
         return DurationField(unit_seconds=term.unit[1], empty_seconds=None if term.is_nullable else 0, **options)
     if term.kind is Kind.CHOICE and term in OPTIONS:
         widget = CardSelect(EFFECT_CARDS) if term.name == "effect" else forms.Select()
-        return forms.ChoiceField(choices=choices, widget=widget, **options)
+        return forms.ChoiceField(choices=choices, widget=widget, required=not term.usual, **options)
     options["required"] = False
     if term.name == "safety_level":
         choices = [("", gettext_lazy("Any")), *((level, badge.text) for level, badge in SAFETY_BADGES.items())]
@@ -270,7 +272,8 @@ class PolicyForm(WarningForm):
     warned_fields = ("tool", "category", "source", "safety_level", "requester", "plan")
     field_order = (
         *("revision", "name", "order", "tool", "safety_level", "category", "source", "requester", "plan", "hours"),
-        *("effect", "expires_minutes", "on_expiry", "escalate_to", "message", "reason_required", "min_review_seconds"),
+        *("effect", "message", "stop_count", "stop_minutes", "mode", "expires_minutes", "on_expiry", "escalate_to"),
+        *("reason_required", "min_review_seconds"),
         *("fresh_sign_in_minutes", "min_role_age_days", "notify", "typed_target", "fresh_passkey", "envelope"),
         *("editor_may_approve", "allow_self_review", "batchable", "remind", "days"),
     )
@@ -291,6 +294,15 @@ class PolicyForm(WarningForm):
         ),
     )
     vars().update({UNITS.get(term.name, (term.name,))[0]: _term_field(term) for term in TERMS.values() if term.label})
+    stop_count = forms.IntegerField(
+        label=gettext_lazy("Refused calls until a stop"),
+        required=False,
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "maxlength": 6}),
+        help_text=gettext_lazy(
+            "More of one token, or of one person without a token, set a stop for it. Leave it empty for none."
+        ),
+    )
+    stop_minutes = DurationField(unit_seconds=60, empty_seconds=None, label=gettext_lazy("Within minutes"))
     days = forms.TypedChoiceField(
         label=gettext_lazy("Days"),
         required=False,
@@ -342,10 +354,17 @@ class PolicyForm(WarningForm):
             "stages": [row.as_document() for row in self.stages.filled],
             "notify": [line.strip() for line in data["notify"].splitlines() if line.strip()],
             "reason_required": True if data["reason_required"] == "yes" else None,
+            "stop_after": None,
         }
         document |= {name: data[name].replace("\r\n", "\n") for name in TEXT_FIELDS}
+        for name in KEPT_CHOICES:
+            if not document[name]:
+                del document[name]
         if document["on_expiry"] != PolicyRevision.OnExpiry.ESCALATE:
             document["escalate_to"] = ""
+        stop_after = {"count": data["stop_count"], "seconds": data["stop_minutes"]}
+        if data["effect"] == PolicyRevision.Effect.DENY and any(value is not None for value in stop_after.values()):
+            document["stop_after"] = stop_after
         document |= {name: data[name] for name in FLAG_FIELDS}
         document |= {name: data[field] for name, (field, _size) in UNITS.items()}
         return document if data["order"] is None else document | {"order": data["order"]}
@@ -359,6 +378,8 @@ class PolicyForm(WarningForm):
                 rows.add_problem(path[1:], each["message"])
                 continue
             name = UNITS[path[0]][0] if path[0] in UNITS else path[0]
+            if name == "stop_after":
+                name = "stop_minutes" if path[-1] == "seconds" else "stop_count"
             self.add_error(name if name in self.fields else None, each["message"])
 
     def show_warnings(self, warnings: Mapping[str, str]) -> None:
@@ -471,6 +492,7 @@ def _blank_revision() -> PolicyRevision:
 
 def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
     names = (*MATCH_FIELDS, *TEXT_FIELDS, *FLAG_FIELDS)
+    stop_after = revision.stop_after or {}
     return {
         **{name: getattr(revision, name) for name in names},
         **{field: _in_units(getattr(revision, name), size) for name, (field, size) in UNITS.items()},
@@ -479,6 +501,8 @@ def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
         "revision": revision.number,
         "reason_required": REASON_REQUIRED_VALUES[revision.reason_required],
         "notify": "\n".join(each["shown"] for each in revision.notify),
+        "stop_count": stop_after.get("count"),
+        "stop_minutes": _in_units(stop_after.get("seconds"), 60),
     }
 
 
