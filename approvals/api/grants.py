@@ -11,9 +11,10 @@ from rest_framework.response import Response
 
 from approvals.errors import GrantRefused
 from approvals.grants import services
-from approvals.grants.conditions import conditions_for, conditions_sentence
+from approvals.grants.conditions import conditions_for
 from approvals.grants.services import GrantTerms, grant_status, grants_for
 from approvals.models import ApprovalRequest, Grant
+from approvals.policy_language.bounds import conditions_sentence
 from approvals.requests.queries import request_for
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once

@@ -14,7 +14,6 @@ from django.contrib.auth.models import User
 from django.db.models import F, Q, QuerySet
 
 from approvals.audit.restore_guard import ensure_start_allowed
-from approvals.grants.conditions import conditions_cover
 from approvals.grants.services import (
     available_scopes,
     digests_in_use,
@@ -26,6 +25,7 @@ from approvals.grants.services import (
 from approvals.models import Grant, GrantUse, Instance
 from approvals.policies.quorum import is_satisfied
 from approvals.policies.rulebook import Rule
+from approvals.policy_language.bounds import conditions_cover
 from approvals.states import ReviewVerdict
 from catalog.access.roles import ADMINISTRATOR, has_role, user_display_name
 from catalog.core import clock

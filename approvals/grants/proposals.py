@@ -15,14 +15,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from approvals.grants.conditions import (
-    ArgumentPath,
-    check_grant_conditions,
-    conditions_cover,
-    leaf_paths,
-)
 from approvals.grants.services import available_scopes, scope_mapping
 from approvals.models import ApprovalRequest, Grant
+from approvals.policy_language.bounds import ArgumentPath, check_bounds, conditions_cover, leaf_paths
 from approvals.policy_language.conditions import MAX_CONDITIONS, compile_conditions
 from approvals.policy_language.derived import is_command
 from approvals.states import RequestStatus
@@ -200,7 +195,7 @@ def _propose_condition(path: str, seen: Sequence[Any]) -> GrantCondition | None:
             return None
         row = {"path": path, "operator": "starts_with", "value": common}
     try:
-        return check_grant_conditions([row])[0]
+        return check_bounds([row])[0]
     except ParameterError:  # a secret, or a value too large for a row
         return None
 

@@ -15,9 +15,9 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from approvals.errors import GrantRefused
-from approvals.grants.conditions import check_grant_conditions
 from approvals.models import ApprovalRequest, Grant, Instance
 from approvals.policies.eligibility import may_decide
+from approvals.policy_language.bounds import check_bounds
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import (
     ADMINISTRATOR,
@@ -78,7 +78,7 @@ def create_grant(
             raise NotAllowed(
                 "Reviewers can only create grants for the plan, session or requester of the request they approved."
             )
-    rows = check_grant_conditions(terms.rows)
+    rows = check_bounds(terms.rows)
     if terms.scope not in Scope.values:
         raise GrantRefused("scope", f"This must be one of {', '.join(Scope.values)}.")
     if not terms.scope_ref.strip() or len(terms.scope_ref) > 150:

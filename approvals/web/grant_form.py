@@ -11,7 +11,6 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop, ngettext
 
-from approvals.grants.conditions import check_grant_conditions, conditions_sentence
 from approvals.grants.proposals import (
     ArgumentProposal,
     CoverageHistory,
@@ -21,6 +20,7 @@ from approvals.grants.proposals import (
 )
 from approvals.grants.services import GrantTerms, create_grant, may_create_from
 from approvals.models import ApprovalRequest, Grant
+from approvals.policy_language.bounds import check_bounds, conditions_sentence
 from approvals.policy_language.escapes import open_end
 from catalog.access.roles import NotAllowed
 from catalog.core import clock
@@ -173,7 +173,7 @@ class GrantForm(PageForm):
         if not all(row.is_valid() for row in self.rows):
             return []
         try:
-            return check_grant_conditions([row.condition for row in self.rows])
+            return check_bounds([row.condition for row in self.rows])
         except ParameterError as error:
             self.add_problems(error)
             return []

@@ -14,9 +14,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals.grants.conditions import conditions_for, conditions_sentence
+from approvals.grants.conditions import conditions_for
 from approvals.grants.services import GrantStatus, grant_status, grants_for, may_revoke_grant, revoke_grant
 from approvals.models import Grant, GrantUse
+from approvals.policy_language.bounds import conditions_sentence
 from approvals.web.grant_form import GrantForm, scope_phrase
 from approvals.web.review.views import request_or_404
 from catalog.access.roles import user_display_name

@@ -9,11 +9,11 @@ import pytest
 
 from approvals import recovery
 from approvals.errors import GrantRefused
-from approvals.grants.conditions import conditions_cover
 from approvals.grants.proposals import propose_grant
 from approvals.grants.services import GrantTerms, create_grant, revoke_grant
 from approvals.models import ApprovalRequest, AuditEntry, Grant, GrantUse, PolicyRevision
 from approvals.policies import gate
+from approvals.policy_language.bounds import conditions_cover
 from approvals.reviews.decisions import revoke as revoke_approval
 from catalog.access.roles import NotAllowed
 from catalog.core import clock

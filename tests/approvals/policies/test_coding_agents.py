@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from approvals.errors import GrantRefused
-from approvals.grants.conditions import check_grant_conditions, conditions_cover
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services, shipped
 from approvals.policies.rulebook import build_rulebook, current_rulebook, revisions_in_force
 from approvals.policies.simulator import simulate_among
+from approvals.policy_language.bounds import check_bounds, conditions_cover
 from catalog.access.roles import NotAllowed
 from catalog.client_tools.facts import derived_facts, facts_finder
 from catalog.definitions.levels import SafetyLevel
@@ -146,14 +146,14 @@ def test_an_inexact_condition_on_a_command_is_refused_in_grants(path, operator):
     row = {"path": path, "operator": operator}
     row |= {} if operator in ("exists", "missing") else {"value": ["npm "] if operator == "not_in" else "npm "}
     with pytest.raises(ParameterError) as refused:
-        check_grant_conditions([row])
+        check_bounds([row])
 
     assert refused.value.details["errors"][0]["path"] == "arguments.0.operator"
 
 
 def test_a_grant_does_not_compare_derived_facts():
     with pytest.raises(GrantRefused):
-        check_grant_conditions([{"path": "command.effects", "operator": "in", "value": ["reads"]}])
+        check_bounds([{"path": "command.effects", "operator": "in", "value": ["reads"]}])
 
 
 @pytest.mark.parametrize(
