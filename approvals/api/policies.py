@@ -1,6 +1,7 @@
 """REST endpoints of policies: read, change, describe in words, simulate, back-test."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from django.http import Http404
@@ -18,6 +19,13 @@ from approvals.policies.lint import policy_warnings
 from approvals.policies.simulator import simulate
 from approvals.policies.term_checks import MAX_NOTIFY, term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_VALUE
+from approvals.policy_language.history import (
+    MAX_BY,
+    MAX_RECENT_COUNT,
+    MAX_RECENT_SECONDS,
+    MAX_SEEN_NAME,
+    MAX_SEEN_SECONDS,
+)
 from approvals.policy_language.sentences import extra_terms_in_words
 from approvals.policy_language.stages import MAX_STAGES
 from approvals.policy_language.terms import MATCH, MAX_STOP_COUNT, MAX_STOP_SECONDS, OPTIONS, Kind, Term
@@ -66,6 +74,26 @@ class StopAfterBody(StrictSerializer):
     seconds = StrictIntegerField(help_text=f"1 to {MAX_STOP_SECONDS:,}.")
 
 
+class RecentBody(StrictSerializer):
+    """The call from which on a policy matches, within a window."""
+
+    count = StrictIntegerField(min_value=1, max_value=MAX_RECENT_COUNT)
+    seconds = StrictIntegerField(min_value=1, max_value=MAX_RECENT_SECONDS)
+    by = StrictTextField(max_length=MAX_BY, help_text="requester, token, tool, plan, or argument:PATH.")
+
+
+class SeenBody(StrictSerializer):
+    """A kind of earlier calls, as one of category, tool and source."""
+
+    category = StrictTextField(required=False, max_length=MAX_SEEN_NAME)
+    tool = StrictTextField(required=False, max_length=MAX_SEEN_NAME)
+    source = StrictTextField(required=False, max_length=MAX_SEEN_NAME)
+    within = StrictIntegerField(min_value=1, max_value=MAX_SEEN_SECONDS, help_text="Seconds.")
+
+
+BODIES = {Kind.STOP_AFTER: StopAfterBody, Kind.RECENT: RecentBody, Kind.SEEN: SeenBody}
+
+
 def _body_field(term: Term) -> Any:
     options: dict[str, Any] = {"required": False} | ({"help_text": term.note} if term.note else {})
     if term.kind is Kind.TEXT:
@@ -77,8 +105,8 @@ def _body_field(term: Term) -> Any:
         return StrictBooleanField(allow_null=term.is_nullable, **options)
     if term.kind is Kind.SECONDS:
         return StrictIntegerField(allow_null=term.is_nullable, min_value=term.least, **options)
-    if term.kind is Kind.STOP_AFTER:
-        return StopAfterBody(allow_null=True, **options)
+    if term.kind in BODIES:
+        return BODIES[term.kind](allow_null=True, **options)
     children = {
         Kind.CONDITIONS: (JsonObjectField(), MAX_CONDITIONS),
         Kind.STAGES: (StageBody(), MAX_STAGES),
@@ -98,8 +126,8 @@ def _answer_field(term: Term, source: str | None) -> Any:
         Kind.SECONDS: lambda: serializers.IntegerField(source=source, **null),
         Kind.CONDITIONS: lambda: serializers.ListField(child=serializers.DictField(), source=term.column),
         Kind.STAGES: lambda: StageBody(many=True, source=source),
-        Kind.STOP_AFTER: lambda: StopAfterBody(source=source, **null),
         Kind.ADDRESSES: serializers.SerializerMethodField,
+        **{kind: partial(body, source=source, **null) for kind, body in BODIES.items()},
     }
     return fields[Kind.TEXT if term in MATCH and term.kind is Kind.CHOICE else term.kind]()
 

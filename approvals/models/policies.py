@@ -68,6 +68,8 @@ class PolicyRevision(models.Model):
     plan = models.CharField(max_length=40, blank=True, help_text="A plan's id; empty for any.")
     conditions = models.JSONField(default=list, help_text='[{"path": "amount", "operator": "less_than", "value": 5}]')
     hours = models.CharField(max_length=64, blank=True, help_text="Mon-Fri 09:00-17:00; empty for always.")
+    recent = models.JSONField(null=True, help_text='{"count": 11, "seconds": 3600, "by": "token"}; null for any call.')
+    seen = models.JSONField(null=True, help_text='{"category": "web", "within": 3600}; null for any call.')
     effect = models.CharField(max_length=8, choices=Effect.choices)
     mode = models.CharField(
         max_length=8, choices=Mode.choices, default=Mode.ENFORCE, help_text="A rule on trial decides no call."

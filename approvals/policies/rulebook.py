@@ -17,6 +17,7 @@ from django.db.models import F
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
 from approvals.policy_language.derived import DERIVED_FACTS
+from approvals.policy_language.history import Recent, Seen, read_recent, read_seen
 from approvals.policy_language.hours import Hours, read_hours
 from approvals.policy_language.stages import Stage, stages_of
 from approvals.policy_language.terms import GROUP, OPTIONS, TOOL_TERMS, requester_in_words
@@ -39,7 +40,10 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Terms that a call must match; an empty one matches anything. `people` are the users that `requester` names."""
+    """Terms that a call must match; an empty one matches anything. `people` are the users that `requester` names.
+
+    `revision_id` is the key of the revision, under which a call's history has an answer to `recent` and `seen`.
+    """
 
     tool: str
     category: str
@@ -50,11 +54,19 @@ class Match:
     plan: str
     hours: Hours | None
     predicate: Predicate
+    recent: Recent | None = None
+    seen: Seen | None = None
+    revision_id: int | None = None
+
+    @property
+    def looks_back(self) -> bool:
+        """True if what came before a call determines whether the rule applies."""
+        return self.recent is not None or self.seen is not None
 
     @property
     def depends_on_tool_only(self) -> bool:
         """True if the tool alone determines whether the rule applies."""
-        return not (self.requester or self.plan or self.hours or self.predicate.rows)
+        return not (self.requester or self.plan or self.hours or self.predicate.rows or self.looks_back)
 
     def fits_requesters(self, facts: CallFacts, *, entirely: bool) -> bool:
         """Return True if the requester term matches one of the call's requesters, or all of them if `entirely`."""
@@ -73,12 +85,22 @@ class Match:
         values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
         return all(not value or term.fits(value, facts) for term, value in values)
 
+    def fits_history(self, facts: CallFacts, *, entirely: bool) -> bool:
+        """Return True if the terms about what came before match; without an answer, a rule that protects matches."""
+        if not self.looks_back:
+            return True
+        return not entirely if facts.history is None else facts.history.get(self.revision_id, False)
+
     def fits_call(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
-        """Return True if the terms about the call match: requester, plan, time and arguments.
+        """Return True if the terms about the call match: requester, plan, time, arguments and what came before.
 
         A rule that allows must match `entirely`: all requesters, and the arguments both with and without defaults. For
         a rule that holds or denies, one requester and one form of the arguments are enough.
         """
+        return self.fits_otherwise(facts, at, entirely=entirely) and self.fits_history(facts, entirely=entirely)
+
+    def fits_otherwise(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
+        """Return True if all terms about the call match that do not look back."""
         return self.fits_without_arguments(facts, at, entirely=entirely) and self.fits_arguments(
             facts, entirely=entirely
         )
@@ -125,6 +147,9 @@ def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()
         people=people,
         hours=read_hours(revision.hours) if revision.hours else None,
         predicate=compile_conditions(revision.conditions),
+        recent=read_recent(revision.recent),
+        seen=read_seen(revision.seen),
+        revision_id=revision.pk,
     )
 
 
@@ -301,8 +326,8 @@ class Rulebook:
         for match, verdict in answers.conditional:
             is_denied = isinstance(verdict, Deny)
             fits = match.fits_without_arguments(facts, entirely=isinstance(verdict, Allow))
-            if match.predicate.rows and (is_denied or not fits):
-                continue  # other arguments may not match, or the rule is about other calls
+            if (match.predicate.rows or match.looks_back) and (is_denied or not fits):
+                continue  # other calls of the tool may not match, or the rule is about other calls
             if fits:
                 return is_denied
         return isinstance(answers.otherwise, Deny)
@@ -331,7 +356,7 @@ class Rulebook:
             if not whole.fits_without_arguments(facts, at, entirely=isinstance(verdict, Allow)):
                 continue
             found.append(verdict)
-            if not (match.predicate.rows or match.plan):
+            if not (match.predicate.rows or match.plan or match.looks_back):
                 return found
         return [*found, answers.otherwise]
 

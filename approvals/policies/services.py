@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import gate
 from approvals.policies.term_checks import check_name, term_columns
+from approvals.policy_language.history import read_recent, read_seen, recent_in_words, seen_in_words
 from approvals.policy_language.stages import people_in_words, stages_of
 from approvals.policy_language.terms import TERM_COLUMNS
 from catalog.access.roles import ADMINISTRATOR, NotAllowed, agent_token_of, can_see_all, has_role
@@ -231,9 +232,23 @@ def term_differences(revision: PolicyRevision, columns: Mapping[str, Any]) -> li
             changes.append(f"conditions {_conditions_text(old)} → {_conditions_text(new)}")
         elif name == "stop_after":
             changes.append(f"{label} {_term_text(old or 'none')} → {_term_text(new or 'none')}")
+        elif name == "recent":
+            changes.append(f"{label} {_recent_text(old)} → {_recent_text(new)}")
+        elif name == "seen":
+            changes.append(f"{label} {_seen_text(old)} → {_seen_text(new)}")
         else:
             changes.append(f"{label} {_term_text(old)} → {_term_text(new)}")
     return changes
+
+
+def _recent_text(document: Mapping[str, Any] | None) -> str:
+    recent = read_recent(document)
+    return "any" if recent is None else recent_in_words(recent)
+
+
+def _seen_text(document: Mapping[str, Any] | None) -> str:
+    seen = read_seen(document)
+    return "any" if seen is None else seen_in_words(seen)
 
 
 def _conditions_text(rows: list[dict[str, Any]]) -> str:

@@ -94,7 +94,8 @@ def _first_general_revision() -> PolicyRevision | None:
     general = PolicyRevision.Effect.HOLD, PolicyRevision.Effect.DENY
     for revision in revisions_in_force():
         narrows = (revision.category, revision.source, revision.requester, revision.plan, revision.hours)
+        looks_back = revision.recent is not None or revision.seen is not None
         is_open = revision.tool in ("", "*") and revision.safety_level in ("", SafetyLevel.DANGEROUS)
-        if revision.effect in general and is_open and not any(narrows) and not revision.conditions:
+        if revision.effect in general and is_open and not (any(narrows) or looks_back or revision.conditions):
             return revision
     return None

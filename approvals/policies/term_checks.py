@@ -15,6 +15,7 @@ from django.contrib.auth.models import Group, User
 from approvals.messaging.addresses import MAIL, read_address
 from approvals.models import PolicyRevision
 from approvals.policy_language.conditions import check_conditions
+from approvals.policy_language.history import recent_problems, seen_problems
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
 from approvals.policy_language.terms import (
@@ -162,6 +163,10 @@ def _problems_of_match(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
         _ = hours and read_hours(hours)
     except ValueError as error:
         yield ArgumentProblem("match.hours", "invalid", str(error))
+    if columns["recent"] is not None:
+        yield from recent_problems(columns["recent"])
+    if columns["seen"] is not None:
+        yield from seen_problems(columns["seen"])
 
 
 def _problems_of_stop(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:

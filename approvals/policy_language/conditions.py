@@ -84,19 +84,7 @@ def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
         return
     for name in sorted(row.keys() - {"path", "operator", "value"}):
         yield ArgumentProblem(f"{path}.{name}", "unknown", "A row can only have path, operator and value.")
-    names = row.get("path")
-    if not isinstance(names, str) or not names:
-        message = "This must be an argument's name, with dots for nested values: to.0.address."
-        yield ArgumentProblem(f"{path}.path", "required", message)
-    else:
-        steps = names.split(".")
-        if len(names) > MAX_PATH or len(steps) > MAX_PATH_STEPS:
-            message = f"A path can have at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps."
-            yield ArgumentProblem(f"{path}.path", "too_long", message)
-        if not all(steps):
-            yield ArgumentProblem(f"{path}.path", "invalid", "A path consists of names separated by single dots.")
-        if any(step.isascii() and step.isdigit() and int(step[:9]) > MAX_LIST_INDEX for step in steps):
-            yield ArgumentProblem(f"{path}.path", "invalid", f"A list index must be 0 to {MAX_LIST_INDEX}.")
+    yield from path_problems(row.get("path"), f"{path}.path")
     operator = row.get("operator")
     if not isinstance(operator, str) or operator not in OPERATORS:
         yield ArgumentProblem(f"{path}.operator", "invalid", f"This must be one of {', '.join(OPERATORS)}.")
@@ -104,6 +92,22 @@ def _problems(row: object, path: str) -> Iterator[ArgumentProblem]:
     message = _value_objection(operator, row)
     if message:
         yield ArgumentProblem(f"{path}.value", "invalid", message)
+
+
+def path_problems(names: object, path: str) -> Iterator[ArgumentProblem]:
+    """Yield the problems of the dotted path of an argument; `path` is the place of its field."""
+    if not isinstance(names, str) or not names:
+        message = "This must be an argument's name, with dots for nested values: to.0.address."
+        yield ArgumentProblem(path, "required", message)
+        return
+    steps = names.split(".")
+    if len(names) > MAX_PATH or len(steps) > MAX_PATH_STEPS:
+        message = f"A path can have at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps."
+        yield ArgumentProblem(path, "too_long", message)
+    if not all(steps):
+        yield ArgumentProblem(path, "invalid", "A path consists of names separated by single dots.")
+    if any(step.isascii() and step.isdigit() and int(step[:9]) > MAX_LIST_INDEX for step in steps):
+        yield ArgumentProblem(path, "invalid", f"A list index must be 0 to {MAX_LIST_INDEX}.")
 
 
 def _value_objection(operator: str, row: Mapping[str, Any]) -> str:

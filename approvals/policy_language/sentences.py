@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 
 from approvals.policy_language.conditions import compile_conditions
+from approvals.policy_language.history import read_recent, read_seen, recent_in_words, seen_in_words
 from approvals.policy_language.stages import people_in_words, stages_of
 from approvals.policy_language.terms import MATCH, OPTIONS, Kind, requester_in_words
 from catalog.ui.labels import format_timespan
@@ -48,6 +49,10 @@ def calls_in_words(terms: Any) -> str:
             value = requester_in_words(value)
         elif term.name == "hours" and value.count(" ") < 2:
             value = f"{value} UTC"
+        elif term.kind is Kind.RECENT:
+            value = recent_in_words(read_recent(value))
+        elif term.kind is Kind.SEEN:
+            value = seen_in_words(read_seen(value))
         parts.append(term.phrase.format(value))
     if terms.conditions:
         parts.append(f"where {compile_conditions(terms.conditions).sentence}")

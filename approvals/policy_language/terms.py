@@ -20,7 +20,7 @@ GROUP = "group:"
 
 
 class Kind(Enum):
-    """Type of a term's value; a text or a choice is empty if the policy does not use the term."""
+    """Type of a term's value; if the policy does not use the term, a text or a choice is empty, a document null."""
 
     TEXT = auto()
     CHOICE = auto()
@@ -30,6 +30,8 @@ class Kind(Enum):
     STAGES = auto()
     STOP_AFTER = auto()
     ADDRESSES = auto()
+    RECENT = auto()
+    SEEN = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,22 @@ MATCH = (
         placeholder="Mon-Fri 09:00-17:00 Europe/Berlin",
         note="For example Mon-Fri 09:00-17:00, optionally with a time zone.",
         phrase="during {}",
+    ),
+    Term(
+        name="recent",
+        kind=Kind.RECENT,
+        is_nullable=True,
+        note="Matches the count-th call and all later ones within the seconds, counted by requester, token, tool, plan "
+        "or argument:PATH; null for every call.",
+        phrase="{}",
+    ),
+    Term(
+        name="seen",
+        kind=Kind.SEEN,
+        is_nullable=True,
+        note="Matches if a call of this category, tool or source ended within the seconds before, by the same token, "
+        "session, plan or agent; null for every call.",
+        phrase="{}",
     ),
 )
 """Conditions on calls; an empty condition matches every call."""

@@ -30,7 +30,7 @@ from catalog.text.formats import current_reader
 from catalog.ui.labels import SAFETY_BADGES
 from catalog.ui.page_forms import CardSelect, CardText, FormError, PageBoundField, PageForm
 
-MATCH_FIELDS = tuple(term.name for term in MATCH if term.kind is not Kind.CONDITIONS)
+MATCH_FIELDS = tuple(term.name for term in MATCH if term.kind in (Kind.TEXT, Kind.CHOICE))
 TEXT_FIELDS = tuple(term.name for term in OPTIONS if term.kind in (Kind.TEXT, Kind.CHOICE))
 FLAG_FIELDS = tuple(term.name for term in OPTIONS if term.kind is Kind.FLAG and not term.is_nullable)
 KEPT_CHOICES = tuple(term.name for term in OPTIONS if term.kind is Kind.CHOICE and term.usual)

@@ -66,7 +66,7 @@ def test_default_policies_are_listed_in_order(rest):
     ]
     assert set(listed[0]) >= FIELDS
     assert set(listed[0]["match"]) == {
-        *("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours")
+        *("tool", "category", "safety_level", "source", "requester", "plan", "arguments", "hours", "recent", "seen")
     }
 
 
@@ -164,6 +164,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"match": {"requester": "nobody"}}, "match.requester"),
     ({"match": {"requester": "group:nobody"}}, "match.requester"),
     ({"match": {"hours": "9 to 5"}}, "match.hours"),
+    ({"match": {"recent": {"count": 0, "seconds": 60, "by": "token"}}}, "match.recent.count"),
+    ({"match": {"recent": {"count": 1, "seconds": 2_592_001, "by": "token"}}}, "match.recent.seconds"),
+    ({"match": {"recent": {"count": 1, "seconds": 60, "by": "argument:to..iban"}}}, "match.recent.by"),
+    ({"match": {"recent": {"count": 1, "seconds": 60, "by": "moon"}}}, "match.recent.by"),
+    ({"match": {"seen": {"category": "web", "tool": "read_mail", "within": 60}}}, "match.seen"),
+    ({"match": {"seen": {"within": 60}}}, "match.seen"),
+    ({"match": {"seen": {"category": "web", "within": 86_401}}}, "match.seen.within"),
     ({"match": {"arguments": [{"path": "a", "operator": "like"}]}}, "match.arguments.0.operator"),
     ({"match": {"arguments": [{"path": "a", "operator": "matches", "value": "(?=a)"}]}}, "match.arguments.0.value"),
     ({"stages": []}, "stages"),
