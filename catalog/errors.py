@@ -14,7 +14,7 @@ Exception
     │   │   └── ToolRemoved            no longer offered by its source                → 409
     │   ├── NoImplementation           no implementation is available                 → 409
     │   ├── RateLimited                .retry_after: the caller's limit is reached    → 429
-    │   ├── Stopped                    .reason: a stop covers the call                 → 503
+    │   ├── Stopped                    .stop, .reason: a stop covers the call         → 503
     │   ├── DataNotFound               nothing found: a warning with empty results
     │   ├── StorageUnavailable         the tool's storage is unavailable
     │   ├── FilesystemError            a path or file that the workspace refuses
@@ -206,12 +206,13 @@ class RateLimited(ToolError):
 
 
 class Stopped(ToolError):
-    """A stop covers the call, so nothing of it starts; `reason` is the stop's."""
+    """A stop covers the call, so nothing of it starts; `stop` is its id, `reason` its reason."""
 
     kind = "stopped"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Stopped: {reason.rstrip('.')}. Do not retry.", {"reason": reason})
+    def __init__(self, stop: str, reason: str) -> None:
+        super().__init__(f"Stopped: {reason.rstrip('.')}. Do not retry.", {"stop": stop, "reason": reason})
+        self.stop = stop
         self.reason = reason
 
 

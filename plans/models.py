@@ -56,6 +56,7 @@ class Plan(models.Model):
     completed_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
     deadline_seconds = models.PositiveIntegerField(null=True, help_text="Time limit of the plan, for a retry.")
+    stopped_seconds = models.FloatField(default=0.0, help_text="Seconds by which stops have moved `deadline_at`.")
     cloned_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="clones", db_index=False)
     paused_at = models.DateTimeField(null=True, help_text="Time of the pause; no step is claimed while this is set.")
     paused_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+", db_index=False)
@@ -176,6 +177,7 @@ class Step(models.Model):
             models.Index(
                 fields=["waiting_for", "waiting_since", "id"], name="step_unknown", condition=Q(waiting_for="outcome")
             ),
+            models.Index(fields=["id"], name="step_stopped", condition=Q(waiting_for="stop")),
         ]
 
     def __str__(self) -> str:

@@ -31,6 +31,8 @@ class WaitingFor(models.TextChoices):
     OUTCOME = "outcome"
     CLIENT = "client"
     """The client may run the call, or runs it, and has not reported its end."""
+    STOP = "stop"
+    """A stop covers the step; it is ready again when the stop is lifted."""
 
 
 PLAN_MOVES: dict[str, frozenset[str]] = {

@@ -1,7 +1,9 @@
 """Standing stops: read where something starts, and compared with the facts of what would start.
 
-A transaction that starts a call reads them with `read_until_commit`: no stop can be set between the read and the
-commit. Whatever starts without a transaction reads them with `standing_stops`, and starts at the moment of the read.
+A transaction that starts a call shares the lock of stops (`SHARE_UNTIL_COMMIT`) before it reads them, so that none is
+set between the read and the commit. The read is another statement than the lock: one that waits for a lock sees the
+rows as of its beginning. Whatever starts without a transaction reads them with `standing_stops`, and starts at that
+moment.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,8 +15,6 @@ from django.db.backends.utils import CursorWrapper
 
 from approvals.models import Stop
 from catalog.core.database import execute_pipelined, on_sqlite
-from catalog.core.locks import SHARE_UNTIL_COMMIT, LockSpace
-from catalog.errors import Stopped
 
 # PostgreSQL prepares only statements with parameters; the key is always above 0.
 READ = (
@@ -70,34 +70,25 @@ def standing_stops() -> list[StandingStop]:
     """Return the stops that stand at this moment, the first set first."""
     with connection.cursor() as cursor:
         cursor.execute(READ, [0])
-        return [StandingStop(*row) for row in cursor.fetchall()]
+        return _fetched(cursor)
 
 
-def require_not_stopped(facts: StopFacts) -> None:
-    """Raise Stopped if a stop that stands at this moment covers the facts."""
-    stop = find_covering(standing_stops(), facts)
-    if stop is not None:
-        raise Stopped(stop.reason)
+def read_stops(cursor: CursorWrapper) -> Callable[[], list[StandingStop]]:
+    """Return a function that returns the standing stops; the open transaction has the lock of stops.
 
-
-def read_until_commit(cursor: CursorWrapper) -> Callable[[], list[StandingStop]]:
-    """Return a function that returns the standing stops, to which none is added before this transaction ends.
-
-    On PostgreSQL both statements go with the next one. The lock comes first: a statement that waits for a lock still
-    sees the rows as of its beginning.
+    On PostgreSQL they are read with the next statement.
     """
-    if on_sqlite():
-        cursor.execute(READ, [0])
-        rows = cursor.fetchall()
-        return lambda: [StandingStop(*row) for row in rows]
-    execute_pipelined(cursor, SHARE_UNTIL_COMMIT, [int(LockSpace.STOPS), ""])
     left = execute_pipelined(cursor, READ, [0])
-    found: list[StandingStop] | None = None
+    found = _fetched(left) if on_sqlite() else None
 
     def result() -> list[StandingStop]:
         nonlocal found
         if found is None:
-            found = [StandingStop(*row) for row in left.fetchall()]
+            found = _fetched(left)
         return found
 
     return result
+
+
+def _fetched(cursor: CursorWrapper) -> list[StandingStop]:
+    return [StandingStop(*row) for row in cursor.fetchall()]

@@ -83,7 +83,7 @@ def refusal_responses(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
     }
 
 
-EXPECTED_FAILURES = (errors.RestoredDatabase, errors.SourceProblem, errors.UpstreamUnavailable)
+EXPECTED_FAILURES = (errors.RestoredDatabase, errors.SourceProblem, errors.Stopped, errors.UpstreamUnavailable)
 """Failures with a 5xx status that are no fault of this installation's code."""
 
 
@@ -194,6 +194,7 @@ PROBLEM_FACTORIES: list[tuple[type[Exception], Callable[[Any], ProblemDetails]]]
             policy={"name": error.policy, "rule": error.rule} if error.policy else None,
         ),
     ),
+    (errors.Stopped, _problem_factory(503, "stopped")),
     (errors.ToolDisabled, _problem_factory(409, "tool_disabled")),
     (errors.ToolDrifted, _problem_factory(409, "drifted")),
     (errors.NoImplementation, _problem_factory(409, "no_implementation")),

@@ -26,7 +26,7 @@ from catalog.core.transactions import retry_on_deadlock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
 from catalog.dispatch.pipeline import GateDecision
-from catalog.errors import Conflict, field_error
+from catalog.errors import Conflict, Stopped, field_error
 from catalog.models import ApiToken, Call, ClientRun, new_call_id
 from catalog.results import Preview
 from catalog.secrets.placeholders import redact_text
@@ -47,6 +47,7 @@ from plans.engine import (
     loop,
     running_first,
     start,
+    stops,
 )
 from plans.engine.calls import new_call
 from plans.engine.hints import LocalExecutor
@@ -121,10 +122,10 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     """Store a direct call as a plan of one step, or as one more step of a plan, and start it or let it wait.
 
     Raises RestoredDatabase first, because calls also arrive by MCP. Raises UnknownTool, ToolDisabled, ParameterError,
-    QueryTypeUnsupported, PolicyRefusal, RateLimited, and ToolError for a tool that only its client runs, before
-    anything is stored; AuditUnavailable if a call of a client cannot be handed out; Conflict if the plan accepts no
-    more steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control the plan;
-    OutsideLimits for the tool, or for other steps of the plan.
+    QueryTypeUnsupported, PolicyRefusal, RateLimited, Stopped, and ToolError for a tool that only its client runs,
+    before anything is stored; AuditUnavailable if a call of a client cannot be handed out; Conflict if the plan
+    accepts no more steps; Plan.DoesNotExist if the requester may not see the plan; NotAllowed if they may not control
+    the plan; OutsideLimits for the tool, or for other steps of the plan.
     """
     ensure_not_restored()
     require_tool_within_limits(order.tool, by.ids)  # before the arguments tell of its schema
@@ -235,8 +236,13 @@ def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
             return _AdmittedCall(prepared, verdict.terms, None, first)
         if prepared.target.grant_limits is None:
             check_pending_limit(request_owner(plan, prepared))
-    if limits.is_rate_limited(prepared):
-        limits.count_call(prepared, plan)
+    counted_at = limits.count_call(prepared, plan) if limits.is_rate_limited(prepared) else None
+    try:  # last: a safe call that runs before it is stored starts at this moment
+        stops.require_not_stopped_now(plan, 1, prepared)
+    except Stopped:
+        if counted_at is not None:
+            limits.give_back_count(prepared, plan, counted_at)
+        raise
     if not isinstance(verdict, pipeline.Hold):
         return _AdmittedCall(prepared, None, None)
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
@@ -283,7 +289,7 @@ def _store_running(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, e
         claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
         tx.record("step.started", 1, attempt=claimed.attempt)
         context = StartContext(tx, replace(snapshot, pk=plan.pk), claimed, just_claimed=True)
-        tx.result = running_call = start.begin(context, prepared)
+        tx.result = running_call = start.begin(context, prepared, runs_already=True)
     return running_call
 
 

@@ -29,7 +29,7 @@ from plans.store.requesters import Requester
 from plans.store.transactions import PlanTransaction, plan_transaction
 
 MAX_REASON = 2000
-SKIPPABLE_WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS)
+SKIPPABLE_WAITS = (WaitingFor.APPROVAL, WaitingFor.RETRY, WaitingFor.INPUT, WaitingFor.CALLS, WaitingFor.STOP)
 RELEASED = Q(waiting_for="", ready_at__isnull=False)
 """Steps that were started and released again, by a pause or by a process that stopped or was lost."""
 BEGUN_UNCLAIMED = Q(status=StepStatus.IN_PROGRESS, claimed_by="")

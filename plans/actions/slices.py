@@ -26,7 +26,7 @@ from catalog.results import Preview
 from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
 from plans.engine import holding, limits
 from plans.engine.calls import requesters_of
-from plans.engine.holding import preview_with_timeout
+from plans.engine.holding import preview_unless_stopped
 from plans.engine.refusals import require_within_limits
 from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
 from plans.models import Plan, Step
@@ -107,7 +107,7 @@ def _ask_early(plan: PlanSnapshot, upcoming: UpcomingStep, until: float, by: Use
     )
     made: ApprovalRequest | None = None
     try:
-        made = _store(plan, upcoming, preview_with_timeout(plan, upcoming.step.step_id, prepared), by)
+        made = _store(plan, upcoming, preview_unless_stopped(plan, upcoming.step.step_id, prepared), by)
     except Conflict:
         made = None
     finally:

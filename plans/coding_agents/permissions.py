@@ -29,7 +29,7 @@ from catalog.models import Call, ClientRun
 from catalog.results import format_for_model
 from catalog.states import CallStatus
 from plans.actions.call import CallOrder, create_call
-from plans.engine import calls, client_runs
+from plans.engine import calls, client_runs, stops
 from plans.engine.client_runs import run_digest
 from plans.engine.work import PreparedCall
 from plans.live.waits import until_decided
@@ -187,6 +187,7 @@ class _Asker:
             tool = find_or_add_client_tool(question.client, question.tool, by=self.by.user, owner=self.owner)
             self.prepared = calls.prepare_for_plan(tool.tool.name, dict(question.input))
             self.digest = run_digest(question.client, question.session, question.tool, self.prepared.text)
+            stops.require_requester_not_stopped(tool.tool.name, self.by.ids)
             self.joined = waited_for
             for _ in range(TRIES):
                 found = self._answer_once()

@@ -18,12 +18,12 @@ from approvals.reviews.edits import summarise_edits
 from catalog.core import tracing
 from catalog.core.transactions import log_unexpected
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, PolicyRefusal, ToolDrifted, ToolError
+from catalog.errors import Conflict, PolicyRefusal, Stopped, ToolDrifted, ToolError
 from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
 from plans import conditions
-from plans.engine import early_requests, extensions, finishing, hints, limits, questions, retries, start
+from plans.engine import early_requests, extensions, finishing, hints, limits, questions, retries, start, stops
 from plans.engine.calls import (
     edited_arguments,
     facts_for_rules,
@@ -60,6 +60,7 @@ SETTLED_AT_ONCE = 50
 def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str) -> WorkItem | None:
     """Claim ready steps of the plan until one yields a work item; None if none is ready."""
     for _ in range(SETTLED_AT_ONCE):
+        tx.read_stops()
         step = limits.claim_within_limits(tx.cursor, plan.pk, new_lease(owner, tx))
         if step is None:
             return None
@@ -77,10 +78,13 @@ def _advance(context: StartContext) -> WorkItem | None:
         statements.release_step(tx.cursor, step, StepWait(WaitingFor.CLIENT, step.call_pk, tx.now))
         return None
     try:
+        stops.require_step_not_stopped(tx, context.plan, step)
         extensions.require_agent_enabled(step)
         if step.agent and extensions.agent_loop().go_on(tx, context.plan, step):
             return None
         return _begin_without_call(context) if step.call_pk is None else _continue_with_call(context, step.call_pk)
+    except Stopped as stopped:
+        stops.wait_for_lift(tx, step, stopped)
     except ToolError as error:
         refuse_or_release(tx, step, error)
     except AuditUnavailable:

@@ -23,7 +23,7 @@ from catalog.core.canonical_json import digest
 from catalog.core.transactions import move, run_each, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, ToolError
+from catalog.errors import Conflict, Stopped, ToolError
 from catalog.inventory.client_tools import ALLOWANCE_SECONDS
 from catalog.models import Call, ClientRun
 from catalog.results import Preview, UpstreamResult
@@ -82,7 +82,8 @@ def hand_out(run: ClientRun) -> bool:
     """Start a call that waits for its client, and hand it out; return False if that was not possible or not needed.
 
     The call may have ended by then: its approval has expired or no longer fits, its tool is disabled, or a policy now
-    denies it. Raises AuditUnavailable, RestoredDatabase, and Conflict if the call has just changed: read it again.
+    denies it. Raises Stopped, AuditUnavailable, RestoredDatabase, and Conflict if the call has just changed: read it
+    again.
     """
     call = Call.objects.get(pk=run.call_id)
     plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
@@ -90,6 +91,8 @@ def hand_out(run: ClientRun) -> bool:
         prepared = prepare_stored_call(call)
         preview = holding.compute_preview(plan, int(call.step_ref), prepared)
         is_out = transact(plan.pk, plan.ref, lambda tx: _start(tx, run, call.arguments, prepared, preview))
+    except Stopped:
+        raise
     except ToolError as error:
         transact(plan.pk, plan.ref, partial(_refuse, call=call, error=error))
         return False

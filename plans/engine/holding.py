@@ -30,12 +30,12 @@ from approvals.requests.lifecycle import RequestProvenance
 from approvals.reviews.edits import summarise_edits
 from catalog.core.transactions import move
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, RateLimited
+from catalog.errors import Conflict, RateLimited, Stopped
 from catalog.inventory import snapshot
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.states import CallStatus
-from plans.engine import admission, calls, grants, limits, start
+from plans.engine import admission, calls, grants, limits, start, stops
 from plans.engine.admission import CallSituation, classify
 from plans.engine.calls import new_call, requesters_of
 from plans.engine.limits import defer_if_queue_full, request_owner
@@ -62,6 +62,7 @@ PREVIEWS_AT_ONCE = 4
 SLOT_WAIT_SECONDS = 1.0
 """Longest time in seconds that a request waits for a free preview slot."""
 PREVIEW_TIMED_OUT = "The preview timed out."
+NOT_PREVIEWED = "The preview was not computed, because this call is stopped:"
 TOO_MANY_PREVIEWS = "The preview was not computed because too many other previews are running."
 
 PREVIEWS_PER_REQUESTER = 2
@@ -86,7 +87,12 @@ class CallBusy(RateLimited):
 
 
 def compute_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
-    """Compute the preview of a call. Raises ToolError if the tool refuses the call."""
+    """Compute the preview of a call. Raises Stopped, and ToolError if the tool refuses the call."""
+    stops.require_not_stopped_now(plan, step_id, prepared)
+    return _computed_preview(plan, step_id, prepared)
+
+
+def _computed_preview(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
     context = calls.context_for_preview(plan, step_id, prepared)
     return pipeline.preview_call(prepared.target.tool, prepared.arguments, context, secrets=prepared.secrets)
 
@@ -119,14 +125,22 @@ def _share_of(prepared: PreparedCall) -> Iterator[None]:
 
 
 def preview_with_timeout(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
-    """Return a call's preview, or a notice if it timed out or no slot was free. Raises ToolError if it is refused."""
+    """Return a call's preview, or a notice if it timed out or no slot was free.
+
+    Raises Stopped, and ToolError if the tool refuses the call.
+    """
     if not _preview_slots.acquire(timeout=SLOT_WAIT_SECONDS):
         return Preview(TOO_MANY_PREVIEWS, "none")
+    try:
+        stops.require_not_stopped_now(plan, step_id, prepared)
+    except BaseException:
+        _preview_slots.release()
+        raise
     answer: Future[Preview | None] = Future()
 
     def compute() -> None:
         try:
-            answer.set_result(compute_preview(plan, step_id, prepared))
+            answer.set_result(_computed_preview(plan, step_id, prepared))
         except BaseException as error:  # noqa: BLE001 - raised by answer.result()
             answer.set_exception(error)
         finally:
@@ -142,11 +156,22 @@ def preview_with_timeout(plan: PlanSnapshot, step_id: int, prepared: PreparedCal
 
 
 def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
-    """Preview a stored call with other arguments. Raises the errors of `preview_with_timeout` and `prepare_call`."""
+    """Preview a stored call with other arguments; a notice if a stop covers it.
+
+    Raises the errors of `preview_with_timeout` and `prepare_call`.
+    """
     plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
     prepared = calls.prepare_call(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
     prepared = replace(prepared, asker=calls.requester_ids_of(call), cwd=calls.cwd_of(call))
-    return preview_with_timeout(plan, int(call.step_ref), prepared)
+    return preview_unless_stopped(plan, int(call.step_ref), prepared)
+
+
+def preview_unless_stopped(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> Preview | None:
+    """Return a call's preview like `preview_with_timeout`, or a notice if a stop covers the call."""
+    try:
+        return preview_with_timeout(plan, step_id, prepared)
+    except Stopped as stopped:
+        return Preview(f"{NOT_PREVIEWED} {stopped.reason}", "none")
 
 
 def prepare(work: WorkWithPreview) -> PreparedCall:

@@ -17,13 +17,26 @@ from approvals.errors import AuditUnavailable
 from catalog.core.transactions import retry_on_deadlock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, RateLimited, ToolError
-from plans.engine import admission, calls, finishing, hints, holding, late_results, limits, recovery, reports, retries
+from catalog.errors import Conflict, RateLimited, Stopped, ToolError
+from plans.engine import (
+    admission,
+    calls,
+    finishing,
+    hints,
+    holding,
+    late_results,
+    limits,
+    recovery,
+    reports,
+    retries,
+    stops,
+)
 from plans.engine.progress import recorded_progress
 from plans.engine.start import StartContext
 from plans.engine.work import (
     HeldCall,
     PlanSnapshot,
+    PreparedCall,
     RateLimitedCall,
     RunningCall,
     WorkItem,
@@ -144,7 +157,7 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
 
         def act(tx: PlanTransaction) -> WorkItem | None:
             may_start = not isinstance(work, HeldCall) or prepared.target.grant_limits is not None
-            if may_start and _release_if_paused(tx, work, time_slice):
+            if may_start and (_release_if_paused(tx, work, time_slice) or _release_if_stopped(tx, work, prepared)):
                 if counted_at is not None:
                     give_back = partial(limits.give_back_count, prepared, work.plan, counted_at)
                     transaction.on_commit(give_back, robust=True)
@@ -160,6 +173,9 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
         return _conclude(work, time_slice, act)
     except AuditUnavailable:
         return _conclude(work, time_slice, lambda tx: retries.postpone_start(tx, work.step))
+    except Stopped as error:
+        stopped = error
+        return _conclude(work, time_slice, lambda tx: stops.wait_for_lift(tx, work.step, stopped))
     except ToolError as error:
         return _conclude(work, time_slice, partial(_refuse, work, error))
 
@@ -186,6 +202,16 @@ def _release_if_paused(tx: PlanTransaction, work: WorkItem, time_slice: TimeSlic
         return False
     statements.release_step(tx.cursor, work.step, StepWait("", work.step.call_pk, tx.now, ready_at=tx.now))
     return True
+
+
+def _release_if_stopped(tx: PlanTransaction, work: WorkItem, prepared: PreparedCall) -> bool:
+    """Let a claimed step wait if a stop covers its call, before an approval or grant is used. Return True if so."""
+    try:
+        stops.require_call_not_stopped(tx, work.plan, work.step.step_id, prepared)
+    except Stopped as stopped:
+        stops.wait_for_lift(tx, work.step, stopped)
+        return True
+    return False
 
 
 def run_handler(running_call: RunningCall) -> pipeline.CallOutcome:

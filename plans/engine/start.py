@@ -15,6 +15,7 @@ from catalog.states import CallStatus
 from plans.engine import limits
 from plans.engine.calls import new_call, store_call_secrets
 from plans.engine.refusals import require_within_limits
+from plans.engine.stops import require_call_not_stopped
 from plans.engine.work import PlanSnapshot, PreparedCall, RunningCall
 from plans.store import statements
 from plans.store.statements import ClaimedStep
@@ -46,16 +47,24 @@ ALLOWED = Permission()
 
 
 def begin(
-    start: StartContext, prepared: PreparedCall, call: Call | None = None, permission: Permission = ALLOWED
+    start: StartContext,
+    prepared: PreparedCall,
+    call: Call | None = None,
+    permission: Permission = ALLOWED,
+    *,
+    runs_already: bool = False,
 ) -> RunningCall:
     """Start a call: store its fencing token, attempt, time and event, and count it against the plan's budget.
 
     `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval or grant,
-    in a transaction that has claimed the step or renewed its lease.
-    Raises OutsideLimits, BudgetExceeded, ToolError if the stored call was settled, and Conflict if another worker took
-    over the step.
+    in a transaction that has claimed the step or renewed its lease. `runs_already` says that the handler of a new call
+    was started before, so that no stop can prevent that.
+    Raises Stopped, OutsideLimits, BudgetExceeded, ToolError if the stored call was settled, and Conflict if another
+    worker took over the step.
     """
     tx, plan, step = start.tx, start.plan, start.step
+    if not runs_already:
+        require_call_not_stopped(tx, plan, step.step_id, prepared)
     # The gate asks the same before; a call that is tried again does not pass it.
     require_within_limits(prepared.target, prepared.asker or plan.asker)
     budget = limits.spend_call(tx.cursor, plan)

@@ -25,7 +25,7 @@ WORKING = "SELECT 1 FROM plans_step WHERE lease_until >= %s LIMIT 1"
 NOT_WAITING = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
     LEFT JOIN catalog_call c ON c.id = s.call_id
-    WHERE s.status = %s AND s.lease_until IS NULL AND s.ready_at IS NULL AND s.waiting_for NOT IN (%s, %s)
+    WHERE s.status = %s AND s.lease_until IS NULL AND s.ready_at IS NULL AND s.waiting_for NOT IN (%s, %s, %s)
       AND p.kind <> 'session'
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
       AND NOT (s.waiting_for = %s AND COALESCE(c.status, '') = %s)
@@ -41,6 +41,11 @@ NOTHING_CALLED = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
     WHERE s.status = %s AND s.waiting_for = %s AND NOT EXISTS (
       SELECT 1 FROM plans_step c WHERE c.parent_id = s.id AND c.status IN (%s, %s))
+"""
+NOT_STOPPED = """
+    SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
+    WHERE s.waiting_for = %s AND s.ready_at IS NULL AND s.waiting_since < %s AND NOT EXISTS (
+      SELECT 1 FROM approvals_stop WHERE lifted_at IS NULL OR lifted_at >= %s)
 """
 NEVER_READY = """
     SELECT p.public_id, s.step_id FROM plans_step s JOIN plans_plan p ON p.id = s.plan_id
@@ -78,7 +83,7 @@ def nothing_is_stuck(check: CheckInput) -> Iterator[Finding]:
         why = "It is ready but not claimed, although no worker is busy."
         yield from step_findings(why, NOT_CLAIMED, check.overdue, in_progress)
     waits = (WaitingFor.APPROVAL, CallStatus.HELD, WaitingFor.OUTCOME, CallStatus.OUTCOME_UNKNOWN)
-    others = (WaitingFor.INPUT, WaitingFor.CALLS)
+    others = (WaitingFor.INPUT, WaitingFor.CALLS, WaitingFor.STOP)
     in_client = (WaitingFor.CLIENT, CallStatus.CREATED, CallStatus.READY, CallStatus.RUNNING)
     names = map(str, (StepStatus.IN_PROGRESS, *others, *waits, *in_client))
     yield from step_findings("It is in progress but neither runs nor waits for anything.", NOT_WAITING, *names)
@@ -86,6 +91,8 @@ def nothing_is_stuck(check: CheckInput) -> Iterator[Finding]:
     yield from step_findings("It waits for input without an open question.", NOBODY_TO_ANSWER, *parameters)
     called = map(str, (StepStatus.IN_PROGRESS, WaitingFor.CALLS, StepStatus.PENDING, StepStatus.IN_PROGRESS))
     yield from step_findings("It waits for its agent's calls, but all have ended.", NOTHING_CALLED, *called)
+    overdue = (str(WaitingFor.STOP), check.overdue, check.overdue)
+    yield from step_findings("It waits for a stop to be lifted, but none stands.", NOT_STOPPED, *overdue)
     yield from step_findings(
         "Its dependencies are completed, but it is not ready.", NEVER_READY, str(StepStatus.PENDING), in_progress
     )

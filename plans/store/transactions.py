@@ -18,9 +18,11 @@ from django.db import Error, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from pydantic_core import to_json
 
+from approvals.stops.standing import StandingStop, read_stops
 from catalog import signals
 from catalog.core import clock
 from catalog.core.database import bind_datetime, execute_pipelined, insert_row, on_sqlite
+from catalog.core.locks import SHARE_UNTIL_COMMIT, LockSpace
 from catalog.core.transactions import is_unavailable, log_unexpected, retry_on_lock
 from catalog.definitions.levels import SafetyLevel
 from catalog.models import Call
@@ -45,10 +47,12 @@ STEP_ENDS = frozenset(("step.completed", "step.skipped", "step.failed", "step.ca
 
 INCREMENT_SEQ = "UPDATE plans_plan SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq, has_agents"
 # The CTE makes clock_timestamp() run once the lock is held; otherwise it would be the time when the wait began.
+# The lock of stops comes with the plan's, because a start needs it before the audit head.
 LOCK_PLAN = (
     "WITH locked AS MATERIALIZED (SELECT last_seq, has_agents FROM plans_plan WHERE id = %s FOR NO KEY UPDATE) "
-    "SELECT clock_timestamp(), last_seq, has_agents FROM locked"
+    f"SELECT clock_timestamp(), last_seq, has_agents, ({SHARE_UNTIL_COMMIT})::text FROM locked"
 )
+STOPS_LOCK = (int(LockSpace.STOPS), "")
 Listener = Callable[[str, int], None]
 ArgumentsP = ParamSpec("ArgumentsP")
 ResultT = TypeVar("ResultT")
@@ -90,6 +94,7 @@ class PlanTransaction:
     """The transaction's result, for callers that only later find out that it was committed."""
     became_ready: int = 0
     """Number of steps that became ready, without those that deferred checks will report."""
+    _stops: Callable[[], list[StandingStop]] | None = None
     _deferred: list[Callable[[], int]] = field(default_factory=list)
     _after: list[Callable[[], object]] = field(default_factory=list)
 
@@ -97,6 +102,17 @@ class PlanTransaction:
     def now(self) -> datetime:
         """The time of all events of the transaction."""
         return self.locked.now
+
+    def read_stops(self) -> None:
+        """Read the standing stops with the next statement on PostgreSQL; on SQLite, `stops` reads them."""
+        if self._stops is None and not on_sqlite():
+            self._stops = read_stops(self.cursor)
+
+    def stops(self) -> list[StandingStop]:
+        """Return the standing stops, to which none is added before this transaction ends."""
+        if self._stops is None:
+            self._stops = read_stops(self.cursor)
+        return self._stops()
 
     def record(self, kind: str, step_id: int | None = None, **data: Any) -> None:
         """Append one event. Raises KeyError for a kind that is not in EVENT_TYPES (documented in docs/api.md)."""
@@ -163,6 +179,8 @@ def new_plan_transaction(plan: Plan, now: datetime | None = None) -> Iterator[Pl
     """Store a new plan and open its first transaction, with the time `now` instead of the current one."""
     with _admission(), transaction.atomic():
         with connection.cursor() as cursor:
+            if not on_sqlite():
+                execute_pipelined(cursor, SHARE_UNTIL_COMMIT, STOPS_LOCK)
             insert_row(cursor, plan)
         with _collect_events(plan.pk, plan.public_id, LockedPlan(now or clock.now())) as tx:
             yield tx
@@ -254,11 +272,11 @@ def lock_plan(plan_pk: int) -> LockedPlan:
     if on_sqlite():
         return LockedPlan(clock.now())
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_PLAN, [plan_pk])
+        cursor.execute(LOCK_PLAN, [plan_pk, *STOPS_LOCK])
         row = cursor.fetchone()
     if row is None:
         return LockedPlan(clock.now(), exists=False)
-    moment, *counted = row
+    moment, *counted, _ = row
     return LockedPlan(clock.now() if clock.is_set() else moment, *counted)
 
 
