@@ -82,6 +82,8 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
     if tool.startswith(OWN_TOOLS[client]):
         return allowed(client, None)
     may_defer = client == "claude-code" and can_end(question)
+    if client == "codex":
+        body = with_session_directory(question)
     status, content_type, text = post(client, body, "?may_defer=true" if may_defer else "")
     if status != 200:
         raise Refused(problem(status, text))
@@ -91,6 +93,19 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
     if client == "gemini-cli":
         return gemini_decision(answer, question)
     return claude_decision(client, answer, may_defer=may_defer)
+
+
+def with_session_directory(question: dict[str, Any]) -> bytes:
+    """Return a question of Codex with the session's own directory: its `cwd` is what the model chose for a command.
+
+    Codex starts its hooks in the session's directory. PWD names it as Codex does, without following links.
+    """
+    named = os.environ.get("PWD", "")
+    try:
+        directory = named if os.path.isabs(named) and os.path.samefile(named, ".") else os.getcwd()  # noqa: PTH109, PTH117, PTH121
+    except OSError:  # it was removed: nothing is then said about it
+        return json.dumps(question).encode()
+    return json.dumps({**question, "session_directory": directory}).encode()
 
 
 def can_end(question: dict[str, Any]) -> bool:

@@ -121,7 +121,22 @@ def test_an_allowed_call_runs_with_the_approved_input(
     assert wrapper.decision(client, question(client)) == ALLOW[client]
     path, authorization, body = server.taken[-1]
     assert path.endswith(f"/api/v1/hooks/{client}/")
-    assert (authorization, body) == ("Bearer tg_of-the-agent", question(client))
+    added = {"session_directory": str(Path.cwd())} if client == "codex" else {}
+    assert (authorization, json.loads(body)) == ("Bearer tg_of-the-agent", json.loads(question(client)) | added)
+
+
+def test_the_session_of_codex_is_where_its_hook_starts(
+    wrapper: ModuleType, server: AnsweringServer, tmp_path: Path
+) -> None:
+    """PWD may be a name for it with links, but never of another directory."""
+    point_at(wrapper, server.url("codex allow"))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "work")
+    for named, directory in (("link", "link"), ("", "work"), ("../..", "work")):
+        run_hook(
+            tmp_path, "codex", "ask", body=question("codex"), cwd=tmp_path / "work", env={"PWD": str(tmp_path / named)}
+        )
+        assert json.loads(server.taken[-1][2])["session_directory"] == str(tmp_path / directory)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -227,9 +242,9 @@ def test_tools_of_the_mcp_server_are_not_asked_twice(wrapper: ModuleType, client
     wrapper.decision(client, question(client, tool_name=f"{hook_wrapper.OWN_TOOLS[client]}write_file"))
 
 
-def run_hook(folder: Path, *arguments: str, body: bytes) -> "subprocess.CompletedProcess[bytes]":
+def run_hook(folder: Path, *arguments: str, body: bytes, **options: Any) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-I", "-S", str(folder / "toolgate_hook.py"), *arguments]
-    return subprocess.run(command, input=body, capture_output=True, timeout=30)
+    return subprocess.run(command, input=body, capture_output=True, timeout=30, **options)
 
 
 @pytest.mark.parametrize("arguments", [["codex", "ask"], ["cursor", "ask"], ["codex"], ["codex", "run"], []])

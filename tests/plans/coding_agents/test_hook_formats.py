@@ -125,6 +125,17 @@ def test_codex_gets_no_input_at_a_permission_request():
         CODEX.decision(question, answer("allow", {"command": "echo safe"}))
 
 
+def test_codex_commands_are_judged_in_the_directory_of_the_session():
+    question = asked(CODEX, "codex_PreToolUse_Bash", cwd="/etc", session_directory="/srv/ada/project")
+    command = question.question.input["command"]
+    assert question.question.cwd == "/srv/ada/project"
+    assert (question.question.tool, question.question.input["workdir"]) == ("exec_command", "/etc")
+    allowance = CODEX.decision(question, answer("allow", dict(question.question.input)))
+    assert decision_in(CODEX, allowance)[:2] == ("allow", {"command": command})
+    with pytest.raises(Inexpressible):
+        CODEX.decision(question, answer("allow", {"command": command, "workdir": "/srv/ada/project"}))
+
+
 @pytest.mark.parametrize(
     ("given", "approved"),
     [({"command": "a", "timeout": 1}, {"command": "a"}), ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}})],
@@ -147,6 +158,11 @@ def test_gemini_cli_cannot_leave_fields_out(given, approved):
         (CLAUDE, recorded("claude-code_PreToolUse_Bash") | {"hook_event_name": "BeforeToolUse"}),
         (CLAUDE, recorded("claude-code_PreToolUse_Bash") | {"hook_event_name": "PreSkillShellCommand"}),
         (CODEX, recorded("codex_PreToolUse_Bash") | {"cwd": {}}),
+        (
+            CODEX,
+            recorded("codex_PreToolUse_Bash")
+            | {"session_directory": "/a", "tool_input": {"command": "", "workdir": ""}},
+        ),
         (GEMINI, recorded("gemini-cli_BeforeTool_replace") | {"hook_event_name": "BeforeToolCall"}),
         (OPENCODE, recorded("opencode_tool.execute.before_bash") | {"output": {}}),
         (OPENCODE, recorded("opencode_tool.execute.before_bash") | {"hook_event_name": "permission.ask"}),
