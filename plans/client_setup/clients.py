@@ -173,6 +173,16 @@ class ClientWithHooks(CodingAgent):
     def _is_own_handler(self, handler: Any) -> bool:
         return isinstance(handler, dict) and str(self.wrapper) in str(handler.get("command"))
 
+    def missing_events(self) -> list[str]:
+        """Return the events for which Toolgate's hook is not there."""
+        try:
+            hooks = parse_settings(self.hooks_file, read_bytes(self.hooks_file)).get("hooks")
+        except NotChanged:
+            hooks = None
+        found = hooks.items() if isinstance(hooks, dict) else ()
+        own = {event for event, groups in found if isinstance(groups, list) and any(map(self._is_own, groups))}
+        return [event for event in (self.asks, *self.refuses, *self.reports) if event not in own]
+
     def stored_python(self) -> str:
         """Return the Python of the hooks that are set up; empty without them."""
         try:

@@ -1,21 +1,22 @@
 """The token by which a coding agent asks: made in this installation's database, or given for another server."""
 
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-import httpx2
 from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
+from django.db import OperationalError, ProgrammingError
 
-from catalog.access.roles import find_active_user
+from approvals.policies.services import may_change_policy
 from catalog.access.tokens import DEFAULT_TOKEN_DAYS, authenticate_token, issue_token, may_hold_scope, revoke_token
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from plans.client_setup.configuration import NotChanged
+from plans.client_setup.server import Server
 
 ASKING = "permissions:ask"
-SCOPES = ("tools:read", "calls:create", ASKING)
-SECONDS = 15
+SCOPES = ("tools:read", "calls:create", "plans:read", ASKING)
+"""Scopes of a token; by `plans:read` the check reads the sessions and calls of the token itself."""
 
 
 def check_address(text: str) -> str:
@@ -32,16 +33,24 @@ def check_address(text: str) -> str:
 
 def asking_user(username: str | None) -> User:
     """Return the owner of the token: the person named, or the only one who may own it. Raises NotChanged."""
-    if username is not None:
-        user = find_active_user(username)
-        if user is None or not may_hold_scope(user, ASKING):
-            raise NotChanged(f"'{username}' is no active user with the role operator or administrator.")
-        return user
     able = [user for user in User.objects.filter(is_active=True) if may_hold_scope(user, ASKING)]
-    if len(able) == 1:
-        return able[0]
+    return _one_of(able, username, "--user", "operator or administrator")
+
+
+def policy_changer(username: str) -> User:
+    """Return the administrator who adds policies: the one named, or the only one if it is empty. Raises NotChanged."""
+    able = [user for user in User.objects.filter(is_active=True) if may_change_policy(user)]
+    return _one_of(able, username or None, "--policies", "administrator")
+
+
+def _one_of(able: Sequence[User], username: str | None, option: str, role: str) -> User:
+    found = [user for user in able if username in (None, user.get_username())]
+    if len(found) == 1:
+        return found[0]
+    if username is not None:
+        raise NotChanged(f"'{username}' is no active user with the role {role}.")
     names = ", ".join(sorted(user.get_username() for user in able)[:10])
-    raise NotChanged(f"Name the person for whom the agent asks, with --user: {names or 'there is no operator yet'}.")
+    raise NotChanged(f"Name the person with the role {role}, with {option}: {names or 'there is none yet'}.")
 
 
 def make_token(user: User, name: str) -> str:
@@ -58,42 +67,36 @@ def token_here(text: str) -> ApiToken | None:
     return token if token is not None and ASKING in token.scopes else None
 
 
-def check_token_there(url: str, text: str) -> None:
-    """Ask a server about a token. Raises NotChanged if it may not ask."""
-    answer = _request("GET", url, text)
+def token_if_here(text: str) -> ApiToken | None:
+    """Return what `token_here` does; None also on a machine where this installation has no database."""
+    try:
+        return token_here(text)
+    except (OperationalError, ProgrammingError):
+        return None
+
+
+def check_token_there(server: Server, scopes: Sequence[str], source: str) -> int:
+    """Return the id of a token at its server. Raises NotChanged if it lacks scopes; `source` says where it is from."""
+    answer, url = server.read_token(), server.url
     if answer is None:
         raise NotChanged(f"{url} does not answer as Toolgate does. Check the address and whether the server runs.")
     if not answer:
-        raise NotChanged(f"{url} does not accept the token in TOOLGATE_TOKEN. Make one on its page Connect an agent.")
-    if ASKING not in answer.get("scopes", ()):
-        raise NotChanged(f"The token in TOOLGATE_TOKEN lacks the scope {ASKING}. Make one on {url}/connect/.")
+        raise NotChanged(f"{url} does not accept the token {source}. Make one on its page Connect an agent.")
+    missing = [scope for scope in scopes if scope not in answer.get("scopes", ())]
+    if missing:
+        raise NotChanged(f"The token {source} lacks the scope {missing[0]}. Make one on {url}/connect/.")
+    return int(answer["id"])
 
 
-def accepts_token(url: str, text: str) -> bool:
-    """Return True if a server at this address answers, and knows the token."""
-    return bool(_request("GET", url, text))
-
-
-def end_token(url: str, text: str) -> bool:
+def end_token(server: Server) -> bool:
     """Revoke a token, here or at its server; return whether it was. It may have ended before."""
     try:
-        token = authenticate_token(text)
+        token = authenticate_token(server.token)
         if token is not None:
             revoke_token(token, by=token.user, reason="connect --undo")
             return True
+    except (OperationalError, ProgrammingError):  # on this machine this installation has no database
+        pass
     except (ToolgateError, ObjectDoesNotExist):
         return False
-    return bool(_request("DELETE", url, text))
-
-
-def _request(method: str, url: str, text: str) -> dict[str, Any] | None:
-    """Return what a server says about a token: {} if it refuses it, None if it does not answer as Toolgate."""
-    try:
-        headers = {"Authorization": f"Bearer {text}", "Accept": "application/json"}
-        answer = httpx2.request(method, f"{url}/api/v1/tokens/current/", headers=headers, timeout=SECONDS)
-        if answer.status_code in (401, 403):
-            return {}
-        found = answer.json() if answer.status_code == 200 else None
-    except (httpx2.HTTPError, ValueError):
-        return None
-    return found if isinstance(found, dict) and found else None
+    return server.revoke_token()

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -11,15 +11,11 @@ from django.contrib.auth.models import User
 
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
-from catalog.access.tokens import create_token
 from catalog.models import ApiToken, ClientRun, UngatedRun
 from catalog.states import CallStatus
-from config.serving.handler import ThreadedHandler
 from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, ClientWithHooks, Codex, OpenCode
-from plans.client_setup.tokens import SCOPES
 from plans.live.long_polling import WaitForCall
-from plans.live.waits import until_decided, until_settled
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
 from tests.http_server import serving
@@ -40,22 +36,6 @@ HELD_SECONDS = 70
 def modules(request: pytest.FixtureRequest) -> Path:
     """The installed npm packages, kept in pytest's cache until their versions change."""
     return installed_modules(request.config.cache, CLIENTS, "coding-agents-npm")
-
-
-def pages_and_rest() -> WaitForCall:
-    return WaitForCall(ThreadedHandler(), until_settled, until_decided)
-
-
-@pytest.fixture
-def url(executor: object) -> Iterator[str]:
-    """The address of a server with pages, REST and MCP."""
-    with serving_mcp(others=pages_and_rest()) as mcp:
-        yield mcp.removesuffix("/mcp")
-
-
-@pytest.fixture
-def token(ada: User) -> tuple[ApiToken, str]:
-    return create_token(user=ada, kind="agent", scopes=SCOPES)
 
 
 @pytest.fixture(params=list(CODING_AGENTS))
@@ -149,9 +129,9 @@ def test_a_hook_killed_while_it_waits_lets_nothing_run(home: Home, url: str, tok
 
 
 def test_a_server_that_ends_while_it_holds_lets_nothing_run(
-    home: Home, executor: object, token: tuple[ApiToken, str]
+    home: Home, executor: object, pages_and_rest: WaitForCall, token: tuple[ApiToken, str]
 ) -> None:
-    with serving_mcp(others=pages_and_rest()) as mcp:
+    with serving_mcp(others=pages_and_rest) as mcp:
         home.connect(mcp.removesuffix("/mcp"), token[1])
         running = home.running("asked")
         running.__enter__()
@@ -164,7 +144,7 @@ def test_the_check_finds_the_client_armed(home: Home, url: str, token: tuple[Api
     home.connect(url, token[1])
     checked = check(home.agent)
     assert checked.held
-    assert ClientRun.objects.get().session == checked.session
+    assert ClientRun.objects.get().session == checked.name
 
 
 def take_out_the_question(home: Home) -> None:

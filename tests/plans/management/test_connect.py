@@ -8,9 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import OperationalError
 
+from approvals.policies.shipped import coding_agent_policies
 from catalog.access.tokens import authenticate_token
 from catalog.models import ApiToken
+from plans.client_setup import tokens
 from plans.client_setup.clients import CODING_AGENTS
 
 
@@ -42,7 +45,7 @@ def test_it_makes_a_token_that_may_ask_and_never_shows_it(home: Path, ada: User,
     token = authenticate_token(text)
     assert token is not None
     assert (token.user, token.kind) == (ada, ApiToken.Kind.AGENT)
-    assert set(token.scopes) == {"tools:read", "calls:create", "permissions:ask"}
+    assert set(token.scopes) == {"tools:read", "calls:create", "plans:read", "permissions:ask"}
     assert text not in output
 
 
@@ -58,6 +61,16 @@ def test_a_second_time_keeps_the_token(home: Path, ada: User) -> None:
     run("codex")
     assert stored_token(home, "codex") == before
     assert ApiToken.objects.count() == 1
+
+
+def test_policies_are_added_by_an_administrator_when_asked_for(home: Path, ada: User, admin: User) -> None:
+    assert "Adds the policies" not in run("claude-code", "--user", "ada")
+    assert not coding_agent_policies()
+    output = run("claude-code", "--user", "ada", "--policies")
+    added = coding_agent_policies()
+    assert {policy.revision.created_by for policy in added if policy.revision} == {admin}
+    assert all(policy.name in output for policy in added)
+    assert "there already" in run("claude-code", "--user", "ada", "--policies", "admin")
 
 
 def test_undo_revokes_the_token_and_leaves_nothing(home: Path, ada: User) -> None:
@@ -86,6 +99,9 @@ def test_a_broken_file_makes_no_token(home: Path, ada: User) -> None:
         ["--user", "vera"],
         ["--user", "nobody"],
         ["--check"],
+        ["--policies", "ada"],
+        ["--policies"],
+        ["--check", "--policies"],
     ],
 )
 def test_it_is_refused_and_changes_nothing(home: Path, ada: User, vera: User, arguments: list[str]) -> None:
@@ -107,3 +123,14 @@ def test_a_token_from_the_environment_is_tried_first(home: Path, ada: User, monk
     with pytest.raises(CommandError):
         run("claude-code", "--url", "http://127.0.0.1:1")
     assert list(home.rglob("*")) == []
+
+
+def test_undo_needs_no_database(home: Path, ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("claude-code")
+
+    def no_table(text: str) -> None:
+        raise OperationalError("no such table: catalog_apitoken")
+
+    monkeypatch.setattr(tokens, "authenticate_token", no_table)
+    assert "could not be revoked" in run("claude-code", "--undo")
+    assert [path for path in home.rglob("*") if path.is_file()] == []

@@ -218,7 +218,7 @@ def test_a_coding_agent_can_be_gated_with_a_token_that_asks(pages: Pages, slug: 
     client = CLIENTS[slug]
     assert client.gate_then and len(client.gate_limits) > 2 and not any("`" in each for each in client.gate_limits)
     pages.open(f"/connect/?client={slug}")
-    assert 'id="gate"' in pages.html
+    assert 'id="gate"' in pages.html and 'href="/policies/#coding-agent-h"' in pages.html
     pages.send("/connect/", form_on(pages, client=slug, access="gate"))
     assert "permissions:ask" in ApiToken.objects.get().scopes
     assert [TOKEN in each.text for each in pages.context["page"].gate] == [False]
