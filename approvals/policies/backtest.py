@@ -115,7 +115,8 @@ class Rulebooks:
 def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebooks:
     """Return the current rules, and the same rules with `revision` in place of its policy's current revision.
 
-    `revision` may be a draft. If it is the current revision already, the first rules are those without it.
+    `revision` may be a draft. If it is the current revision already, the first rules are those without it. It is tested
+    as if it were enforced; other policies on trial are left out.
     """
     current, policy = revisions_in_force(), revision.policy
     others = [each for each in current if each.policy_id != policy.pk]
@@ -126,7 +127,7 @@ def rulebooks_for(revision: PolicyRevision, *, enabled: bool = True) -> Rulebook
     people = requesters_named([*current, revision])
     return Rulebooks(
         before=build_rulebook(others if is_in_force else current, people),
-        after=build_rulebook(with_it, people),
+        after=build_rulebook(with_it, people, enforced=True),
         changed=compile_clause(revision, people.get(revision.requester, frozenset())),
     )
 

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from time import monotonic
 
-from approvals.policies.rulebook import Rulebook, build_rulebook, requesters_named, revisions_in_force
+from approvals.policies.rulebook import Rulebook, build_rulebook, enabled_revisions, requesters_named
 from catalog.access.limits import refusal_of
 from catalog.dispatch.pipeline import CallFacts, GateDecision
 from catalog.inventory import snapshot
@@ -77,5 +77,5 @@ def _refresh_view() -> _View:
 
 
 def _read() -> _View:
-    now, revisions = monotonic(), revisions_in_force()
+    now, revisions = monotonic(), enabled_revisions()
     return _View(now, build_rulebook(revisions, requesters_named(revisions)))

@@ -7,7 +7,7 @@ a dangerous call run without approval. Reads only the facts of the call, the clo
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 from django.conf import settings
@@ -218,6 +218,7 @@ class Rule:
     envelope: str = "default"
     fresh_sign_in_seconds: int = 0
     escalated_to: str = ""
+    stop_after: Mapping[str, int] | None = field(default=None, compare=False)
 
     @property
     def quorum(self) -> int:
@@ -276,12 +277,12 @@ class Clause:
             may_allow = level != SafetyLevel.DANGEROUS or (
                 facts.runs_in_client and self.match.predicate.names_commands_exactly
             )
-            return Allow() if may_allow else None
+            return Allow(rule) if may_allow else None
         if rule.effect == Effect.DENY:
             message = rule.message or f"The policy “{rule.policy}” blocks {level} calls."
-            return Deny(message, rule.policy, rule.sentence)
+            return Deny(message, rule.policy, rule.sentence, terms=rule)
         if rule.quorum < 1:
-            return Deny(NO_REVIEWERS.format(policy=rule.policy), rule.policy, rule.sentence)
+            return Deny(NO_REVIEWERS.format(policy=rule.policy), rule.policy, rule.sentence, terms=rule)
         return Hold(rule)
 
 
@@ -301,11 +302,34 @@ class ToolVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A rule on trial; `place` is the number of rules in force that are tried before it."""
+
+    clause: Clause
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerdict:
+    """The verdict that a rule on trial would have given on a call, and the one that the rules in force give."""
+
+    rule: Rule
+    would: GateDecision
+    was: GateDecision
+
+
+@dataclass(frozen=True, slots=True)
 class Rulebook:
-    """Ordered rules with cached verdicts per tool."""
+    """Ordered rules with cached verdicts per tool. Rules on trial decide nothing."""
 
     clauses: Sequence[Clause] = ()
+    trials: Sequence[Trial] = ()
     _known: dict[tuple[object, ...], ToolVerdicts] = field(default_factory=dict)
+    _places: dict[int, int] = field(default_factory=dict)
+    """The number of rules tried before each, by the key of its revision."""
+
+    def __post_init__(self) -> None:
+        self._places.update((clause.rule.revision_id, place) for place, clause in enumerate(self.clauses))
 
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
         """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous.
@@ -319,6 +343,36 @@ class Rulebook:
         if not answers.conditional or not (has_other_requesters or len(facts.argument_forms) > 1):
             return found
         return stricter(found, answers.first(facts.as_asked, at))
+
+    def trial_verdicts(self, facts: CallFacts, at: datetime | None = None) -> list[TrialVerdict]:
+        """Return a verdict for each rule on trial that would decide this call if it alone were enforced at its place.
+
+        As in `verdict`, the stricter one counts of the call and the call as requested.
+        """
+        if not self.trials:
+            return []
+        at = at or clock.now()
+        facts = facts if facts.safety_level in LEVELS else replace(facts, safety_level=SafetyLevel.DANGEROUS)
+        forms = [facts] if facts.find_requesters is None and len(facts.argument_forms) == 1 else [facts, facts.as_asked]
+        found: list[TrialVerdict] = []
+        decided: list[GateDecision] = []
+        for trial in self.trials:
+            fitting = [trial.clause.applies(form, at) for form in forms]
+            would = trial.clause.verdict(facts) if any(fitting) else None
+            if would is None:
+                continue
+            decided = decided or [self._known_answers(form).first(form, at) for form in forms]
+            verdicts = [
+                would if fits and trial.place <= self._place_of(verdict) else verdict
+                for fits, verdict in zip(fitting, decided, strict=True)
+            ]
+            if reduce(stricter, verdicts) is would:
+                found.append(TrialVerdict(trial.clause.rule, would, reduce(stricter, decided)))
+        return found
+
+    def _place_of(self, verdict: GateDecision) -> int:
+        """Return the place of the rule that gave a verdict; the last place for the verdict without a rule."""
+        return len(self.clauses) if verdict.terms is None else self._places[verdict.terms.revision_id]
 
     def refuses(self, facts: CallFacts) -> bool:
         """Return True if the call is denied now whatever its arguments; those in `facts` are ignored."""
@@ -424,9 +478,21 @@ def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
     return current_rulebook().answers(facts)
 
 
-def build_rulebook(revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]]) -> Rulebook:
-    """Return these revisions as ordered rules; `people` maps each requester term to the primary keys of its users."""
-    return Rulebook([compile_clause(revision, people.get(revision.requester, frozenset())) for revision in revisions])
+def build_rulebook(
+    revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]], *, enforced: bool = False
+) -> Rulebook:
+    """Return these revisions as ordered rules; `people` maps each requester term to the primary keys of its users.
+
+    Those on trial decide nothing, unless all are to be `enforced`.
+    """
+    clauses, trials = list[Clause](), list[Trial]()
+    for revision in revisions:
+        clause = compile_clause(revision, people.get(revision.requester, frozenset()))
+        if revision.mode == PolicyRevision.Mode.TRIAL and not enforced:
+            trials.append(Trial(clause, len(clauses)))
+        else:
+            clauses.append(clause)
+    return Rulebook(clauses, trials)
 
 
 def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset()) -> Clause:

@@ -1,18 +1,20 @@
 """Simulator: the verdict of the current rules on a hypothetical call, with the rules tried before. Never writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.rulebook import (
     Mismatch,
+    TrialVerdict,
+    build_rulebook,
     compile_clause,
     default_verdict,
     derived_of,
+    enabled_revisions,
     requesters_named,
-    revisions_in_force,
     stricter,
 )
 from catalog.access.roles import find_active_user
@@ -62,13 +64,15 @@ class RuleTrace:
 class Simulation:
     """Verdict on a call, the deciding rule (None if no rule matches), and the rules tried before it.
 
-    `derived` is what rules tell of a call that its client runs.
+    `derived` is what rules tell of a call that its client runs. `trials` are the verdicts of rules on trial that would
+    decide the call if they were enforced.
     """
 
     verdict: GateDecision
     decided: RuleTrace | None
     passed: tuple[RuleTrace, ...]
     derived: DerivedFacts | None = None
+    trials: tuple[TrialVerdict, ...] = ()
 
     @property
     def effect(self) -> str:
@@ -125,7 +129,13 @@ def simulate(
         prepared=prepared,
         find_derived=facts_finder(tool.source.name, _client_tool(tool), prepared.passed, cwd),
     )
-    return simulate_among(facts, revisions_in_force(), at)
+    revisions = enabled_revisions()
+    in_force = [revision for revision in revisions if revision.mode == PolicyRevision.Mode.ENFORCE]
+    found = simulate_among(facts, in_force, at)
+    if len(in_force) == len(revisions):
+        return found
+    book = build_rulebook(revisions, requesters_named(revisions))
+    return replace(found, trials=tuple(book.trial_verdicts(facts, at)))
 
 
 def _client_tool(tool: Tool) -> str:

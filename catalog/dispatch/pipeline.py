@@ -61,7 +61,9 @@ logger = logging.getLogger("toolgate.dispatch")
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The call may run now."""
+    """The call may run now; `terms` are those of the rule that allows it, None if no rule decided."""
+
+    terms: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,15 @@ class Hold:
 class Deny:
     """The call is refused with this message; `policy` and `rule` name the policy that refused it, if one did.
 
-    `by_limits` is true if the limits of the caller's token leave out the tool.
+    `by_limits` is true if the limits of the caller's token leave out the tool. `terms` are those of the rule that
+    refused it, None if no rule decided.
     """
 
     message: str
     policy: str = field(default="", compare=False)
     rule: str = field(default="", compare=False)
     by_limits: bool = field(default=False, compare=False)
+    terms: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

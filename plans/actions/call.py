@@ -364,6 +364,7 @@ def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _Ad
     call.created_at = tx.now
     statements.insert_call(tx.cursor, call)
     calls.store_call_secrets(prepared, plan.ref, step.step_id)
+    calls.record_trials(call, prepared, plan, now=tx.now)
     step.call = call
     insert_row(tx.cursor, step)
     hints.hint(plan.pk)

@@ -32,6 +32,7 @@ from plans.engine.calls import (
     prepare_replacement,
     prepare_step_call,
     prepare_stored_call,
+    record_trials,
     requester_ids_of,
 )
 from plans.engine.limits import BudgetExceeded, defer_if_queue_full
@@ -185,6 +186,7 @@ def refuse_as_before(context: StartContext, prepared: PreparedCall, request: App
     call.created_at = context.tx.now
     if not statements.insert_step_call(context.tx.cursor, context.step, call):
         raise Conflict("Another worker took over this step before its call could be rejected.")
+    record_trials(call, prepared, context.plan, now=context.tx.now, step_pk=context.step.pk)
     held_calls.repeat_rejection(call, request)
     return call
 
@@ -206,7 +208,7 @@ def ask_gate(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None = N
 def _ask_gate(context: StartContext, prepared: PreparedCall) -> pipeline.Allow | pipeline.Hold:
     verdict = ask_gate(context.plan, prepared, context.step.pk)
     if isinstance(verdict, pipeline.Deny):
-        raise record_denial(verdict, context.plan, prepared, context.step.step_id)
+        raise record_denial(verdict, context.plan, prepared, context.step)
     return verdict
 
 

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 from django.conf import settings
 
+from approvals.policies import trials
+from approvals.policies.gate import rules_in_force
 from catalog.access.limits import Limits
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
@@ -194,6 +196,17 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
         find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
         find_derived=facts_finder(target.source, target.tool.client_tool, prepared.arguments.passed, prepared.cwd),
     )
+
+
+def record_trials(
+    call: Call | None, prepared: PreparedCall, plan: PlanSnapshot, *, now: datetime, step_pk: int | None = None
+) -> None:
+    """Record what rules on trial would have done to a call, in the transaction that stores it; None if it is refused.
+
+    Without such rules, this does nothing.
+    """
+    if rules_in_force().trials:
+        trials.record_trials(facts_for_rules(prepared, plan, step_pk), call, now=now)
 
 
 PLAN_MACHINERY = STEP_TOOLS | {"compose_reply", "plan_on"}

@@ -23,7 +23,7 @@ from catalog.core.canonical_json import digest
 from catalog.core.transactions import move, run_each, try_move
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch import pipeline
-from catalog.errors import Conflict, Stopped, ToolError
+from catalog.errors import Conflict, PolicyRefusal, Stopped, ToolError
 from catalog.inventory.client_tools import ALLOWANCE_SECONDS
 from catalog.models import Call, ClientRun
 from catalog.results import Preview, UpstreamResult
@@ -123,7 +123,11 @@ def _start(
     if situation is CallSituation.APPROVED:
         work = ApprovedCall(context.step, context.plan, call)
     else:
-        work = admission.start_stored(context, call, situation)
+        try:
+            work = admission.start_stored(context, call, situation)
+        except PolicyRefusal as refusal:  # ends the call here, since raising would undo the refusal's audit entry
+            finishing.refuse(tx, context.step, refusal)
+            work = None
     if isinstance(work, ApprovedCall | HeldCall):
         work = holding.hold_or_start(tx, work, prepared, preview)
     if isinstance(work, StaleApproval):  # the client's next question makes a new call

@@ -29,6 +29,7 @@ from catalog.secrets.placeholders import holds_secret
 from catalog.states import CallStatus
 from catalog.tools.registry import output_key_of
 from plans.engine import early_requests, extensions, hints, late_results, model_texts, reports, retries
+from plans.engine.calls import record_trials
 from plans.engine.late_results import as_json
 from plans.engine.limits import BudgetExceeded
 from plans.engine.work import RunningCall
@@ -166,6 +167,7 @@ def store_ended(plan: Plan, running_call: RunningCall, outcome: pipeline.CallOut
     ]
     with ended_plan_transaction(plan, now, events) as tx:
         statements.insert_ended_plan(tx.cursor, plan, running_call.step, call, ending)
+        record_trials(call, running_call.prepared, running_call.plan, now=now)
         # As if the call had been read: it has no request, and its model text is known.
         call._state.fields_cache.update(approval=None, model_text=model_texts.store_model_text(call, outcome))
         reports.report_attempt_ended(running_call, ending.status)

@@ -279,6 +279,7 @@ def store_as_held(tx: PlanTransaction, held_call: HeldCall) -> Call:
     call.created_at = tx.now
     statements.insert_call(tx.cursor, call)
     calls.store_call_secrets(held_call.prepared, held_call.plan.ref, held_call.step.step_id)
+    calls.record_trials(call, held_call.prepared, held_call.plan, now=tx.now, step_pk=held_call.step.pk)
     return call
 
 

@@ -6,35 +6,46 @@ Each refusal leaves an audit entry. The entry belongs to the open transaction, i
 from collections.abc import Collection, Mapping
 
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from approvals.audit.log import AuditRecord, append_entry
+from approvals.policies.refused_calls import record_refused_call
 from catalog.access.limits import refusal_of
+from catalog.core import clock
 from catalog.dispatch import pipeline
 from catalog.errors import OutsideLimits, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from plans.engine import grants
-from plans.engine.calls import ADDS_STEPS, limits_on
+from plans.engine.calls import ADDS_STEPS, limits_on, record_trials
 from plans.engine.work import PlanSnapshot, PreparedCall
 from plans.models import AGENT_TURN, Plan
 from plans.states import StepStatus
 from plans.store.requesters import RequesterIds
+from plans.store.statements import ClaimedStep
 
 
 def record_denial(
-    deny: pipeline.Deny, plan: PlanSnapshot, prepared: PreparedCall, step_id: int | None = None
+    deny: pipeline.Deny, plan: PlanSnapshot, prepared: PreparedCall, step: ClaimedStep | None = None
 ) -> PolicyRefusal:
     """Write an audit entry for a denied call, end the grants that cover it, and return the error.
 
-    `step_id` is None for a direct call that is not stored. A call outside the limits of its token ends no grants, since
-    they hold for other tokens, too.
+    `step` is None for a direct call that is not stored. A call outside the limits of its token ends no grants, since
+    they hold for other tokens, too. A call that a policy refuses counts for its stop, and for the rules on trial.
     """
-    asker, name = prepared.asker or plan.asker, prepared.target.tool.name
-    if not deny.by_limits:
-        grants.end_denied_grants(plan, prepared)
-    _append_refusal(deny, asker, name, plan.ref if plan.pk else "", step_id)
+    asker, name, plan_ref = prepared.asker or plan.asker, prepared.target.tool.name, plan.ref if plan.pk else ""
     if deny.by_limits:
+        _append_refusal(deny, asker, name, plan_ref, step.step_id if step is not None else None)
         return OutsideLimits(deny.message)
+    grants.end_denied_grants(plan, prepared)
+    now = clock.now()
+    with transaction.atomic(savepoint=False):
+        is_stored = step is not None and step.call_pk is not None and prepared.replaces is None
+        if not is_stored:  # otherwise recorded when it was stored
+            record_trials(None, prepared, plan, now=now, step_pk=step.pk if step is not None else None)
+        if deny.terms is not None:
+            record_refused_call(deny.terms, token_id=asker.token_id, person_id=asker.user_id, now=now)
+        _append_refusal(deny, asker, name, plan_ref, step.step_id if step is not None else None)
     return PolicyRefusal(deny.message, policy=deny.policy, rule=deny.rule)
 
 

@@ -13,7 +13,7 @@ from catalog.errors import Conflict, ToolError
 from catalog.models import Call
 from catalog.states import CallStatus
 from plans.engine import limits
-from plans.engine.calls import new_call, store_call_secrets
+from plans.engine.calls import new_call, record_trials, store_call_secrets
 from plans.engine.refusals import require_within_limits
 from plans.engine.stops import require_call_not_stopped
 from plans.engine.work import PlanSnapshot, PreparedCall, RunningCall
@@ -79,6 +79,7 @@ def begin(
         if not statements.insert_step_call(tx.cursor, step, call, just_claimed=start.just_claimed):
             raise Conflict("Another worker took over this step before its call could start.")
         store_call_secrets(prepared, plan.ref, step.step_id)
+        record_trials(call, prepared, plan, now=tx.now, step_pk=step.pk)
     else:
         if not statements.start_call(tx.cursor, call.pk, fence=step.attempt, now=tx.now):
             raise ToolError("The call was settled before it could start.")

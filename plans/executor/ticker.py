@@ -17,6 +17,8 @@ from django.db import connection
 
 from approvals.audit.restore_guard import RestoreMonitor
 from approvals.notifications.delivery import DeliveryThread, clear_deliveries
+from approvals.policies.refused_calls import clear_refused_calls, count_left_calls
+from approvals.policies.trials import clear_trials
 from approvals.requests import deadlines, lifecycle
 from approvals.reviews import effects
 from catalog.access.sign_in import clear_sign_in_counts
@@ -108,6 +110,7 @@ class Ticker:
         _run_job("overdue", lambda: end_overdue_plans(clock.now()))
         _run_job("recover", lambda: recovery.take_back_lost_steps(clock.now()))
         _run_job("unreported", lambda: client_runs.expire_unreported(clock.now()))
+        _run_job("refused", count_left_calls)
         _run_job("make_room", lambda: wake_deferred_steps(clock.now()))
         _run_job("wake", self._wake)
         _run_job("forget", recovery.delete_expired_secrets)
@@ -157,7 +160,8 @@ class Ticker:
         hints.discard_lost_hints()
         now = clock.now()
         clears = [clear_rate_buckets, clear_sign_in_counts, delete_expired_keys, clear_deliveries]
-        cleared = [clear(now=now) for clear in [*clears, clear_credentials, clear_clients, clear_steps]]
+        clears += [clear_credentials, clear_clients, clear_steps, clear_trials, clear_refused_calls]
+        cleared = [clear(now=now) for clear in clears]
         if max(cleared) < MAX_CLEARED_ROWS:
             self._cleared_at = monotonic()
 
