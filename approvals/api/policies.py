@@ -16,8 +16,9 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.backtest import MAX_DAYS, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import policy_warnings
-from approvals.policies.simulator import simulate
+from approvals.policies.simulator import effect_of, simulate
 from approvals.policies.term_checks import MAX_NOTIFY, term_columns
+from approvals.policies.trials import trial_report
 from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_VALUE
 from approvals.policy_language.history import (
     MAX_BY,
@@ -270,6 +271,14 @@ class DerivedFactsSerializer(serializers.Serializer[Any]):
     understood = serializers.BooleanField()
 
 
+class TrialVerdictSerializer(serializers.Serializer[Any]):
+    """The effect that a policy on trial would have had on the call."""
+
+    policy = serializers.CharField()
+    effect = serializers.ChoiceField(choices=EFFECTS)
+    sentence = serializers.CharField()
+
+
 class SimulationSerializer(serializers.Serializer[Any]):
     """The effect on the call; `policy` and `rule` are null if no policy matches."""
 
@@ -280,6 +289,7 @@ class SimulationSerializer(serializers.Serializer[Any]):
     stages = StageBody(many=True)
     passed = WhySerializer(many=True)
     derived = DerivedFactsSerializer(allow_null=True, help_text="Facts of a call that a client runs; null for others.")
+    trials = TrialVerdictSerializer(many=True, help_text="Policies on trial that would decide the call.")
 
 
 class ChangedSerializer(serializers.Serializer[Any]):
@@ -305,6 +315,26 @@ class BackTestSerializer(serializers.Serializer[Any]):
     matched = serializers.IntegerField(help_text="Replayed calls to which the tested policy applies.")
     changed = ChangedSerializer(many=True)
     next = serializers.CharField(allow_null=True)
+
+
+class TrialCallSerializer(serializers.Serializer[Any]):
+    """A call that the policy would have decided; `review` is the verdict of its reviewers, if any."""
+
+    call = serializers.CharField(allow_null=True, help_text="Null for a call that was refused, and so not stored.")
+    would = serializers.ChoiceField(choices=EFFECTS)
+    was = serializers.ChoiceField(choices=EFFECTS)
+    review = serializers.CharField(required=False)
+
+
+class TrialSerializer(serializers.Serializer[Any]):
+    """The trial of a policy: effects it would have had, and the last hundred calls, the newest first."""
+
+    since = serializers.DateTimeField(allow_null=True, help_text="Null for a policy that is not on trial.")
+    held = serializers.IntegerField()
+    allowed = serializers.IntegerField()
+    denied = serializers.IntegerField()
+    differs = serializers.IntegerField(help_text="Calls on which the policies in force had another effect.")
+    calls = TrialCallSerializer(many=True)
 
 
 READS = ["approvals:read", "policies:write"]
@@ -379,6 +409,33 @@ class PolicyDetail(PolicyEndpoint):
         return self.detail_response(public_id)
 
 
+class PolicyTrial(PolicyEndpoint):
+    """The trial of a policy."""
+
+    required_scopes: ClassVar = {"GET": READS}
+
+    @extend_schema("policies_trial", responses=TrialSerializer)
+    def get(self, request: Request, public_id: str) -> Response:
+        """Show what a policy on trial would have done since its last change. It changes no call."""
+        self.require_role()
+        report = trial_report(self.policy(public_id))
+        counted = ("held", "allowed", "denied", "differs")
+        document = {
+            "since": report.since if report else None,
+            **{name: getattr(report, name, 0) for name in counted},
+            "calls": [
+                {
+                    "call": each.call.public_id if each.call else None,
+                    "would": each.result.would,
+                    "was": each.result.was,
+                    **({"review": each.review} if each.review else {}),
+                }
+                for each in (report.calls if report else ())
+            ],
+        }
+        return Response(TrialSerializer(document).data)
+
+
 class PolicySimulate(PolicyEndpoint):
     """Simulation of a call."""
 
@@ -402,6 +459,10 @@ class PolicySimulate(PolicyEndpoint):
                 for each in simulation.passed
             ],
             "derived": DerivedFactsSerializer(simulation.derived).data if simulation.derived else None,
+            "trials": [
+                {"policy": each.rule.policy, "effect": effect_of(each.would), "sentence": each.rule.sentence}
+                for each in simulation.trials
+            ],
         }
         return Response(document)
 

@@ -39,5 +39,6 @@ urlpatterns = [
     path("policies/simulate/", policies.PolicySimulate.as_view(), name="api-policies-simulate"),
     path("policies/sentence/", policies.PolicyInWords.as_view(), name="api-policies-sentence"),
     path("policies/back-test/", policies.PolicyBackTest.as_view(), name="api-policies-back-test"),
+    path("policies/<slug:public_id>/trial/", policies.PolicyTrial.as_view(), name="api-policy-trial"),
     path("policies/<slug:public_id>/", policies.PolicyDetail.as_view(), name="api-policy"),
 ]

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from approvals.messaging.addresses import WEBHOOK
-from approvals.models import Delivery
+from approvals.models import Delivery, Stop
 from catalog.access.personal_settings import formats_of
 from catalog.access.roles import user_display_name
 from catalog.core.canonical_json import format_utc
@@ -34,6 +34,7 @@ TITLES: Mapping[str, str] = {
     "step.outcome_unknown": gettext_noop("Unknown outcome: %(tool)s may or may not have run"),
     "token.reused": gettext_noop("Connection ended: a credential of %(client)s was used twice"),
     "run.ungated": gettext_noop("Not asked: %(client)s ran a tool without permission"),
+    "stop.set": gettext_noop("Stopped: %(scope)s"),
     TEST_KIND: gettext_noop("This device is notified"),
 }
 KIND_LABELS: Mapping[str, str] = {
@@ -49,6 +50,7 @@ KIND_LABELS: Mapping[str, str] = {
     "step.outcome_unknown": gettext_noop("Unknown outcome"),
     "token.reused": gettext_noop("Connection ended"),
     "run.ungated": gettext_noop("Ran without permission"),
+    "stop.set": gettext_noop("Stopped"),
     TEST_KIND: gettext_noop("Test"),
 }
 """Labels of the kinds in the log of deliveries, which names no tools."""
@@ -65,6 +67,7 @@ FACT_LABELS: Mapping[str, str] = {
     "Client": gettext_noop("Client"),
     "Owner": gettext_noop("Owner"),
     "Session": gettext_noop("Session"),
+    "Set by": gettext_noop("Set by"),
 }
 """Labels of the facts in mails and chats; webhooks send the names in lower case as JSON fields."""
 KINDS_ASKING_FOR_ANSWER = frozenset(
@@ -121,6 +124,8 @@ def build_notice(delivery: Delivery) -> Notice:
         return _notice_of_connection(delivery)
     if delivery.kind == "run.ungated":
         return _notice_of_ungated_run(delivery)
+    if delivery.kind == "stop.set":
+        return _notice_of_stop(delivery)
     if delivery.kind == TEST_KIND:
         return Notice(TEST_KIND, f"Toolgate: {_(TITLES[TEST_KIND])}", {}, f"{settings.TOOLGATE_URL}{OWN_PAGE}")
     request = delivery.request
@@ -172,6 +177,16 @@ def _notice_of_ungated_run(delivery: Delivery) -> Notice:
     }
     subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': one_line(run.client)}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}/#ungated-runs")
+
+
+def _notice_of_stop(delivery: Delivery) -> Notice:
+    """Return the notification of a stop that no person has set. Raises LookupError if it is gone."""
+    stop = Stop.objects.filter(public_id=delivery.event_key.partition(":")[2]).first()
+    if stop is None:
+        raise LookupError("The stop is gone.")
+    scope = one_line(f"{stop.get_kind_display()} {stop.name}".rstrip())
+    subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'scope': scope}}"
+    return Notice(delivery.kind, subject, {"Set by": one_line(stop.set_by_name)}, f"{settings.TOOLGATE_URL}/stops/")
 
 
 def _expiry(delivery: Delivery, moment: datetime) -> str:

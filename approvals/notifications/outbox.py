@@ -35,6 +35,8 @@ CONNECTION_REUSED_KIND = "token.reused"
 """A credential of a connection was used twice, so that the connection was ended: it concerns no call."""
 UNGATED_KIND = "run.ungated"
 """A client ran a tool without asking: it concerns no call."""
+STOP_KIND = "stop.set"
+"""A stop was set by a policy or a command: it concerns no call. What people set, they tell."""
 REVIEWER_KINDS = {"approval.opened", "approval.reminded", "approval.escalated"}
 CHANGES_REQUESTED_KIND = "approval.changes_requested"
 KINDS_WITH_LOADED_REQUEST = {"approval.opened", "approval.decided"}
@@ -60,6 +62,11 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     if fact.kind == UNGATED_KIND:
         if fact.data["is_first"]:
             event = NotificationEvent(fact.kind, f"{fact.kind}:{fact.data['run']}", None, fact, clock.now())
+            Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
+        return
+    if fact.kind == STOP_KIND:
+        if fact.by is None:
+            event = NotificationEvent(fact.kind, f"{fact.kind}:{fact.data['stop']}", None, fact, clock.now())
             Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
         return
     if fact.kind == "approval.reviewed" and fact.data.get("verdict") == "undone":
@@ -91,7 +98,7 @@ def _recipients(event: NotificationEvent) -> "QuerySet[User]":
     request, call, by = event.request, event.fact.call, event.fact.by
     if event.kind == CONNECTION_REUSED_KIND:
         return users.filter(Q(groups__name=ADMINISTRATOR) | Q(username=event.fact.data["owner"]))
-    if event.kind == UNGATED_KIND:
+    if event.kind in (UNGATED_KIND, STOP_KIND):
         return users.filter(groups__name=ADMINISTRATOR)
     if by is not None and event.kind != "approval.opened":
         users = users.exclude(pk=by.pk)
@@ -120,7 +127,7 @@ def _deliveries(event: NotificationEvent) -> Iterator[Delivery]:
         due_at = after_quiet_hours(choice, event.due_at)
         for address in (*addresses_of(choice), *devices.get(person.pk, ())):
             yield _delivery(event, address, due_at, person)
-    if event.kind in REVIEWER_KINDS or event.kind in (OUTCOME_UNKNOWN_KIND, UNGATED_KIND):
+    if event.kind in REVIEWER_KINDS or event.kind in (OUTCOME_UNKNOWN_KIND, UNGATED_KIND, STOP_KIND):
         of_policy = event.request.policy_revision.notify if event.request is not None else []
         found = (*_readable_addresses(of_policy), *_readable_addresses(settings.TOOLGATE_NOTIFY_URLS))
         for address in {each.key: each for each in found}.values():

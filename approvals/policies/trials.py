@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Count
+from django.utils.translation import gettext
 
 from approvals.models import Policy, PolicyRevision, TrialResult
+from approvals.policies.backtest import EFFECT_WORDS
 from approvals.policies.gate import rules_in_force
 from approvals.policies.simulator import effect_of
 from approvals.states import ReviewVerdict
@@ -56,6 +58,14 @@ class TrialOutcome:
     def differs(self) -> bool:
         return self.would != self.was
 
+    @property
+    def would_word(self) -> str:
+        return gettext(EFFECT_WORDS[self.would])
+
+    @property
+    def was_word(self) -> str:
+        return gettext(EFFECT_WORDS[self.was])
+
 
 @dataclass(frozen=True, slots=True)
 class TrialCall:
@@ -67,6 +77,14 @@ class TrialCall:
     @property
     def call(self) -> Call | None:
         return self.result.call
+
+    @property
+    def would_word(self) -> str:
+        return gettext(EFFECT_WORDS[self.result.would])
+
+    @property
+    def was_word(self) -> str:
+        return gettext(EFFECT_WORDS[self.result.was])
 
     @property
     def review_word(self) -> str:

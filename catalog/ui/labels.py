@@ -95,6 +95,7 @@ STATUS_BADGES = {
     "superseded": Badge(_("Replaced"), "retry", "idle"),
     "enabled": Badge(_("Enabled"), "ok", "ok"),
     "disabled": Badge(_("Disabled"), "off", "idle"),
+    "trial": Badge(_("On trial"), "clock", "warn"),
 }
 OPEN_STATUSES = frozenset(
     {"pending", "in_progress", "running", "created", "ready", "waiting", "held", "outcome_unknown"}

@@ -13,6 +13,7 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policies import services, shipped
 from approvals.policies.backtest import BackTest, back_test, draft_of, rulebooks_for
 from approvals.policies.lint import matched_levels, policy_warnings
+from approvals.policies.trials import trial_report
 from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.sentences import extra_terms_in_words, policy_sentence
 from approvals.web.policies.forms import DEFAULT_BACKTEST_DAYS, MAX_MENU_CHOICES, PolicyForm
@@ -47,6 +48,7 @@ def policy_list_page(viewer: User) -> dict[str, Any]:
         "unguarded": not any(
             policy.enabled
             and policy.revision is not None
+            and policy.revision.mode == PolicyRevision.Mode.ENFORCE
             and policy.revision.safety_level in ("", "dangerous")
             and policy.revision.effect == PolicyRevision.Effect.HOLD
             for policy in rows
@@ -67,6 +69,7 @@ def policy_page(viewer: User, form: PolicyForm) -> dict[str, Any]:
         "form": form,
         "summary": summarise_policy_form(form),
         "history": history,
+        "trial": trial_report(policy) if policy is not None and policy.ended_at is None else None,
     }
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from approvals.models import Policy
+from approvals.models import Policy, PolicyRevision
 from approvals.policies import services, shipped
 from approvals.web.policies.forms import PolicyForm
 from approvals.web.policies.pages import (
@@ -29,6 +29,8 @@ from catalog.ui.toasts import ToastButton, announce
 
 ROW_PREFIXES = {"rows": "row", "stages": "stage"}
 """Prefix of the formset to which each of these buttons adds a row."""
+OPPOSITES = {"on": "off", "off": "on", "enforce": "trial", "trial": "enforce"}
+"""Actions that undo each other."""
 
 
 @require_safe
@@ -106,21 +108,21 @@ def _save(form: PolicyForm, *, by: User) -> Policy | None:
 @require_POST
 @sign_in_required
 def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
+    do = request.POST.get("do", "")
     try:
-        do = request.POST.get("do", "")
         message = perform_policy_action(policy_or_404(request.user, public_id), do, by=request.user)
     except NotAllowed:
         raise
     except ToolgateError as error:
         messages.error(request, error.message)
     else:
-        before = {"on": "off", "off": "on"}.get(do)
+        before = OPPOSITES.get(do)
         announce(
             request,
             message,
             ToastButton(_("Undo"), reverse("policy-act", args=[public_id]), {"do": before}) if before else None,
         )
-    return redirect("policies")
+    return redirect("policy", public_id) if do in PolicyRevision.Mode.values else redirect("policies")
 
 
 @require_POST
@@ -173,7 +175,7 @@ def simulator(request: PageRequest) -> HttpResponse:
 
 
 def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:
-    """Perform an action that the list of policies offers; return its message. Raises Conflict and ParameterError."""
+    """Perform an action that a page of policies offers; return its message. Raises Conflict and ParameterError."""
     if do in ("up", "down"):
         moved = services.move_policy(policy, up=do == "up", by=by)
         name = {"name": policy.name}
@@ -183,6 +185,13 @@ def perform_policy_action(policy: Policy, do: str, *, by: User) -> str:
     if do in ("on", "off"):
         services.change_policy(policy, {"enabled": do == "on"}, by=by)
         return (_("“%(name)s” enabled.") if do == "on" else _("“%(name)s” disabled.")) % {"name": policy.name}
+    if do in PolicyRevision.Mode.values:
+        services.change_policy(policy, {"mode": do}, by=by)
+        return (
+            _("“%(name)s” is enforced. It decides calls from now on.")
+            if do == PolicyRevision.Mode.ENFORCE
+            else _("“%(name)s” is on trial. It decides no call.")
+        ) % {"name": policy.name}
     if do == "end":
         services.end_policy(policy, by=by)
         return _("“%(name)s” deleted. Its history is kept for the calls it held.") % {"name": policy.name}

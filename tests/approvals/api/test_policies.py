@@ -7,10 +7,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from approvals.messaging.addresses import decrypt_address
-from approvals.models import AuditEntry, Policy, PolicyRevision
+from approvals.models import AuditEntry, Policy, PolicyRevision, TrialResult
 from approvals.policies.gate import gate
+from catalog.core import clock
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Hold
+from tests.approvals.factories import held_call
 from tests.rest import ROOT, Rest, agent, wrong_paths
 
 pytestmark = pytest.mark.django_db
@@ -262,7 +264,70 @@ def test_a_simulation_explains_the_rule(rest, rosa):
             }
         ],
         "derived": None,
+        "trials": [],
     }
+
+
+@pytest.mark.usefixtures("catalog")
+def test_simulation_names_the_policies_on_trial(rest):
+    rest.post("policies/", {"name": "Tried", "order": 1, "effect": "deny", "mode": "trial"})
+    answer = rest.post("policies/simulate/", {"tool": "write_file", "arguments": WRITTEN}).json()
+    assert (answer["effect"], answer["trials"]) == (
+        "hold",
+        [{"policy": "Tried", "effect": "deny", "sentence": "All calls are blocked."}],
+    )
+
+
+def test_trial_is_read_with_its_calls_and_enforced(rest, rosa, ada):
+    made = rest.post("policies/", MONEY | {"mode": "trial"}).json()
+    path = f"policies/{made['id']}/trial/"
+    now, call = clock.now(), held_call(ada)
+    revision = PolicyRevision.objects.get(policy__public_id=made["id"])
+    for each, was in ((call, "hold"), (None, "deny")):
+        TrialResult.objects.create(revision=revision, call=each, tool_name="t", would="hold", was=was, at=now)
+    answer = Rest(rosa).get(path).json()
+    assert answer["calls"] == [
+        {"call": None, "would": "hold", "was": "deny"},
+        {"call": call.public_id, "would": "hold", "was": "hold"},
+    ]
+    del answer["calls"]
+    since = made["created_at"]
+    assert answer == {"since": since, "held": 2, "allowed": 0, "denied": 0, "differs": 1}
+    assert agent(ada, "tools:read").get(path).status_code == 403
+    assert rest.patch(f"policies/{made['id']}/", {"mode": "enforce"}).json()["mode"] == "enforce"
+    assert kept()[-1] == ("policy.changed", ["mode trial → enforce"])
+    assert rest.get(path).json() == {**dict.fromkeys(answer, 0), "since": None, "calls": []}
+
+
+STOP = {"name": "Blocked", "effect": "deny", "stop_after": {"count": 5, "seconds": 600}}
+
+
+def test_stop_after_is_stored_and_said(rest):
+    made = rest.post("policies/", STOP).json()
+    assert made["stop_after"] == {"count": 5, "seconds": 600}
+    said = rest.post("policies/sentence/", STOP).json()
+    assert said["also"] == ["More than 5 refused calls in 10 min stop the token."]
+    rest.patch(f"policies/{made['id']}/", {"stop_after": None})
+    assert kept()[-1] == ("policy.changed", ["stop after 5 calls in 600 s → none"])
+
+
+@pytest.mark.parametrize(
+    ("terms", "paths"),
+    [
+        ({"stop_after": {"count": 0, "seconds": 600}}, ["stop_after.count"]),
+        ({"stop_after": {"count": 10_001, "seconds": 0}}, ["stop_after.count", "stop_after.seconds"]),
+        ({"stop_after": {"count": 1, "seconds": 30 * 86_400 + 1}}, ["stop_after.seconds"]),
+        ({"stop_after": {"count": 1}}, ["stop_after.seconds"]),
+        ({"stop_after": {"count": "1", "seconds": 60}}, ["stop_after.count"]),
+        ({"stop_after": 5}, ["stop_after"]),
+        ({"effect": "allow"}, ["stop_after"]),
+        ({"mode": "off"}, ["mode"]),
+    ],
+)
+def test_wrong_stops_and_modes_are_named(rest, terms, paths):
+    refused = rest.post("policies/", STOP | terms)
+    assert (refused.status_code, wrong_paths(refused)) == (422, paths)
+    assert not Policy.objects.filter(name="Blocked").exists()
 
 
 @pytest.mark.usefixtures("catalog")
