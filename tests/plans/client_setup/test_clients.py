@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plans.client_setup import clients
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup
 from plans.client_setup.configuration import NotChanged, apply_changes, removed_copies
 
@@ -179,6 +180,23 @@ def test_hooks_that_would_not_run_are_an_obstacle(tmp_path: Path, slug: str, nam
     (tmp_path / name).parent.mkdir()
     (tmp_path / name).write_text(text)
     with pytest.raises(NotChanged):
+        agent_in(tmp_path, slug).check_obstacles()
+
+
+@pytest.mark.parametrize(
+    ("slug", "managed", "text"),
+    [
+        ("claude-code", "/etc/claude-code/managed-settings.json", '{"allowManagedHooksOnly": true}'),
+        ("codex", "/etc/codex/requirements.toml", "allow_managed_hooks_only = true\n"),
+        ("gemini-cli", "/etc/gemini-cli/settings.json", '{"hooksConfig": {"enabled": false}}'),
+    ],
+)
+def test_a_managed_file_that_leaves_hooks_out_is_an_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slug: str, managed: str, text: str
+) -> None:
+    read = clients.read_bytes
+    monkeypatch.setattr(clients, "read_bytes", lambda path: text.encode() if str(path) == managed else read(path))
+    with pytest.raises(NotChanged, match=managed):
         agent_in(tmp_path, slug).check_obstacles()
 
 

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +15,11 @@ from typing import Any
 import pytest
 
 from plans.client_setup import hook_wrapper
+from plans.client_setup.clients import Codex, Setup
+from plans.client_setup.configuration import apply_changes
 from tests.http_server import serving
 from tests.plans.client_setup.answers import AnsweringServer, as_json, doubtful
+from tests.waiting import eventually
 
 EDITED = {"command": "echo edited"}
 
@@ -259,6 +264,36 @@ def test_a_decision_ends_with_0(wrapper: ModuleType, tmp_path: Path, server: Ans
     point_at(wrapper, server.url("codex allow"))
     done = run_hook(tmp_path, "codex", "ask", body=question("codex"))
     assert (done.returncode, json.loads(done.stdout)) == (0, ALLOW["codex"])
+
+
+@pytest.mark.parametrize("end", ["killed", "no program", "no Python", "too slow", "body without end"])
+def test_the_entry_refuses_however_the_program_ends(tmp_path: Path, server: AnsweringServer, end: str) -> None:
+    """The whole entry runs as a client runs it, by its shell, beside a server that allows."""
+    agent = Codex({"HOME": str(tmp_path), "PATH": ""})
+    apply_changes(agent.own_changes(Setup(server.url("codex slow"), "tg_of-the-agent", "")))
+    if end == "no program":
+        agent.wrapper.unlink()
+    if end in ("too slow", "body without end"):
+        agent.wrapper.write_text(agent.wrapper.read_text().replace("\nSECONDS = 590\n", "\nSECONDS = 0.3\n"))
+    python = "/nonexistent/python3" if end == "no Python" else sys.executable
+    before = len(server.taken)
+    with subprocess.Popen(
+        ["sh", "-c", agent.asking_command(python)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        if end != "body without end":
+            process.stdin.write(question("codex"))
+            process.stdin.close()
+        if end == "killed":
+            eventually(lambda: len(server.taken) > before, what="The question")
+            [program] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(program), signal.SIGKILL)
+        assert process.wait(30) == 2
+        assert process.stdout.read() == b""
+        assert process.stderr.read()
 
 
 @pytest.mark.parametrize(("name", "requests"), [("codex allow", 1), ("codex 401", 1), ("codex 503", 3)])

@@ -46,7 +46,8 @@ def test_a_doubtful_answer_refuses(tmp_path: Path) -> None:
     }
     with serving(AnsweringServer(answers)) as server:
         urls = {name: server.url(name) for name in answers if name != "allow"}
-        outcomes = run_plugin(tmp_path, ["http://127.0.0.1:1", "gopher://x", *urls.values()])
+        down = ["http://127.0.0.1:1", "gopher://x", server.url("allow").replace("http:", "https:")]
+        outcomes = run_plugin(tmp_path, [*down, *urls.values()])
     assert {url for url, outcome in outcomes.items() if not outcome.get("refused")} == set()
     assert outcomes[urls["deny"]] == {"refused": "No."}
 
