@@ -302,7 +302,7 @@ class ToolVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RuleOnTrial:
     """A rule on trial; `place` is the number of rules in force that are tried before it."""
 
     clause: Clause
@@ -323,7 +323,7 @@ class Rulebook:
     """Ordered rules with cached verdicts per tool. Rules on trial decide nothing."""
 
     clauses: Sequence[Clause] = ()
-    trials: Sequence[Trial] = ()
+    trials: Sequence[RuleOnTrial] = ()
     _known: dict[tuple[object, ...], ToolVerdicts] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict)
     """The number of rules tried before each, by the key of its revision."""
@@ -485,11 +485,11 @@ def build_rulebook(
 
     Those on trial decide nothing, unless all are to be `enforced`.
     """
-    clauses, trials = list[Clause](), list[Trial]()
+    clauses, trials = list[Clause](), list[RuleOnTrial]()
     for revision in revisions:
         clause = compile_clause(revision, people.get(revision.requester, frozenset()))
         if revision.mode == PolicyRevision.Mode.TRIAL and not enforced:
-            trials.append(Trial(clause, len(clauses)))
+            trials.append(RuleOnTrial(clause, len(clauses)))
         else:
             clauses.append(clause)
     return Rulebook(clauses, trials)

@@ -299,7 +299,7 @@ class PolicyForm(WarningForm):
         required=False,
         widget=forms.TextInput(attrs={"inputmode": "numeric", "maxlength": 6}),
         help_text=gettext_lazy(
-            "More of one token, or of one person without a token, set a stop for it. Leave it empty for none."
+            "If more calls of one token, or of one person without a token, are refused, it is stopped. Empty: never."
         ),
     )
     stop_minutes = DurationField(unit_seconds=60, empty_seconds=None, label=gettext_lazy("Within minutes"))
