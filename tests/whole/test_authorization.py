@@ -135,6 +135,7 @@ REST: dict[str, str] = {
     "DELETE policies/{public_id}/": "133333+33",
     "GET policies/{public_id}/": "13+++++33",
     "PATCH policies/{public_id}/": "133333+33",
+    "GET policies/{public_id}/trial/": "13+++++33",
     "POST permissions/": "133++3+33",
     "GET permissions/deferred/": "133++3+33",
     "POST permissions/{public_id}/result/": "133443433",
