@@ -518,6 +518,12 @@ class Call(StoredArguments, models.Model):
                 name="call_open",
                 condition=Q(status__in=["held", "ready", "outcome_unknown"]),
             ),
+            # For rules about what came before; written once, when a call ends.
+            models.Index(
+                fields=["requested_by", "tool_name", "finished_at"],
+                name="call_ended",
+                condition=Q(finished_at__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

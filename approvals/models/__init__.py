@@ -2,6 +2,7 @@
 
 from approvals.models.audit import AuditEntry, Instance
 from approvals.models.grants import Grant, GrantUse
+from approvals.models.history import CallHistory, RecentCall
 from approvals.models.notifications import Delivery, NotificationChoice, PushDevice
 from approvals.models.policies import Policy, PolicyRevision, RefusedCall, TrialResult, new_policy_id
 from approvals.models.requests import (
@@ -22,6 +23,7 @@ __all__ = [
     "ApprovalNonce",
     "ApprovalRequest",
     "AuditEntry",
+    "CallHistory",
     "Comment",
     "Delegation",
     "Delivery",
@@ -32,6 +34,7 @@ __all__ = [
     "Policy",
     "PolicyRevision",
     "PushDevice",
+    "RecentCall",
     "RefusedCall",
     "Review",
     "Round",

@@ -1,17 +1,19 @@
 """Back-test: replays past calls, as of their time, under current and changed rules. Bounded; never writes."""
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from heapq import heappop, heappush
 from time import monotonic
 from typing import Any
 
 from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import Policy, PolicyRevision, Review
+from approvals.policies.history import CallOrigin, Finding, LooksBack, client_of, count_key
 from approvals.policies.rulebook import (
     Clause,
     Rulebook,
@@ -29,11 +31,14 @@ from catalog.dispatch.arguments import stored_arguments, validator_of
 from catalog.dispatch.pipeline import CallFacts, Hold
 from catalog.models import Call, CallRequester, ToolVersion
 from catalog.schemas import Validator
+from catalog.states import TERMINAL
 
 MAX_CALLS = 10_000
 MAX_DAYS = 90
 MAX_CHANGED = 200
 MAX_SECONDS = 4.0
+MAX_CHARACTERS = 20_000_000
+"""Length of the arguments of all calls that are kept at once, to be judged in order."""
 CHUNK = 500
 EFFECT_WORDS = {
     "allow": gettext_noop("Runs without approval"),
@@ -42,7 +47,7 @@ EFFECT_WORDS = {
 }
 REPLAYED_COLUMNS = (
     *("pk", "public_id", "tool_name", "version_id", "arguments", "defaults"),
-    *("requested_by_id", "plan_ref", "created_at"),
+    *("requested_by_id", "token_id", "session", "plan_ref", "status", "created_at", "started_at", "finished_at"),
     *("client_run__client", "client_run__client_tool", "client_run__cwd"),
 )
 
@@ -139,52 +144,177 @@ def draft_of(columns: Mapping[str, Any], *, name: str, order: int, policy: Polic
 
 
 def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
-    """Replay calls of the last days, newest first, up to MAX_CALLS and MAX_SECONDS; with `before`, only older calls."""
-    found, ends = BackTest(), monotonic() + MAX_SECONDS
-    since = clock.now() - timedelta(days=min(days, MAX_DAYS))
+    """Replay calls of the last days, newest first, up to MAX_CALLS and MAX_SECONDS; with `before`, only older calls.
+
+    For rules that look back, the calls are judged in the order in which they were made. The first of them finds nothing
+    before it. Calls count as they were: started, or waiting.
+    """
+    found, looks_back = BackTest(), rulebooks.before.looks_back or rulebooks.after.looks_back
+    ends = monotonic() + (MAX_SECONDS / 2 if looks_back else MAX_SECONDS)
+    since, size = clock.now() - timedelta(days=min(days, MAX_DAYS)), 0
+    replayed: list[_ReplayedCall] = []
     for rows in _chunks(since, before):
-        tools = _versions({row["version_id"] for row in rows})
-        calls = [row["pk"] for row in rows]
-        reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
-        verdicts_given = dict(reviews.values_list("request__call_id", "verdict"))
-        requesters = defaultdict[int, set[int]](set)  # recorded for calls that were held
-        for call, person in CallRequester.objects.filter(call__in=calls).values_list("call_id", "user_id"):
-            requesters[call].add(person)
-        for row in rows:
-            version, at = tools[row["version_id"]], row["created_at"]
-            prepared = stored_arguments(version.validator, json.loads(row["arguments"]), row["defaults"])
-            facts = CallFacts(
-                tool_name=row["tool_name"],
-                arguments=prepared.passed,
-                requested_by=row["requested_by_id"],
-                plan_ref=row["plan_ref"],
-                prepared=prepared,
-                find_requesters=partial(requesters.__getitem__, row["pk"]),
-                find_derived=facts_finder(
-                    row["client_run__client"] or "",
-                    row["client_run__client_tool"] or "",
-                    prepared.passed,
-                    row["client_run__cwd"] or "",
-                ),
-                **version.facts,
-            )
-            old, new = rulebooks.before.verdict(facts, at), rulebooks.after.verdict(facts, at)
-            effects, review = (effect_of(old), effect_of(new)), verdicts_given.get(row["pk"], "")
-            found.calls += 1
-            found.matched += rulebooks.changed.applies(facts, at)
-            found.counts[effects[1]] += 1
-            found.rejected += effects[1] == "allow" and review == ReviewVerdict.REJECT
-            if isinstance(old, Hold) and isinstance(new, Hold):
-                found.other_people += old.terms.stages != new.terms.stages
-            if effects[0] != effects[1]:
-                found.changes += 1
-                if len(found.changed) < MAX_CHANGED:
-                    change = ChangedCall(row["public_id"], row["tool_name"], *effects, review, row["plan_ref"])
-                    found.changed.append(change)
-        if found.calls >= MAX_CALLS or monotonic() > ends:
+        read = _read_chunk(rows)
+        replayed += read
+        size += sum(len(row["arguments"]) for row in rows)
+        found.calls += len(rows)
+        is_last = found.calls >= MAX_CALLS or size > MAX_CHARACTERS or monotonic() > ends
+        if is_last or not looks_back:
+            _judge(found, rulebooks, replayed)
+            replayed = []
+        if is_last:
             found.next = rows[-1]["public_id"]
-            break
+            return found
+    _judge(found, rulebooks, replayed)
     return found
+
+
+@dataclass(slots=True)
+class _ReplayedCall:
+    """A stored call, the facts of which rules judge it, and its reviewers' verdict."""
+
+    row: Mapping[str, Any]
+    facts: CallFacts
+    review: str
+
+
+def _read_chunk(rows: Sequence[dict[str, Any]]) -> list[_ReplayedCall]:
+    tools, calls = _versions({row["version_id"] for row in rows}), [row["pk"] for row in rows]
+    reviews = Review.objects.filter(request__call__in=calls, undone_at=None).order_by("pk")
+    verdicts_given = dict(reviews.values_list("request__call_id", "verdict"))
+    requesters = defaultdict[int, set[int]](set)  # recorded for calls that were held
+    for call, person in CallRequester.objects.filter(call__in=calls).values_list("call_id", "user_id"):
+        requesters[call].add(person)
+    read = []
+    for row in rows:
+        version = tools[row["version_id"]]
+        prepared = stored_arguments(version.validator, json.loads(row["arguments"]), row["defaults"])
+        facts = CallFacts(
+            tool_name=row["tool_name"],
+            arguments=prepared.passed,
+            requested_by=row["requested_by_id"],
+            plan_ref=row["plan_ref"],
+            prepared=prepared,
+            find_requesters=partial(requesters.__getitem__, row["pk"]),
+            find_derived=facts_finder(
+                row["client_run__client"] or "",
+                row["client_run__client_tool"] or "",
+                prepared.passed,
+                row["client_run__cwd"] or "",
+            ),
+            **version.facts,
+        )
+        read.append(_ReplayedCall(row, facts, verdicts_given.get(row["pk"], "")))
+    return read
+
+
+def _judge(found: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCall]) -> None:
+    """Judge calls, which are given newest first, in the order in which they were made; add them up newest first."""
+    history, judged = _ReplayedHistory(), []
+    for call in reversed(replayed):
+        at, changed = call.row["created_at"], rulebooks.changed
+        facts = replace(call.facts, find_history=history.of(call))
+        old, new = rulebooks.before.verdict(facts, at), rulebooks.after.verdict(facts, at)
+        if changed.match.looks_back:
+            allows = changed.rule.effect == PolicyRevision.Effect.ALLOW
+            asks = changed.match.fits_tool(facts) and changed.match.fits_otherwise(facts, at, entirely=allows)
+            facts = replace(facts, history=history.of(call)([changed.match]) if asks else {})
+        judged.append((call, old, new, changed.applies(facts, at)))
+    for call, old, new, is_matched in reversed(judged):
+        effects, review = (effect_of(old), effect_of(new)), call.review
+        found.matched += is_matched
+        found.counts[effects[1]] += 1
+        found.rejected += effects[1] == "allow" and review == ReviewVerdict.REJECT
+        if isinstance(old, Hold) and isinstance(new, Hold):
+            found.other_people += old.terms.stages != new.terms.stages
+        if effects[0] != effects[1]:
+            found.changes += 1
+            if len(found.changed) < MAX_CHANGED:
+                names = call.row["public_id"], call.row["tool_name"]
+                found.changed.append(ChangedCall(*names, *effects, review, call.row["plan_ref"]))
+
+
+class _ReplayedHistory:
+    """What came before each call of a replay, from the calls replayed until then."""
+
+    def __init__(self) -> None:
+        self._times = defaultdict[tuple[int | None, str], deque[datetime]](deque)
+        self._running: list[tuple[datetime, int, list[tuple[str, str, str]]]] = []
+        self._ended: dict[tuple[str, str, str], datetime] = {}
+        self._clients: dict[int, str] = {}
+        self._call: _ReplayedCall | None = None
+        self._answers: dict[int | None, Finding] = {}
+
+    def of(self, call: _ReplayedCall) -> Callable[[Sequence[LooksBack]], Mapping[int | None, Finding]]:
+        """Return a function that judges this call, each rule once; calls come in the order in which they were made."""
+        if call is not self._call:
+            self._call, self._answers = call, {}
+            while self._running and self._running[0][0] <= call.row["created_at"]:
+                ended_at, _, kinds = heappop(self._running)
+                self._ended |= dict.fromkeys(kinds, ended_at)
+            self._begin(call)
+        return partial(self._judge_call, call)
+
+    def _judge_call(self, call: _ReplayedCall, rules: Sequence[LooksBack]) -> Mapping[int | None, Finding]:
+        for rule in rules:
+            if rule.revision_id not in self._answers:
+                self._answers[rule.revision_id] = self._finding(call, rule)
+        return self._answers
+
+    def _finding(self, call: _ReplayedCall, rule: LooksBack) -> Finding:
+        at, seen, recent = call.row["created_at"], rule.seen, rule.recent
+        if seen is not None:
+            earliest = at - timedelta(seconds=seen.within)
+            ends = (self._ended.get((scope, seen.kind, seen.name)) for scope in self._scopes(call, asks=True))
+            if not any(end is not None and end > earliest for end in ends):
+                return Finding(rule.revision_id, fits=False)
+        if recent is None:
+            return Finding(rule.revision_id, fits=True)
+        times = self._times[rule.revision_id, count_key(recent, self._origin(call), self._client(call))]
+        while times and times[0] <= at - timedelta(seconds=recent.seconds):
+            times.popleft()
+        count = len(times) + 1
+        if call.row["started_at"] is not None or call.row["status"] not in TERMINAL:
+            times.append(at)
+        return Finding(rule.revision_id, count >= recent.count, count)
+
+    def _begin(self, call: _ReplayedCall) -> None:
+        row, facts = call.row, call.facts
+        ended_at = row["started_at"] if row["client_run__client"] else row["finished_at"]
+        if row["started_at"] is None or ended_at is None:
+            return
+        kinds = [("tool", facts.tool_name), ("source", facts.source or "")]
+        kinds += [("category", name) for name in facts.categories]
+        found = [(scope, *kind) for scope in self._scopes(call) for kind in kinds]
+        heappush(self._running, (ended_at, row["pk"], found))
+
+    def _scopes(self, call: _ReplayedCall, *, asks: bool = False) -> list[str]:
+        """Return what a call shares with others: token, session and plan; and the person, if it has no token."""
+        row = call.row
+        scopes = [f"plan {row['plan_ref']}"] if row["plan_ref"] else []
+        if row["token_id"] is None or not asks:
+            scopes.append(f"person {row['requested_by_id']}")
+        if row["session"]:
+            scopes.append(f"session {row['requested_by_id']} {row['session']}")
+        return [*scopes, self._client(call)] if row["token_id"] is not None else scopes
+
+    def _origin(self, call: _ReplayedCall) -> CallOrigin:
+        row = call.row
+        return CallOrigin(
+            requested_by=row["requested_by_id"],
+            token_id=row["token_id"],
+            plan_ref=row["plan_ref"],
+            tool_name=row["tool_name"],
+            arguments=call.facts.arguments,
+        )
+
+    def _client(self, call: _ReplayedCall) -> str:
+        token = call.row["token_id"]
+        if token is None:
+            return client_of(self._origin(call))
+        if token not in self._clients:
+            self._clients[token] = client_of(self._origin(call))
+        return self._clients[token]
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:

@@ -40,6 +40,11 @@ def refuses(facts: CallFacts) -> bool:
     return refusal_of(facts) is not None or _fresh().book.refuses(facts)
 
 
+def can_look_back(facts: CallFacts) -> bool:
+    """Return True if the current rules about this tool look back at what came before its calls."""
+    return _fresh().book.can_look_back(facts)
+
+
 def can_require_approval(facts: CallFacts) -> bool:
     """Return True if the current rules would hold a call of this tool for some arguments, requester or time."""
     return _fresh().book.can_require_approval(facts)

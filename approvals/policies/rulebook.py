@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 
 from approvals.models import ApprovalRequest, PolicyRevision
+from approvals.policies.history import Finding, History, kept_history
 from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
 from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.history import Recent, Seen, read_recent, read_seen
@@ -28,6 +29,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, GateDecision, Hold
 from catalog.models import Call, ClientRun, Source
+from catalog.ui.labels import format_timespan
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,12 @@ class Match:
         """Return True if the terms about what came before match; without an answer, a rule that protects matches."""
         if not self.looks_back:
             return True
-        return not entirely if facts.history is None else facts.history.get(self.revision_id, False)
+        if entirely and self.recent is not None and self.recent.path and self.recent.value_in(facts.arguments) is None:
+            return False
+        if facts.history is None:
+            return not entirely
+        finding = facts.history.get(self.revision_id)
+        return finding is not None and bool(finding.fits)
 
     def fits_call(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
         """Return True if the terms about the call match: requester, plan, time, arguments and what came before.
@@ -132,7 +139,18 @@ class Match:
             is_unclear = entirely and derived is not None and not derived.understood and row.path in DERIVED_FACTS
             why = ", since not every part of the call is understood" if is_unclear else ""
             found.append(Mismatch("arguments", f"a condition does not hold: {condition_sentence(row)}{why}"))
+        if not found and not self.fits_history(facts, entirely=entirely):
+            found.append(self._history_mismatch((facts.history or {}).get(self.revision_id)))
         return found
+
+    def _history_mismatch(self, finding: Finding | None) -> Mismatch:
+        if self.recent is None or finding is None or finding.count is None:
+            words = self.seen.words if self.seen is not None else "of this kind"
+            return Mismatch("seen" if self.seen is not None else "recent", f"no call {words} ended in the time before")
+        words = f"{self.recent.by_words} within {format_timespan(self.recent.seconds)}"
+        return Mismatch(
+            "recent", f"it is number {finding.count:,} {words}, and the policy begins at {self.recent.count:,}"
+        )
 
 
 def derived_of(facts: CallFacts) -> DerivedFacts | None:
@@ -153,8 +171,11 @@ def compile_match(revision: PolicyRevision, people: frozenset[int] = frozenset()
     )
 
 
-def call_facts(call: Call, arguments: CallArguments | None = None) -> CallFacts:
-    """Return the facts of a stored call for the gate, optionally with other arguments."""
+def call_facts(call: Call, arguments: CallArguments | None = None, *, history: History | None = None) -> CallFacts:
+    """Return the facts of a stored call for the gate, optionally with other arguments.
+
+    Without a `history`, rules that look back and have not judged the call yet get the answer of the moment.
+    """
     version, tool = call.version, call.version.tool
     if arguments is None:
         values = vault.load_available(call.arguments, call.plan_ref)
@@ -171,6 +192,7 @@ def call_facts(call: Call, arguments: CallArguments | None = None) -> CallFacts:
         prepared=arguments,
         find_requesters=cache(lambda: {each.user_id for each in call.requesters.all()}),
         find_derived=_derived_of_stored(call, arguments.passed),
+        find_history=(history or kept_history(call, arguments.passed, now=clock.now())).answers,
     )
 
 
@@ -219,6 +241,8 @@ class Rule:
     fresh_sign_in_seconds: int = 0
     escalated_to: str = ""
     stop_after: Mapping[str, int] | None = field(default=None, compare=False)
+    looks_back: bool = False
+    """True if the rule matches by what came before a call."""
 
     @property
     def quorum(self) -> int:
@@ -246,6 +270,7 @@ def rule_from_revision(revision: PolicyRevision) -> Rule:
         number=revision.number,
         safety_level=revision.safety_level,
         sentence=revision.sentence,
+        looks_back=revision.recent is not None or revision.seen is not None,
         **terms,
     )
 
@@ -288,10 +313,26 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class ToolVerdicts:
-    """Verdicts of the rules on a tool: `conditional` in order, then `otherwise` if no condition matches."""
+    """Verdicts of the rules on a tool: `conditional` in order, then `otherwise` if no condition matches.
+
+    `looking_back` are the rules that look back, at whatever place, with True for one that allows.
+    """
 
     conditional: tuple[tuple[Match, GateDecision], ...]
     otherwise: GateDecision
+    looking_back: tuple[tuple[Match, bool], ...] = ()
+
+    def look_back(self, facts: CallFacts, at: datetime | None) -> CallFacts:
+        """Return the facts with what came before the call, for those rules that match it otherwise."""
+        if not self.looking_back or facts.find_history is None:
+            return facts
+        forms = (facts, facts.as_asked)
+        asking = [
+            match
+            for match, allows in self.looking_back
+            if any(match.fits_otherwise(form, at, entirely=allows) for form in forms)
+        ]
+        return replace(facts, history=facts.find_history(asking) if asking else {})
 
     def first(self, facts: CallFacts, at: datetime | None) -> GateDecision:
         """Return the verdict of the first matching rule."""
@@ -331,6 +372,15 @@ class Rulebook:
     def __post_init__(self) -> None:
         self._places.update((clause.rule.revision_id, place) for place, clause in enumerate(self.clauses))
 
+    @property
+    def looks_back(self) -> bool:
+        """True if one of the rules looks back at what came before a call."""
+        return any(clause.match.looks_back for clause in (*self.clauses, *(trial.clause for trial in self.trials)))
+
+    def can_look_back(self, facts: CallFacts) -> bool:
+        """Return True if rules about this tool look back at what came before its calls."""
+        return bool(self._known_answers(facts).looking_back)
+
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
         """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous.
 
@@ -338,6 +388,7 @@ class Rulebook:
         gives another verdict, the stricter one is returned, so that defaults and editors never weaken protection.
         """
         answers = self._known_answers(facts)
+        facts = answers.look_back(facts, at)
         found = answers.first(facts, at)
         has_other_requesters = facts.find_requesters is not None and any(m.requester for m, _ in answers.conditional)
         if not answers.conditional or not (has_other_requesters or len(facts.argument_forms) > 1):
@@ -352,6 +403,7 @@ class Rulebook:
         if not self.trials:
             return []
         at = at or clock.now()
+        facts = self._known_answers(facts).look_back(facts, at)
         facts = facts if facts.safety_level in LEVELS else replace(facts, safety_level=SafetyLevel.DANGEROUS)
         forms = [facts] if facts.find_requesters is None and len(facts.argument_forms) == 1 else [facts, facts.as_asked]
         found: list[TrialVerdict] = []
@@ -428,14 +480,31 @@ class Rulebook:
         known = facts.safety_level in LEVELS
         facts = facts if known else replace(facts, safety_level=SafetyLevel.DANGEROUS)
         conditional: list[tuple[Match, GateDecision]] = []
+        looking_back: list[tuple[Match, bool]] = []
+        otherwise: GateDecision | None = None
         for clause in self.clauses:
+            if otherwise is not None and not clause.match.looks_back:
+                continue  # after the rule that decides every call, calls are only counted
             verdict = clause.verdict(facts) if clause.match.fits_tool(facts) else None
             if verdict is None:
                 continue
+            if clause.match.looks_back:
+                looking_back.append((clause.match, isinstance(verdict, Allow)))
+            if otherwise is not None:
+                continue
             if clause.match.depends_on_tool_only:
-                return ToolVerdicts(tuple(conditional), verdict)
-            conditional.append((clause.match, verdict))
-        return ToolVerdicts(tuple(conditional), default_verdict(facts.safety_level))
+                otherwise = verdict
+            else:
+                conditional.append((clause.match, verdict))
+        for trial in self.trials:  # they count calls like the others
+            match, verdict = (
+                trial.clause.match,
+                trial.clause.verdict(facts) if trial.clause.match.fits_tool(facts) else None,
+            )
+            if match.looks_back and verdict is not None:
+                looking_back.append((match, isinstance(verdict, Allow)))
+        otherwise = otherwise or default_verdict(facts.safety_level)
+        return ToolVerdicts(tuple(conditional), otherwise, tuple(looking_back))
 
 
 def stricter(one: GateDecision, other: GateDecision) -> GateDecision:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision
+from approvals.policies.history import CallOrigin, History
 from approvals.policies.rulebook import (
     Mismatch,
     TrialVerdict,
@@ -102,7 +103,8 @@ def simulate(
 ) -> Simulation:
     """Evaluate the current rules on a call made now or `at`, and explain why rules do not apply.
 
-    `cwd` is the working directory of a client that runs the tool itself.
+    `cwd` is the working directory of a client that runs the tool itself. For rules that look back, the call is one that
+    the requester makes without a token, in no plan; the calls counted are those that are stored.
 
     Raises ParameterError, and RefusedArguments for arguments that the tool refuses.
     """
@@ -128,6 +130,10 @@ def simulate(
         source=tool.source.name,
         prepared=prepared,
         find_derived=facts_finder(tool.source.name, _client_tool(tool), prepared.passed, cwd),
+        find_history=History(
+            CallOrigin(requested_by=person.pk if person else None, tool_name=tool.name, arguments=prepared.passed),
+            at or clock.now(),
+        ).answers,
     )
     revisions = enabled_revisions()
     in_force = [revision for revision in revisions if revision.mode == PolicyRevision.Mode.ENFORCE]
@@ -149,6 +155,7 @@ def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: da
     """Evaluate these rules on a call, in the order given. The verdict is the same as that of `Rulebook.verdict`."""
     revisions, at = list(revisions), at or clock.now()
     people = requesters_named(revisions)
+    facts = build_rulebook(revisions, people).answers(facts).look_back(facts, at)
     found = _first_match(facts, revisions, people, at)
     if len(facts.argument_forms) == 1 and facts.find_requesters is None:
         return found

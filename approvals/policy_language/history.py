@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from approvals.policy_language.conditions import MAX_PATH, path_problems
+from catalog.core.json_paths import value_at
 from catalog.schemas import ArgumentProblem
 from catalog.ui.labels import format_timespan
 
@@ -32,7 +33,10 @@ SEEN_KINDS = {"category": "in the category {}", "tool": "of {}", "source": "from
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Fits the `count`-th call and all later ones within `seconds`, counted separately for each value of `by`."""
+    """Fits the `count`-th call and all later ones within `seconds`, counted separately for each value of `by`.
+
+    Calls without a value at the path of an argument are counted together.
+    """
 
     count: int
     seconds: int
@@ -42,6 +46,11 @@ class Recent:
     def path(self) -> str:
         """The dotted path of the argument by which calls are counted; empty if they are counted by something else."""
         return self.by.removeprefix(ARGUMENT) if self.by.startswith(ARGUMENT) else ""
+
+    def value_in(self, arguments: Mapping[str, Any]) -> str | float | bool | None:
+        """Return the text, number or truth value at the path; None if there is nothing, or something else."""
+        value = value_at(arguments, self.path.split("."))
+        return value if isinstance(value, str | int | float) else None
 
     @property
     def by_words(self) -> str:

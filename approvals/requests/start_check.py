@@ -8,6 +8,7 @@ from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, Round
 from approvals.policies.eligibility import may_decide
 from approvals.policies.gate import gate
+from approvals.policies.history import History
 from approvals.policies.quorum import is_enough
 from approvals.policies.rulebook import Rule, call_facts, rule_for, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest
@@ -27,12 +28,14 @@ Objection = tuple[Drift, str]
 """The changed aspect, and the reason for which the call may not start."""
 
 
-def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None) -> Round:
+def consume(
+    call: Call, binding: ApprovalBinding, *, now: datetime | None = None, history: History | None = None
+) -> Round:
     """Consume the approval of `call` to run exactly `binding`; return the approved round.
 
-    `now` is the database's time, which may lie before the step became ready. Raises Invalidated if anything differs
-    from what was approved, ApprovalExpired if the run window is over, AuditUnavailable if no checkpoint can be written,
-    RestoredDatabase, and Conflict if the request is not approved.
+    `history` is what came before the call, and `now` the database's time, which may lie before the step became ready.
+    Raises Invalidated if anything differs from what was approved, ApprovalExpired if the run window is over,
+    AuditUnavailable if no checkpoint can be written, RestoredDatabase, and Conflict if the request is not approved.
     """
     ensure_start_allowed()
     request = lock_request(ApprovalRequest.objects.select_related("call__token").get(call=call))
@@ -42,7 +45,7 @@ def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None
     if request.not_after is None or request.not_after <= now:
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
-    for drift, reason in _objections(request, approved, binding):
+    for drift, reason in _objections(request, approved, binding, history):
         raise Invalidated(reason, drift)
     usable = ApprovalRequest.objects.filter(pk=request.pk, digest=approved.digest)
     move(usable.filter(effective_at__lte=now, not_after__gt=now), to=RequestStatus.CONSUMED, consumed_at=now)
@@ -50,7 +53,9 @@ def consume(call: Call, binding: ApprovalBinding, *, now: datetime | None = None
     return approved
 
 
-def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -> None:
+def recheck_consumed(
+    call: Call, fingerprint: str, implementation_digest: str, *, history: History | None = None
+) -> None:
     """Compare a call once more with its approval, which is consumed although the call has not begun.
 
     The target's state is not compared. Raises Invalidated, ApprovalExpired, AuditUnavailable and RestoredDatabase.
@@ -61,11 +66,13 @@ def recheck_consumed(call: Call, fingerprint: str, implementation_digest: str) -
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
     binding = ApprovalBinding(fingerprint, implementation_digest, call.arguments, approved.state_token)
-    for drift, reason in _objections(request, approved, binding):
+    for drift, reason in _objections(request, approved, binding, history):
         raise Invalidated(reason, drift)
 
 
-def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBinding) -> Iterator[Objection]:
+def _objections(
+    request: ApprovalRequest, round_: Round, binding: ApprovalBinding, history: History | None
+) -> Iterator[Objection]:
     """Yield the reasons why the call may not start: first about the call itself, then about its approval."""
     call, name = request.call, request.call.tool_name
     if binding.arguments != round_.arguments:
@@ -83,10 +90,10 @@ def _objections(request: ApprovalRequest, round_: Round, binding: ApprovalBindin
         yield Drift.TOOL, f"The tool {name} has been disabled since the approval."
     if tool.current_version is None or tool.current_version.fingerprint != binding.fingerprint:
         yield Drift.DEFINITION, f"The definition of {name} changed after the approval."
-    yield from _approval_objections(request, round_)
+    yield from _approval_objections(request, round_, history)
 
 
-def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Objection]:
+def _approval_objections(request: ApprovalRequest, round_: Round, history: History | None) -> Iterator[Objection]:
     """Yield objections of ineligible reviewers, and of the current policies or the request's own rule."""
     approvals = counted_approvals(round_)
     if len({review.person_id for review in approvals}) < round_.quorum:
@@ -96,7 +103,7 @@ def _approval_objections(request: ApprovalRequest, round_: Round) -> Iterator[Ob
         if why_not is not None:
             who = user_display_name(review.person)
             yield Drift.REVIEWERS, f"{who} approved this but may no longer do so: {why_not}"
-    verdict = gate(call_facts(request.call))
+    verdict = gate(call_facts(request.call, history=history))
     if isinstance(verdict, Deny):
         yield Drift.POLICY, f"A policy blocks this call now: {verdict.message}" if verdict.policy else verdict.message
     elif isinstance(verdict, Hold):

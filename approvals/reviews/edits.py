@@ -5,7 +5,7 @@ Earlier reviews no longer count. Schema, policy and preview are evaluated before
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,8 @@ from pydantic_core import to_jsonable_python
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import ApprovalRequest, Round
-from approvals.policies.gate import gate
+from approvals.policies.gate import can_look_back, gate
+from approvals.policies.history import History, kept_history
 from approvals.policies.rulebook import Rule, call_facts, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
@@ -91,6 +92,8 @@ class Edit:
     hunks: Sequence[int] | None = None
     of: int = 0
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    checked: CallArguments | None = field(default=None, repr=False)
+    """The arguments as the tool would get them; None if earlier ones are restored."""
 
     @property
     def quorum(self) -> int:
@@ -166,6 +169,7 @@ def narrow_to_hunks(request: ApprovalRequest, hunks: Collection[int]) -> Edit | 
         preview=preview,
         state_token=round_.state_token,
         rule=_rule_for_edit(request, arguments),
+        checked=arguments,
         fields=(part.parameter,),
         hunks=accepted,
         of=part.total,
@@ -231,6 +235,7 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
         preview=to_jsonable_python(preview) if preview else None,
         state_token=(preview.state_token or "") if preview else "",
         rule=rule,
+        checked=checked,
         fields=changed_fields(json.loads(round_.arguments), json.loads(cut.text)),
     )
 
@@ -254,6 +259,7 @@ def apply_edit(request: ApprovalRequest, edit: Edit, *, by: User, comment: str =
     """Open a new round with this edit; the caller has locked the request. Raises Conflict."""
     if edit.base != request.digest:
         raise Conflict("The request has been changed meanwhile. Check the changes, then decide.")
+    edit = _judged_exactly(request, edit)
     _open_round(request, edit, editor=by)
     details = {"reviewer": user_display_name(by), "reason": comment} if comment else {"reviewer": user_display_name(by)}
     _record(request, edit, by=by, **details)
@@ -328,9 +334,23 @@ def _open_round(request: ApprovalRequest, edit: Edit, *, editor: "User | None") 
     request.refresh_from_db(fields=["digest", "round_number", "policy_revision"])
 
 
-def _rule_for_edit(request: ApprovalRequest, arguments: CallArguments) -> Rule:
+def _judged_exactly(request: ApprovalRequest, edit: Edit) -> Edit:
+    """Return the edit with the rule that holds it now, if rules look back at what came before calls of this tool.
+
+    With other arguments the call may be counted under another value. Raises Conflict on a denial.
+    """
+    call, checked = request.call, edit.checked
+    if checked is None or not can_look_back(call_facts(call, checked)):
+        return edit
+    history = kept_history(call, checked.passed, now=clock.now(), is_exact=True)
+    rule = _rule_for_edit(request, checked, history)
+    history.keep(call, is_started=False, held_by=rule.revision_id)
+    return replace(edit, rule=rule)
+
+
+def _rule_for_edit(request: ApprovalRequest, arguments: CallArguments, history: History | None = None) -> Rule:
     """Return the rule that holds the edited call, or the request's rule if none does. Raises Conflict on a denial."""
-    verdict = gate(call_facts(request.call, arguments))
+    verdict = gate(call_facts(request.call, arguments, history=history))
     if isinstance(verdict, pipeline.Deny):
         raise Conflict(f"A policy blocks the edited call: {verdict.message}")
     rule = verdict.terms if isinstance(verdict, pipeline.Hold) else None

@@ -53,7 +53,11 @@ class Keyring:
 
     def fingerprint(self, text: str) -> str:
         """Return a keyed digest by which texts with secrets can be compared, but not guessed without the key."""
-        return hmac.new(self._mac_keys[0], b"text\0" + text.encode(), hashlib.sha256).hexdigest()
+        return self.fingerprints(text)[0]
+
+    def fingerprints(self, text: str) -> list[str]:
+        """Return the digests of `fingerprint` under all keys, that of the newest key first."""
+        return [hmac.new(key, b"text\0" + text.encode(), hashlib.sha256).hexdigest() for key in self._mac_keys]
 
     def encrypt(self, text: str) -> str:
         return self._fernet.encrypt(text.encode()).decode()

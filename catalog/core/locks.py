@@ -3,7 +3,7 @@
 SQLite needs no lock until the end of the transaction: its BEGIN IMMEDIATE excludes all other writers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from threading import Lock
@@ -26,6 +26,7 @@ class LockSpace(IntEnum):
     SESSION = 8_043
     SAME_CALL = 8_044
     PEOPLE = 8_045
+    RECENT_CALLS = 8_047
     STOPS = 8_046
 
 
@@ -49,6 +50,25 @@ def try_lock_until_commit(space: LockSpace, key: str) -> bool:
 
 _thread_locks = [Lock() for _ in range(THREAD_LOCKS)]
 """Locks between the threads of this process; a key uses the one that its hash chooses."""
+
+
+LOCK_IN_ORDER = (
+    "SELECT bool_and({lock}) FROM "
+    "(SELECT DISTINCT hashtext(key) AS hash FROM unnest(%s::text[]) AS key ORDER BY hash) AS hashes"
+)
+
+
+def lock_all_until_commit(space: LockSpace, keys: Sequence[str], *, waits: bool) -> bool:
+    """Take the locks of several keys until the transaction ends, in one statement and one order for all callers.
+
+    Unless it `waits`, it returns False if another transaction holds one of them; some may then be taken.
+    """
+    if on_sqlite() or not keys:
+        return True
+    lock = "pg_advisory_xact_lock(%s, hash) IS NOT NULL" if waits else "pg_try_advisory_xact_lock(%s, hash)"
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_IN_ORDER.format(lock=lock), [int(space), list(keys)])
+        return bool(cursor.fetchone()[0])
 
 
 @contextmanager

@@ -95,8 +95,8 @@ class CallFacts:
     `limits` are those of the token through which the call is made, if any (`catalog.access.limits`).
     `prepared` has the other forms of the arguments. `find_requesters` returns the keys of all people who shaped the
     arguments. It may read the database, so call it only for a rule that names a requester. `find_derived` returns what
-    a call does that its client runs itself; None for calls that run here. `history` says of each rule that looks back,
-    by its key, if what came before the call matches it; None if nobody has looked.
+    a call does that its client runs itself; None for calls that run here. `find_history` looks for what came before the
+    call, for rules that ask for it; `history` has what was found by the keys of these rules, None if nobody looked.
     """
 
     tool_name: str
@@ -110,7 +110,8 @@ class CallFacts:
     prepared: CallArguments | None = field(default=None, compare=False, repr=False)
     find_requesters: Callable[[], Collection[int]] | None = field(default=None, compare=False, repr=False)
     find_derived: Callable[[], DerivedFacts] | None = field(default=None, compare=False, repr=False)
-    history: Mapping[Any, bool] | None = field(default=None, compare=False, repr=False)
+    find_history: Callable[[Sequence[Any]], Mapping[Any, Any]] | None = field(default=None, compare=False, repr=False)
+    history: Mapping[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def runs_in_client(self) -> bool:

@@ -17,6 +17,7 @@ from approvals.audit.restore_guard import ensure_not_restored
 from approvals.errors import AuditUnavailable
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
+from approvals.policies.history import History
 from approvals.policies.rulebook import Rule
 from approvals.requests.limits import check_pending_limit, reserve_slot
 from catalog.access.roles import NotAllowed
@@ -144,14 +145,18 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     facts = snapshot_of(plan)
     admitted = _admit(facts, prepared)
     joins = order.plan_ref is not None
-    if run is None and not joins and admitted.rule is None and not prepared.target.drifted:
+    if run is None and not joins and admitted.may_run_first and not prepared.target.drifted:
         executor = hints.local_executor()
         if executor is not None and running_first.may_run_first(prepared):
             call = _run_first(plan, facts, prepared, executor)
             if call is not None:
                 return call
     try:
-        return _store(plan, facts, admitted, run, joins=joins)
+        while True:
+            try:
+                return _store(plan, facts, admitted, run, joins=joins)
+            except _JudgedOtherwise as judged:
+                admitted = _as_judged(facts, admitted, judged.verdict)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
@@ -224,19 +229,45 @@ class _AdmittedCall:
     preview: Preview | None
     first: ApprovalRequest | None = None
     """The request for the same tool and arguments that people rejected earlier in this plan."""
+    history: History | None = None
+    """What came before the call, if rules ask: of the moment, or judged in the transaction that stores the call."""
+    is_previewed: bool = False
+
+    @property
+    def may_run_first(self) -> bool:
+        """True if no rule holds the call, or could still do so when it is stored."""
+        return self.rule is None and self.history is None
+
+
+class _JudgedOtherwise(Exception):
+    """In the transaction that stores a call, what came before it gave a verdict that needs work outside of it."""
+
+    def __init__(self, verdict: pipeline.Hold | pipeline.Deny) -> None:
+        super().__init__()
+        self.verdict = verdict
 
 
 def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
-    verdict = admission.ask_gate(plan, prepared)
+    history = calls.history_of(prepared, plan)
+    verdict = admission.ask_gate(plan, prepared, history)
+    admitted = _AdmittedCall(prepared, None, None, history=history if history.was_asked else None)
+    return _as_judged(plan, admitted, verdict, counts=True)
+
+
+def _as_judged(
+    plan: PlanSnapshot, admitted: _AdmittedCall, verdict: GateDecision, *, counts: bool = False
+) -> _AdmittedCall:
+    """Return the call as the gate has judged it, with its preview if it is held; if it `counts`, by its rate limit."""
+    prepared = admitted.prepared
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, plan, prepared)
     if isinstance(verdict, pipeline.Hold):
         first = admission.rejected_request(plan.ref, prepared) if plan.pk else None
         if first is not None:
-            return _AdmittedCall(prepared, verdict.terms, None, first)
+            return replace(admitted, rule=verdict.terms, first=first, is_previewed=True)
         if prepared.target.grant_limits is None:
             check_pending_limit(request_owner(plan, prepared))
-    counted_at = limits.count_call(prepared, plan) if limits.is_rate_limited(prepared) else None
+    counted_at = limits.count_call(prepared, plan) if counts and limits.is_rate_limited(prepared) else None
     try:  # last: a safe call that runs before it is stored starts at this moment
         stops.require_not_stopped_now(plan, 1, prepared)
     except Stopped:
@@ -244,10 +275,25 @@ def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
             limits.give_back_count(prepared, plan, counted_at)
         raise
     if not isinstance(verdict, pipeline.Hold):
-        return _AdmittedCall(prepared, None, None)
+        return admitted
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
     preview = None if prepared.target.drifted else preview_in_share(plan, 1, prepared)
-    return _AdmittedCall(prepared, verdict.terms, preview)
+    return replace(admitted, rule=verdict.terms, preview=preview, is_previewed=True)
+
+
+def _judge_exactly(tx: PlanTransaction, plan: PlanSnapshot, admitted: _AdmittedCall) -> _AdmittedCall:
+    """Judge a call in the transaction that stores it, if a rule that looks back could match it.
+
+    Raises _JudgedOtherwise if the call is denied, or held and has no preview yet: then nothing is stored.
+    """
+    if admitted.history is None:
+        return admitted
+    history = calls.history_of(admitted.prepared, plan, tx=tx)
+    verdict = admission.ask_gate(plan, admitted.prepared, history)
+    if isinstance(verdict, pipeline.Deny) or (isinstance(verdict, pipeline.Hold) and not admitted.is_previewed):
+        raise _JudgedOtherwise(verdict)
+    rule = verdict.terms if isinstance(verdict, pipeline.Hold) else None
+    return replace(admitted, rule=rule, first=admitted.first if rule else None, history=history)
 
 
 def _run_first(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> Call | None:
@@ -313,6 +359,7 @@ def _store(
             parameters = canonical_text(escape_references(json.loads(parameters)))
         step = Step(plan=plan, step_id=step_id, description=f"Call {name}", tool=name, parameters=parameters)
         now_stored = replace(plan_snapshot, pk=plan.pk)
+        admitted = _judge_exactly(tx, now_stored, admitted)
         if run is not None:
             tx.result = call = _add_client_call(tx, now_stored, step, admitted, run)
         else:
@@ -364,7 +411,9 @@ def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _Ad
     call.created_at = tx.now
     statements.insert_call(tx.cursor, call)
     calls.store_call_secrets(prepared, plan.ref, step.step_id)
-    calls.record_trials(call, prepared, plan, now=tx.now)
+    calls.record_trials(call, prepared, plan, history=admitted.history)
+    if admitted.history is not None:
+        admitted.history.keep(call, is_started=False)
     step.call = call
     insert_row(tx.cursor, step)
     hints.hint(plan.pk)
@@ -395,9 +444,10 @@ def _begin(
     """
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
     if admitted.rule is not None:
-        held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule)
+        held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule, history=admitted.history)
         return holding.start_granted(tx, held_call, admitted.preview)
-    work = admission.admit(StartContext(tx, plan, claimed, just_claimed=True), admitted.prepared, counted=True)
+    context = StartContext(tx, plan, claimed, just_claimed=True)
+    work = admission.admit(context, admitted.prepared, counted=True, history=admitted.history)
     if not isinstance(work, RunningCall):
         raise Conflict("A policy changed while this call was being stored. Call again.")
     return work
@@ -406,5 +456,5 @@ def _begin(
 def _request_approval(tx: PlanTransaction, plan: PlanSnapshot, claimed: ClaimedStep, admitted: _AdmittedCall) -> Call:
     assert admitted.rule is not None  # noqa: S101 (every held call has a rule)
     reserve_slot(request_owner(plan, admitted.prepared))
-    held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule)
+    held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule, history=admitted.history)
     return holding.store_held(tx, held_call, admitted.preview)

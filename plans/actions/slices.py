@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import may_pre_approve
+from approvals.policies.gate import gate
 from approvals.requests.queries import last_review, request_for
 from approvals.reviews.batch import NOT_FOUND_MESSAGE, BatchItem, BatchItemResult, answer_item
 from approvals.reviews.confirmation import INDIVIDUAL_REVIEW_REQUIRED, requires_individual_review
@@ -21,11 +22,12 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.access.roles import NotAllowed, acting_token_of
 from catalog.core.transactions import retry_on_deadlock
+from catalog.dispatch.pipeline import Hold
 from catalog.errors import Conflict, ToolError
 from catalog.results import Preview
 from plans.actions.upcoming import GATED, UpcomingStep, upcoming_steps
 from plans.engine import holding, limits
-from plans.engine.calls import requesters_of
+from plans.engine.calls import facts_for_rules, history_of, requesters_of
 from plans.engine.holding import preview_unless_stopped
 from plans.engine.refusals import require_within_limits
 from plans.engine.work import HeldCall, PlanSnapshot, load_snapshot
@@ -126,7 +128,13 @@ def _store(plan: PlanSnapshot, upcoming: UpcomingStep, preview: Preview | None, 
     if prepared is None or rule is None:
         raise Conflict("This step needs no approval.")
     with plan_transaction(plan.pk, plan.ref) as tx:
-        hold = HeldCall(statements.load_step(tx.cursor, step.pk), plan, prepared, rule)
+        history = history_of(prepared, plan, tx=tx)
+        verdict = gate(facts_for_rules(prepared, plan, step.pk, history))
+        if history.was_asked:  # judged before as of that moment
+            if not isinstance(verdict, Hold):
+                raise Conflict("What came before this step has changed.")
+            rule = verdict.terms
+        hold = HeldCall(statements.load_step(tx.cursor, step.pk), plan, prepared, rule, history=history)
         waits = Step.objects.filter(pk=step.pk, status=StepStatus.PENDING, call=step.call, parameters=step.parameters)
         if not waits.exclude(plan__status__in=PLAN_TERMINAL).exists():
             raise Conflict("The step has changed.")

@@ -12,6 +12,7 @@ from django.db import DatabaseError
 from approvals.errors import ApprovalExpired, AuditUnavailable, Invalidated
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import gate
+from approvals.policies.history import History, HistoryBusy
 from approvals.requests import held_calls, start_check
 from approvals.requests.lifecycle import ASKED_AGAIN, CHANGED_PREFIX
 from approvals.reviews.edits import summarise_edits
@@ -27,6 +28,7 @@ from plans.engine import early_requests, extensions, finishing, hints, limits, q
 from plans.engine.calls import (
     edited_arguments,
     facts_for_rules,
+    history_of,
     new_call,
     new_lease,
     prepare_replacement,
@@ -58,14 +60,23 @@ SETTLED_AT_ONCE = 50
 """Limit of steps skipped or failed in one transaction, so that other plans get their turn."""
 
 
-def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str) -> WorkItem | None:
-    """Claim ready steps of the plan until one yields a work item; None if none is ready."""
-    for _ in range(SETTLED_AT_ONCE):
+def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str, is_fresh: bool = False) -> WorkItem | None:
+    """Claim ready steps of the plan until one yields a work item; None if none is ready.
+
+    `is_fresh` is True if the transaction has done nothing yet that the audit log records.
+    """
+    for done in range(SETTLED_AT_ONCE):
         tx.read_stops()
         step = limits.claim_within_limits(tx.cursor, plan.pk, new_lease(owner, tx))
         if step is None:
             return None
-        work = _advance(StartContext(tx, plan.with_deadline_of(step), step, just_claimed=True))
+        context = StartContext(tx, plan.with_deadline_of(step), step, just_claimed=True, is_fresh=is_fresh and not done)
+        try:
+            work = _advance(context)
+        except HistoryBusy:  # claimed again in a transaction that may wait
+            statements.release_step(tx.cursor, step, StepWait("", step.call_pk, tx.now, ready_at=tx.now))
+            hints.hint(plan.pk)
+            return None
         if work is not None:
             return work
     hints.hint(plan.pk, Step.objects.filter(plan=plan.pk, ready_at__lte=tx.now).count())
@@ -90,7 +101,7 @@ def _advance(context: StartContext) -> WorkItem | None:
         refuse_or_release(tx, step, error)
     except AuditUnavailable:
         retries.postpone_start(tx, step)
-    except (Conflict, DatabaseError):
+    except (Conflict, DatabaseError, HistoryBusy):
         raise
     except Exception as error:  # noqa: BLE001 - raising would undo the claim and repeat the step forever
         log_unexpected(error)
@@ -121,7 +132,7 @@ def _begin_without_call(context: StartContext) -> WorkItem | None:
     prepared = prepare_step_call(plan, step)
     if not is_question or answered:
         return admit(context, prepared)
-    if isinstance(_ask_gate(context, prepared), pipeline.Hold):
+    if isinstance(_ask_gate(context, prepared, _history_of(context, prepared)), pipeline.Hold):
         raise ToolError(
             "A policy holds questions for approval, which is not supported. Change it to allow or deny them."
         )
@@ -148,16 +159,20 @@ def _skip_if_done(context: StartContext, call: Call | None = None, *, has_check:
 
 
 def admit(
-    context: StartContext, prepared: PreparedCall, *, counted: bool = False
+    context: StartContext, prepared: PreparedCall, *, counted: bool = False, history: History | None = None
 ) -> RunningCall | RateLimitedCall | HeldCall | None:
     """Pass the call through the gate: start it, return it to be held, or refuse it with its step.
 
-    A rate-limited call that is not `counted` yet is returned to be counted first.
+    A rate-limited call that is not `counted` yet is returned to be counted first. `history` is that of the call, if it
+    was judged in this transaction before. Raises HistoryBusy if the transaction is not fresh.
     """
     tx, plan, step = context.tx, context.plan, context.step
+    history = history or _history_of(context, prepared)
     try:
-        verdict = _ask_gate(context, prepared)
-        hold = HeldCall(step, plan, prepared, verdict.terms) if isinstance(verdict, pipeline.Hold) else None
+        verdict = _ask_gate(context, prepared, history)
+        hold = None
+        if isinstance(verdict, pipeline.Hold):
+            hold = HeldCall(step, plan, prepared, verdict.terms, history=history)
         if hold is not None:
             first = rejected_request(plan.ref, prepared)
             if first is not None:
@@ -171,7 +186,11 @@ def admit(
         return None
     if not counted and limits.is_rate_limited(prepared):
         return RateLimitedCall(step, plan, prepared)
-    return hold or start.begin(context, prepared)
+    return hold or start.begin(context, prepared, permission=Permission(history=history))
+
+
+def _history_of(context: StartContext, prepared: PreparedCall, call: Call | None = None) -> History:
+    return replace(history_of(prepared, context.plan, call, tx=context.tx), waits=context.is_fresh)
 
 
 def rejected_request(plan_ref: str, prepared: PreparedCall) -> ApprovalRequest | None:
@@ -186,16 +205,18 @@ def refuse_as_before(context: StartContext, prepared: PreparedCall, request: App
     call.created_at = context.tx.now
     if not statements.insert_step_call(context.tx.cursor, context.step, call):
         raise Conflict("Another worker took over this step before its call could be rejected.")
-    record_trials(call, prepared, context.plan, now=context.tx.now, step_pk=context.step.pk)
+    record_trials(call, prepared, context.plan, step_pk=context.step.pk)
     held_calls.repeat_rejection(call, request)
     return call
 
 
-def ask_gate(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None = None) -> pipeline.GateDecision:
+def ask_gate(
+    plan: PlanSnapshot, prepared: PreparedCall, history: History, step_pk: int | None = None
+) -> pipeline.GateDecision:
     """Return the gate's verdict on a call, in a span of the plan's trace."""
     ids = {"tool": prepared.target.tool.name, "level": prepared.level}
     with tracing.span("gate", ids, plan.traceparent):
-        verdict = gate(facts_for_rules(prepared, plan, step_pk))
+        verdict = gate(facts_for_rules(prepared, plan, step_pk, history))
         facts = {"verdict": type(verdict).__name__.lower()}
         if isinstance(verdict, pipeline.Hold):
             facts["policy.name"] = verdict.terms.policy
@@ -205,8 +226,8 @@ def ask_gate(plan: PlanSnapshot, prepared: PreparedCall, step_pk: int | None = N
     return verdict
 
 
-def _ask_gate(context: StartContext, prepared: PreparedCall) -> pipeline.Allow | pipeline.Hold:
-    verdict = ask_gate(context.plan, prepared, context.step.pk)
+def _ask_gate(context: StartContext, prepared: PreparedCall, history: History) -> pipeline.Allow | pipeline.Hold:
+    verdict = ask_gate(context.plan, prepared, history, context.step.pk)
     if isinstance(verdict, pipeline.Deny):
         raise record_denial(verdict, context.plan, prepared, context.step)
     return verdict
@@ -272,7 +293,7 @@ def _continue_with_call(context: StartContext, call_pk: int) -> WorkItem | None:
                 work = ApprovedCall(step, plan, call) if early_requests.attach(tx, step, call) else None
             else:
                 current = replace(prepared, replaces=call, asker=requester_ids_of(call))
-                work = admit(context, current, counted=True)
+                work = admit(replace(context, is_fresh=False), current, counted=True)
         case CallSituation.EARLY_ANSWERED:
             early_requests.apply_early_answer(tx, step, call)
         case CallSituation.ENDED:
@@ -306,19 +327,21 @@ def start_stored(context: StartContext, call: Call, situation: CallSituation) ->
         raise ToolDrifted(
             f"The definition of {call.tool_name} has changed since this call was requested; request it again."
         )
+    history = _history_of(context, prepared, call)
     if situation is CallSituation.HANDED_BACK:
+        target = prepared.target
         try:
-            start_check.recheck_consumed(call, prepared.target.fingerprint, prepared.target.implementation_digest)
+            start_check.recheck_consumed(call, target.fingerprint, target.implementation_digest, history=history)
         except (ApprovalExpired, Invalidated) as change:
             raise ToolError(f"{change} It was approved but has not run; request it again.") from None
     if situation is not CallSituation.ATTEMPTED:
-        verdict = _ask_gate(context, prepared)
+        verdict = _ask_gate(context, prepared, history)
         if isinstance(verdict, pipeline.Hold) and situation is not CallSituation.HANDED_BACK:
-            return HeldCall(context.step, context.plan, prepared, verdict.terms, call)
+            return HeldCall(context.step, context.plan, prepared, verdict.terms, call, history)
     if not hasattr(call, "approval"):
-        return start.begin(context, prepared, call)
+        return start.begin(context, prepared, call, Permission(history=history))
     # The reviewers' edits, and for the first attempt the target state that they saw; a retry may find another.
     approved = call.approval.rounds.get(number=call.approval.round_number)
     edited = summarise_edits(call.approval) if approved.number > 1 else None
     state = approved.state_token if not call.attempt else ""
-    return start.begin(context, prepared, call, Permission(state or None, edited))
+    return start.begin(context, prepared, call, Permission(state or None, edited, history=history))

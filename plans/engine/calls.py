@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -11,6 +11,7 @@ from django.conf import settings
 
 from approvals.policies import trials
 from approvals.policies.gate import rules_in_force
+from approvals.policies.history import CallOrigin, History
 from catalog.access.limits import Limits
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
@@ -180,8 +181,34 @@ def requester_ids_of(call: Call) -> RequesterIds | None:
     return RequesterIds(user_id, call.token_id, call.via, call.session, limits) if user_id else None
 
 
-def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | None = None) -> pipeline.CallFacts:
-    """Return the facts that the gate evaluates, for the call of a stored step if `step_pk` is given."""
+def history_of(
+    prepared: PreparedCall, plan: PlanSnapshot, call: Call | None = None, *, tx: PlanTransaction | None = None
+) -> History:
+    """Return the history of a call, which is stored already if `call` is given.
+
+    In the transaction `tx`, which stores or starts the call, it is exact, and kept with the call.
+    """
+    asker = prepared.asker or plan.asker
+    origin = CallOrigin(
+        requested_by=asker.user_id,
+        token_id=asker.token_id,
+        session=asker.session,
+        plan_ref=plan.ref,
+        tool_name=prepared.target.tool.name,
+        arguments=prepared.arguments.passed,
+        plan_calls=None if plan.is_call or not plan.pk else Call.objects.filter(step__plan=plan.pk),
+    )
+    replaced = prepared.replaces.pk if prepared.replaces else None
+    return History(origin, tx.now if tx else clock.now(), call, replaced, is_exact=tx is not None)
+
+
+def facts_for_rules(
+    prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | None = None, history: History | None = None
+) -> pipeline.CallFacts:
+    """Return the facts that the gate evaluates, for the call of a stored step if `step_pk` is given.
+
+    Without a `history`, what came before is that of the moment.
+    """
     target = prepared.target
     return pipeline.CallFacts(
         tool_name=target.tool.name,
@@ -195,18 +222,24 @@ def facts_for_rules(prepared: PreparedCall, plan: PlanSnapshot, step_pk: int | N
         prepared=prepared.arguments,
         find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
         find_derived=facts_finder(target.source, target.tool.client_tool, prepared.arguments.passed, prepared.cwd),
+        find_history=(history or history_of(prepared, plan)).answers,
     )
 
 
 def record_trials(
-    call: Call | None, prepared: PreparedCall, plan: PlanSnapshot, *, now: datetime, step_pk: int | None = None
+    call: Call | None,
+    prepared: PreparedCall,
+    plan: PlanSnapshot,
+    *,
+    step_pk: int | None = None,
+    history: History | None = None,
 ) -> None:
     """Record what rules on trial would have done to a call, in the transaction that stores it; None if it is refused.
 
-    Without such rules, this does nothing.
+    `history` is what came before the call, if it was judged. Without such rules, this does nothing.
     """
     if rules_in_force().trials:
-        trials.record_trials(facts_for_rules(prepared, plan, step_pk), call, now=now)
+        trials.record_trials(facts_for_rules(prepared, plan, step_pk, history), call, now=clock.now())
 
 
 PLAN_MACHINERY = STEP_TOOLS | {"compose_reply", "plan_on"}

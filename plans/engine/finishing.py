@@ -167,7 +167,7 @@ def store_ended(plan: Plan, running_call: RunningCall, outcome: pipeline.CallOut
     ]
     with ended_plan_transaction(plan, now, events) as tx:
         statements.insert_ended_plan(tx.cursor, plan, running_call.step, call, ending)
-        record_trials(call, running_call.prepared, running_call.plan, now=now)
+        record_trials(call, running_call.prepared, running_call.plan)
         # As if the call had been read: it has no request, and its model text is known.
         call._state.fields_cache.update(approval=None, model_text=model_texts.store_model_text(call, outcome))
         reports.report_attempt_ended(running_call, ending.status)

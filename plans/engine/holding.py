@@ -23,6 +23,7 @@ from django.db import connection
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.grants import coverage
 from approvals.models import ApprovalRequest
+from approvals.policies.gate import can_look_back
 from approvals.requests import deadlines, lifecycle, start_check
 from approvals.requests import limits as request_limits
 from approvals.requests.digests import ApprovalBinding
@@ -193,16 +194,43 @@ def hold_or_start(
     if isinstance(work, ApprovedCall):
         return _start_approved(tx, work, prepared, preview)
     if isinstance(work, HeldCall):
+        held = _judged_again(tx, work)
+        if not isinstance(held, HeldCall):
+            return held
+        work = held
         run = start_granted(tx, work, preview)
         if run is None and not defer_if_queue_full(tx, work, exactly=True):
             store_held(tx, work, preview)
         return run
+    history = calls.history_of(prepared, work.plan, tx=tx)
+    if _can_look_back(work, prepared):  # before the log records anything: its lock comes after those of counts
+        admission.ask_gate(work.plan, prepared, history, work.step.pk)
     lifecycle.invalidate(work.call.approval, reason=work.reason, drift=work.what)
-    admitted = admission.admit(StartContext(tx, work.plan, work.step), prepared, counted=True)
+    admitted = admission.admit(StartContext(tx, work.plan, work.step), prepared, counted=True, history=history)
     if isinstance(admitted, HeldCall):
         store_held(tx, admitted, preview)
         return None
     return admitted
+
+
+def _judged_again(tx: PlanTransaction, held_call: HeldCall) -> WorkItem | None:
+    """Return the held call as judged in this transaction, which stores it, if rules look back at what came before.
+
+    Others may have called since it was admitted. If nothing holds it now, it is started; if it is denied, its step is
+    refused: None.
+    """
+    prepared, plan, step = held_call.prepared, held_call.plan, held_call.step
+    if not _can_look_back(held_call, prepared):
+        return replace(held_call, history=None)
+    if held_call.call is None:
+        return admission.admit(StartContext(tx, plan, step), prepared, counted=True)
+    history = calls.history_of(prepared, plan, held_call.call, tx=tx)
+    admission.ask_gate(plan, prepared, history, step.pk)
+    return replace(held_call, history=history)
+
+
+def _can_look_back(work: WorkWithPreview, prepared: PreparedCall) -> bool:
+    return can_look_back(calls.facts_for_rules(prepared, work.plan, work.step.pk))
 
 
 def _start_approved(
@@ -212,8 +240,9 @@ def _start_approved(
     call, target, state = approved.call, prepared.target, (preview.state_token or "") if preview else ""
     binding = ApprovalBinding(target.fingerprint, target.implementation_digest, call.arguments, state)
     limits.check_budget(tx.cursor, approved.plan)  # first: nobody is asked again for a call that may not start
+    history = calls.history_of(prepared, approved.plan, call, tx=tx)
     try:
-        approved_round = start_check.consume(call, binding, now=tx.now)
+        approved_round = start_check.consume(call, binding, now=tx.now, history=history)
     except ApprovalExpired:
         deadlines.expire_if_due(call.approval, tx.now)
         return None
@@ -222,7 +251,7 @@ def _start_approved(
         return StaleApproval(approved.step, approved.plan, call, str(change), change.what)
     edited = summarise_edits(approved_round.request) if approved_round.number > 1 else None
     context = StartContext(tx, approved.plan, approved.step)
-    return start.begin(context, prepared, call, Permission(state or None, edited))
+    return start.begin(context, prepared, call, Permission(state or None, edited, history=history))
 
 
 def start_granted(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> RunningCall | None:
@@ -255,7 +284,8 @@ def start_granted(tx: PlanTransaction, held_call: HeldCall, preview: Preview | N
         record = record_use
 
     state = (preview.state_token or None) if preview else None
-    return start.begin(StartContext(tx, plan, step), prepared, held_call.call, Permission(state, record=record))
+    permission = Permission(state, record=record, history=held_call.history)
+    return start.begin(StartContext(tx, plan, step), prepared, held_call.call, permission)
 
 
 def store_held(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> Call:
@@ -272,14 +302,18 @@ def store_held(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None
 
 def store_as_held(tx: PlanTransaction, held_call: HeldCall) -> Call:
     """Store the call as held; a call that was stored while a grant covered it becomes held."""
-    if held_call.call is not None:
-        move(Call.objects.filter(pk=held_call.call.pk), to=CallStatus.HELD)
-        return held_call.call
-    call = new_call(held_call.plan, held_call.step.step_id, held_call.prepared, status=CallStatus.HELD)
-    call.created_at = tx.now
-    statements.insert_call(tx.cursor, call)
-    calls.store_call_secrets(held_call.prepared, held_call.plan.ref, held_call.step.step_id)
-    calls.record_trials(call, held_call.prepared, held_call.plan, now=tx.now, step_pk=held_call.step.pk)
+    call = held_call.call
+    if call is not None:
+        move(Call.objects.filter(pk=call.pk), to=CallStatus.HELD)
+    else:
+        call = new_call(held_call.plan, held_call.step.step_id, held_call.prepared, status=CallStatus.HELD)
+        call.created_at = tx.now
+        statements.insert_call(tx.cursor, call)
+        calls.store_call_secrets(held_call.prepared, held_call.plan.ref, held_call.step.step_id)
+        step_pk, history = held_call.step.pk, held_call.history
+        calls.record_trials(call, held_call.prepared, held_call.plan, step_pk=step_pk, history=history)
+    if held_call.history is not None:
+        held_call.history.keep(call, is_started=False, held_by=held_call.rule.revision_id)
     return call
 
 

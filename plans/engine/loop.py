@@ -93,12 +93,12 @@ def claim_work(plan_pk: int, *, owner: str, time_slice: TimeSlice | None = None)
         if time_slice is not None and time_slice.is_stopping:
             hints.hint(plan.pk)
             return None
-        tx.result = work = _claim(tx, plan, owner)
+        tx.result = work = _claim(tx, plan, owner, is_fresh=True)
     return work
 
 
-def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str) -> WorkItem | None:
-    work = admission.next_work(tx, plan, owner=owner)
+def _claim(tx: PlanTransaction, plan: PlanSnapshot, owner: str, *, is_fresh: bool = False) -> WorkItem | None:
+    work = admission.next_work(tx, plan, owner=owner, is_fresh=is_fresh)
     if work is None:
         finishing.settle_plan(tx)
     return work
@@ -156,7 +156,7 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
                     raise Conflict("The preview took too long.")
 
         def act(tx: PlanTransaction) -> WorkItem | None:
-            may_start = not isinstance(work, HeldCall) or prepared.target.grant_limits is not None
+            may_start = not isinstance(work, HeldCall) or work.rule.looks_back or prepared.target.grant_limits
             if may_start and (_release_if_paused(tx, work, time_slice) or _release_if_stopped(tx, work, prepared)):
                 if counted_at is not None:
                     give_back = partial(limits.give_back_count, prepared, work.plan, counted_at)

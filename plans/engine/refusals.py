@@ -42,7 +42,7 @@ def record_denial(
     with transaction.atomic(savepoint=False):
         is_stored = step is not None and step.call_pk is not None and prepared.replaces is None
         if not is_stored:  # otherwise recorded when it was stored
-            record_trials(None, prepared, plan, now=now, step_pk=step.pk if step is not None else None)
+            record_trials(None, prepared, plan, step_pk=step.pk if step is not None else None)
         if deny.terms is not None:
             record_refused_call(deny.terms, token_id=asker.token_id, person_id=asker.user_id, now=now)
         _append_refusal(deny, asker, name, plan_ref, step.step_id if step is not None else None)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
+from approvals.policies.history import History
 from approvals.reviews.edits import EditSummary
 from catalog.errors import Conflict, ToolError
 from catalog.models import Call
@@ -29,11 +30,13 @@ class StartContext:
     step: ClaimedStep
     just_claimed: bool = False
     """The step was claimed in this transaction."""
+    is_fresh: bool = True
+    """Nothing that the audit log records was done in this transaction yet, so that it may wait for earlier locks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Data that an approval or a grant passes to the call that it starts; empty if the gate allows the call."""
+    """Data that the gate, an approval or a grant passes to the call that it starts."""
 
     target_state: str | None = None
     """The state of the target in the preview, which a tool compares when it writes."""
@@ -41,16 +44,18 @@ class Permission:
     """The edits that reviewers made before they approved."""
     record: Callable[[Call], object] | None = None
     """Records the use of a grant, once the call is stored."""
+    history: History | None = None
+    """What came before the call, judged in this transaction; it is kept with the call."""
 
 
-ALLOWED = Permission()
+NOTHING_PASSED = Permission()
 
 
 def begin(
     start: StartContext,
     prepared: PreparedCall,
     call: Call | None = None,
-    permission: Permission = ALLOWED,
+    permission: Permission = NOTHING_PASSED,
     *,
     runs_already: bool = False,
 ) -> RunningCall:
@@ -79,7 +84,7 @@ def begin(
         if not statements.insert_step_call(tx.cursor, step, call, just_claimed=start.just_claimed):
             raise Conflict("Another worker took over this step before its call could start.")
         store_call_secrets(prepared, plan.ref, step.step_id)
-        record_trials(call, prepared, plan, now=tx.now, step_pk=step.pk)
+        record_trials(call, prepared, plan, step_pk=step.pk, history=permission.history)
     else:
         if not statements.start_call(tx.cursor, call.pk, fence=step.attempt, now=tx.now):
             raise ToolError("The call was settled before it could start.")
@@ -87,5 +92,7 @@ def begin(
             Call.objects.filter(pk=call.pk).update(implementation=prepared.target.implementation_pk)
     if permission.record is not None:
         permission.record(call)
+    if permission.history is not None:
+        permission.history.keep(call, is_started=True)
     record_call_event(tx, "call.started", call, level=prepared.level, attempt=call.attempt)
     return RunningCall(step, plan, call, prepared, permission.target_state, budget, permission.edited)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from django.db import connection
 
 from approvals.errors import Drift
+from approvals.policies.history import History
 from approvals.policies.rulebook import Rule
 from approvals.reviews.edits import EditSummary
 from catalog.access.limits import Limits
@@ -241,7 +242,8 @@ class RateLimitedCall:
 class HeldCall:
     """A call that needs approval: compute its preview and store its request, unless a grant covers it.
 
-    `call` is set if the call is already stored: a direct call that a grant covered when it was stored.
+    `call` is set if the call is already stored: a direct call that a grant covered when it was stored. `history` was
+    judged in the transaction that made this item, and only that one may store it.
     """
 
     step: ClaimedStep
@@ -249,6 +251,7 @@ class HeldCall:
     prepared: PreparedCall
     rule: Rule
     call: Call | None = None
+    history: History | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

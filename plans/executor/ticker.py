@@ -17,6 +17,7 @@ from django.db import connection
 
 from approvals.audit.restore_guard import RestoreMonitor
 from approvals.notifications.delivery import DeliveryThread, clear_deliveries
+from approvals.policies.history import clear_recent_calls
 from approvals.policies.refused_calls import clear_refused_calls, count_left_calls
 from approvals.policies.trials import clear_trials
 from approvals.requests import deadlines, lifecycle
@@ -160,7 +161,7 @@ class Ticker:
         hints.discard_lost_hints()
         now = clock.now()
         clears = [clear_rate_buckets, clear_sign_in_counts, delete_expired_keys, clear_deliveries]
-        clears += [clear_credentials, clear_clients, clear_steps, clear_trials, clear_refused_calls]
+        clears += [clear_credentials, clear_clients, clear_steps, clear_trials, clear_refused_calls, clear_recent_calls]
         cleared = [clear(now=now) for clear in clears]
         if max(cleared) < MAX_CLEARED_ROWS:
             self._cleared_at = monotonic()

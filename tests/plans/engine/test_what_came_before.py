@@ -1,0 +1,296 @@
+"""Rules that look back: calls counted in a window, and calls of another kind that came before."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import ApprovalRequest, CallHistory, RecentCall
+from approvals.policies.history import clear_recent_calls
+from approvals.policies.services import change_policy
+from approvals.reviews.decisions import Decision, decide
+from approvals.states import RequestStatus, ReviewVerdict
+from catalog.connections.models import Connection
+from catalog.core import clock
+from catalog.errors import PolicyRefusal
+from catalog.models import ApiToken, Call, Category, Source, Tool
+from plans.actions.call import CallOrder, create_call
+from plans.actions.slices import prepare_slice
+from plans.coding_agents.permissions import PermissionQuestion, ask
+from plans.models import Plan
+from plans.store.requesters import Requester
+from tests.approvals.factories import add_policy
+from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
+
+HELD = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}]}
+
+pytestmark = pytest.mark.usefixtures("stage", "read_anew")
+
+
+def third(by: str = "requester", tool: str = "cautious", **more: Any) -> Any:
+    """Add a policy that holds the third call of a tool within an hour and all later ones."""
+    return add_policy(1, tool=tool, recent={"count": 3, "seconds": 3600, "by": by}, **{**HELD, **more})
+
+
+def call(by: User, value: Any = "x", tool: str = "cautious", **more: Any) -> Call:
+    token, session = more.pop("token", None), more.pop("session", "")
+    return create_call(CallOrder(tool, {"value": value}, **more), by=Requester(by, token, "rest", session))
+
+
+def statuses(*calls: Call) -> list[str]:
+    return [Call.objects.get(pk=each.pk).status for each in calls]
+
+
+def token_of(person: User, client: str = "") -> ApiToken:
+    """Make an agent's token, of a connection if a client is named."""
+    number = ApiToken.objects.count()
+    ends = clock.now() + timedelta(days=1)
+    token = ApiToken.objects.create(
+        name=f"t{number}", user=person, kind="agent", secret_digest=f"{number:064}", expires_at=ends
+    )
+    if client:
+        Connection.objects.create(token=token, client_name=client, client_host="agents.example")
+    return token
+
+
+def moved_back(**by: float) -> None:
+    """Let everything that is counted have happened earlier."""
+    for row in RecentCall.objects.all():
+        RecentCall.objects.filter(pk=row.pk).update(at=row.at - timedelta(**by))
+
+
+def test_calls_from_the_third_on_are_held(ada, ben, rosa):
+    """Direct calls and steps of plans count together, for each requester."""
+    third()
+    assert statuses(call(ada), call(ben)) == ["created", "created"]
+    plan = work_off(make_plan(ada, act(1, "y", "cautious"), act(2, "z", "cautious")))
+    assert statuses(call_of(plan, 1), call_of(plan, 2)) == ["completed", "held"]
+    last = call(ada)
+    assert (last.status, call(ben).status) == ("held", "created")
+    [finding] = CallHistory.objects.get(call=last).findings
+    assert (finding["fits"], finding["count"], len(finding["calls"])) == (True, 4, 3)
+
+
+def test_denied_call_is_refused_and_not_counted(ada):
+    third(effect="deny", stages=[], message="Too many.")
+    call(ada), call(ada)
+    for _ in range(2):
+        with pytest.raises(PolicyRefusal, match="Too many"):
+            call(ada)
+    assert RecentCall.objects.count() == 2
+    plan = work_off(make_plan(ada, act(1, "y", "cautious")))
+    assert plan.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("by", "values", "held"),
+    [
+        ("tool", ["a", "b", "c"], [False, False, True]),
+        ("plan", ["a", "b", "c"], [False, False, False]),
+        ("argument:value.to", [{"to": 1}, {"to": 2}, {"to": 1}, {"to": 1}, {"to": True}], [False] * 3 + [True, False]),
+        ("argument:value.to", [{"to": None}, {"to": [1]}, "x", {"to": "x"}], [False, False, True, False]),
+    ],
+)
+def test_calls_are_counted_by_a_value(by, values, held, ada):
+    """Calls without a text, number or truth value at the path are counted together."""
+    third(by)
+    assert [call(ada, value).status == "held" for value in values] == held
+
+
+def test_connections_of_one_client_are_counted_together(ada, ben):
+    third("token")
+    first, again, other = token_of(ada, "Agent"), token_of(ada, "Agent"), token_of(ada, "Other")
+    calls = [call(ada, token=token) for token in (first, again, other, first, again, token_of(ada))]
+    assert [each.status == "held" for each in calls] == [False, False, False, True, True, False]
+    assert call(ada).status == "created"  # without a token, the person's calls are counted
+
+
+def test_rejected_call_is_no_longer_counted(ada, rosa):
+    """It has neither started nor does it wait; an approved one counts from its start."""
+    add_policy(2, tool="cautious", conditions=[{"path": "value", "operator": "equals", "value": "no"}], **HELD)
+    third(effect="deny", stages=[])
+    plan = work_off(make_plan(ada, act(1, "no", "cautious")))
+    call(ada)
+    with pytest.raises(PolicyRefusal):
+        call(ada)
+    reject(plan, rosa)
+    assert call(ada).status == "created"
+
+
+def test_changed_rule_counts_from_its_own_beginning(ada, admin):
+    revision = third()
+    call(ada), call(ada)
+    change_policy(revision.policy, {"message": "Slower."}, by=admin)
+    assert [call(ada).status for _ in range(3)] == ["created", "created", "held"]
+
+
+def test_approved_call_runs_although_the_window_has_moved(ada, rosa):
+    """It was judged once; the approval stays valid, and the call counts again from its start."""
+    third(tool="dangerous", expires_seconds=7200)
+    plans = [work_off(make_plan(ada, act(1, str(number), "dangerous"))) for number in range(3)]
+    revision = request_of(plans[2]).policy_revision
+    assert revision.recent is not None
+    assert request_of(plans[0]).policy_revision.recent is None
+    moved_back(hours=2)
+    approve(plans[2], rosa)
+    work_off(plans[2])
+    assert call_of(plans[2]).status == "completed"
+    assert RecentCall.objects.get(call=call_of(plans[2])).at > clock.now() - timedelta(minutes=5)
+    approve(plans[0], rosa)  # held by another rule; this one found that it does not fit, whatever came since
+    work_off(plans[0])
+    assert call_of(plans[0]).status == "completed"
+
+
+def test_edited_call_is_judged_by_its_new_value(ada, rosa):
+    third("argument:value", tool="dangerous", stages=[{"group": "reviewer", "count": 2}])
+    for _ in range(2):
+        call(ada, "often", "dangerous")
+    plan = work_off(make_plan(ada, act(1, "once", "dangerous")))
+    request = request_of(plan)
+    assert request.policy_revision.recent is None
+    decide(request, by=rosa, decision=Decision(ReviewVerdict.APPROVE, request.digest, arguments={"value": "often"}))
+    request = request_of(plan)
+    assert (request.policy_revision.recent is not None, request.status) == (True, RequestStatus.PENDING)
+    assert RecentCall.objects.filter(call=call_of(plan)).count() == 2
+
+
+def test_early_request_counts_while_it_waits(ada, rosa):
+    third(tool="dangerous")
+    plan = make_plan(ada, act(1, "a"), act(2, "b", "dangerous", dependencies=[1]))
+    prepare_slice(plan, 1, by=rosa)
+    call(ada, "c", "dangerous")
+    assert call(ada, "d", "dangerous").approval.policy_revision.recent is not None
+    approve(plan, rosa, 2)
+    assert work_off(plan).status == "completed"
+
+
+def test_retried_call_is_counted_once(ada, stage):
+    """Further attempts of the same call are the same call."""
+    third(tool="cautious_patient")
+    tries: list[int] = []
+
+    def fail_once(value: Any, context: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("once more")
+        return value
+
+    stage.acts["cautious_patient"] = fail_once
+    plan = work_off(make_plan(ada, act(1, "x", "cautious_patient")))
+    assert call(ada, tool="cautious_patient").status == "created"
+    assert RecentCall.objects.filter(call__step__plan=plan).count() == 1
+
+
+def test_safe_call_does_not_run_before_it_is_judged(executor, ada, stage):
+    add_policy(1, tool="safe", recent={"count": 2, "seconds": 60, "by": "tool"}, **HELD)
+    assert call(ada, tool="safe").status != "held"
+    assert call(ada, tool="safe").status == "held"
+    assert len(stage.values("safe")) <= 1
+
+
+def test_without_such_rules_nothing_is_stored(ada):
+    third(tool="dangerous")
+    call(ada)
+    assert (RecentCall.objects.count(), CallHistory.objects.count()) == (0, 0)
+
+
+def test_counted_calls_are_cleared_when_no_window_reaches_them(ada):
+    third()
+    call(ada), call(ada)
+    assert clear_recent_calls(now=clock.now()) == 0
+    moved_back(hours=1)
+    assert clear_recent_calls(now=clock.now()) == 2
+
+
+# What came before
+
+
+def after_reading(**seen: Any) -> Any:
+    """Add a policy that holds cautious calls after a call of the tool `safe`, or of what is named, within an hour."""
+    return add_policy(1, tool="cautious", seen={**(seen or {"tool": "safe"}), "within": 3600}, **HELD)
+
+
+def read(by: User, **more: Any) -> Call:
+    """Let someone make a call of the tool `safe`, and run it."""
+    made = call(by, tool="safe", **more)
+    work_off(Plan.objects.get(public_id=made.plan_ref))
+    assert Call.objects.get(pk=made.pk).status == "completed"
+    return made
+
+
+def test_call_after_another_kind_is_held(ada, ben):
+    after_reading()
+    assert call(ada).status == "created"
+    first = read(ada)
+    held = call(ada)
+    assert (held.status, call(ben).status) == ("held", "created")
+    assert CallHistory.objects.get(call=held).findings[0]["calls"] == [first.pk]
+    Call.objects.filter(pk=first.pk).update(finished_at=clock.now() - timedelta(hours=2))
+    assert call(ada).status == "created"
+
+
+@pytest.mark.parametrize("kind", ["category", "source"])
+def test_kind_is_that_of_the_tool_now(kind, ada):
+    tool = Tool.objects.get(name="safe")
+    tool.categories.set([Category.objects.get_or_create(name="web")[0]])
+    after_reading(**{kind: "web" if kind == "category" else Source.objects.get(tools=tool).name})
+    read(ada)
+    assert call(ada).status == "held"
+
+
+def test_another_session_or_connection_does_not_help(ada):
+    """A new connection of the same client and person inherits; another token of the person does not."""
+    after_reading()
+    first, again, other = token_of(ada, "Agent"), token_of(ada, "Agent"), token_of(ada, "Other")
+    read(ada, token=first, session="one")
+    assert call(ada, token=first, session="two").status == "held"
+    assert call(ada, token=again).status == "held"
+    assert call(ada, token=other).status == "created"
+    assert call(ada, token=other, session="one").status == "held"
+    assert call(ada).status == "held"  # the person
+
+
+def test_step_after_a_step_of_the_same_plan_is_held(ada):
+    after_reading()
+    plan = work_off(make_plan(ada, act(1, "a"), act(2, "b", "cautious", dependencies=[1])))
+    assert call_of(plan, 2).status == "held"
+
+
+def test_calls_that_failed_count_and_those_that_never_ran_do_not(ada, rosa, stage):
+    after_reading(tool="dangerous")
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    reject(plan, rosa)
+    assert call(ada).status == "created"
+
+    def fail(value: Any, context: Any) -> None:
+        raise ValueError("broken")
+
+    stage.acts["dangerous"] = fail
+    plan = work_off(make_plan(ada, act(1, "y", "dangerous")))
+    approve(plan, rosa)
+    work_off(plan)
+    assert call_of(plan).status == "failed"
+    assert call(ada).status == "held"
+
+
+def test_calls_of_a_client_count_from_their_allowance(ada):
+    add_policy(
+        0, tool="Read*", conditions=[{"path": "command.effects", "operator": "in", "value": ["reads"]}], effect="allow"
+    )
+    question = PermissionQuestion("claude-code", "s1", "Read", {"file_path": "/srv/a.txt"}, call_id="c1", cwd="/srv")
+    answer = ask(question, by=Requester(ada))
+    assert answer.decision == "allow", answer
+    add_policy(1, tool="cautious", seen={"source": "claude-code", "within": 60}, **HELD)
+    assert call(ada).status == "held"
+
+
+def test_rule_asked_too_late_does_not_end_an_approval(ada, rosa):
+    """A call that was stored when nothing had come before runs, although something came since."""
+    add_policy(1, tool="dangerous", seen={"tool": "safe", "within": 3600}, effect="deny")
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    assert ApprovalRequest.objects.filter(call=call_of(plan)).exists()
+    read(ada)
+    approve(plan, rosa)
+    work_off(plan)
+    assert call_of(plan).status == "completed"
