@@ -13,7 +13,7 @@ from approvals.policies import eligibility, quorum
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import ORDERS, STATUSES
 from approvals.requests.privacy import mask_preview
-from approvals.requests.queries import current_round
+from approvals.requests.queries import EarlierCalls, current_round, earlier_calls
 from approvals.reviews.batch import MAX_BATCH_ITEMS, SNOOZE, VERDICTS, BatchItemResult
 from approvals.states import FAIL, REJECTION_EFFECTS, RequestStatus, ReviewVerdict
 from catalog.access.roles import can_see_all, user_display_name
@@ -360,11 +360,32 @@ class RoundSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
 
 
+class EarlierCallsSerializer(serializers.Serializer[EarlierCalls]):
+    """Calls because of which a policy that looks back holds this one."""
+
+    count = serializers.IntegerField(allow_null=True, help_text="Number of like calls with this one, if it counts.")
+    calls = serializers.ListField(child=serializers.CharField(source="public_id"))
+    others = serializers.IntegerField(help_text="Number of calls that are not listed.")
+
+    def to_representation(self, found: EarlierCalls) -> dict[str, Any]:
+        """Return the calls by their ids."""
+        return {"count": found.count, "calls": [call.public_id for call in found.calls], "others": found.others}
+
+
 class ApprovalDetailSerializer(ApprovalSerializer):
     """A request with its rounds and precedent."""
 
+    earlier_calls = serializers.SerializerMethodField(
+        help_text="Calls that came before, newest first, up to 20; null unless the policy looks back."
+    )
     rounds = serializers.SerializerMethodField(help_text="Oldest first; more than one after an edit.")
     precedent = serializers.SerializerMethodField()
+
+    @extend_schema_field(EarlierCallsSerializer(allow_null=True))
+    def get_earlier_calls(self, request: ApprovalRequest) -> Any:
+        """Return the calls that the viewer may read, and the number of others."""
+        found = earlier_calls(request, self.context["viewer"])
+        return EarlierCallsSerializer(found).data if found is not None else None
 
     @extend_schema_field(RoundSerializer(many=True))
     def get_rounds(self, request: ApprovalRequest) -> Any:

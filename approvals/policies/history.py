@@ -155,9 +155,7 @@ class History:
         """What was found for the call before, by rule and value."""
         if self.call is None:
             return {}
-        stored = CallHistory.objects.filter(call=self.call).values_list("findings", flat=True).first()
-        found = [_from_document(document) for document in stored or ()]
-        return {(finding.revision_id, finding.value): finding for finding in found}
+        return {(finding.revision_id, finding.value): finding for finding in findings_of(self.call)}
 
     def _judge(self, rules: Sequence[LooksBack]) -> None:
         seen = self._seen({rule.seen for rule in rules if rule.seen is not None})
@@ -298,6 +296,12 @@ def kept_history(
         arguments=arguments,
     )
     return History(origin, now=now, call=call, is_exact=is_exact, waits=waits)
+
+
+def findings_of(call: Call) -> list[Finding]:
+    """Return what was found for a stored call, in the order in which it was judged."""
+    stored = CallHistory.objects.filter(call=call).values_list("findings", flat=True).first()
+    return [_from_document(document) for document in stored or ()]
 
 
 @lru_cache(maxsize=1000)

@@ -1,5 +1,8 @@
 """Queries for approval requests; each includes the viewer's access. Never writes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from django.contrib.auth.models import User
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
@@ -14,11 +17,26 @@ from approvals.models import (
     Round,
     Snooze,
 )
+from approvals.policies.history import findings_of
 from approvals.states import END_SENTENCES, REVIEWED, VERDICT_PHRASES, RequestStatus, ReviewVerdict
 from catalog.access.roles import agent_token_of, can_see_all, user_display_name
 from catalog.core import clock
-from catalog.models import CallRequester, ToolVersion
+from catalog.models import Call, CallRequester, ToolVersion
 from catalog.ui.labels import format_time_ago
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCalls:
+    """What a rule that looks back found before a call: the newest calls that the viewer may read, newest first.
+
+    `count` is the number of like calls with this one, None if the rule does not count; `others` is how many calls are
+    not listed.
+    """
+
+    count: int | None
+    calls: Sequence[Call]
+    others: int
+
 
 HIDDEN_PRE_APPROVALS = Q(is_early=True, ready_at=None, decided_at=None)
 """Condition for undecided pre-approvals, which are in no list and no count until their step is ready."""
@@ -175,3 +193,21 @@ def requests_audited_since(viewer: User, number: int) -> QuerySet[ApprovalReques
     # An entry about a replacement names only the new request, so include the request it replaced.
     replaced = ApprovalRequest.objects.filter(superseded_by__public_id__in=audited).values_list("public_id", flat=True)
     return requests_for(viewer).filter(public_id__in=audited.union(replaced))
+
+
+def earlier_calls(request: ApprovalRequest, viewer: User) -> EarlierCalls | None:
+    """Return the calls because of which a rule holds this one; None if the rule does not look back."""
+    revision = request.policy_revision
+    if revision.recent is None and revision.seen is None:
+        return None
+    found = [each for each in findings_of(request.call) if each.revision_id == revision.pk and each.fits]
+    if not found:
+        return None
+    finding = found[-1]  # of the arguments as they were last edited
+    total = len(finding.calls) if finding.count is None else finding.count - 1
+    calls = Call.objects.filter(pk__in=finding.calls).order_by("-pk")
+    if not can_see_all(viewer):
+        token = agent_token_of(viewer)
+        calls = calls.filter(requested_by=viewer.pk) if token is None else calls.filter(token=token)
+    listed = list(calls.only("public_id", "tool_name", "plan_ref", "step_ref", "created_at"))
+    return EarlierCalls(finding.count, listed, total - len(listed))

@@ -21,6 +21,7 @@ from approvals.models import Policy, PolicyRevision
 from approvals.policies.backtest import MAX_DAYS
 from approvals.policies.term_checks import term_columns
 from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_PATH, MAX_VALUE, OPERATORS
+from approvals.policy_language.history import ARGUMENT, MAX_SEEN_NAME
 from approvals.policy_language.stages import MAX_STAGES
 from approvals.policy_language.terms import MATCH, OPTIONS, TERM_COLUMNS, TERMS, Kind, Term
 from catalog.core.canonical_json import canonical_text, parse_json
@@ -66,6 +67,27 @@ REVIEWER_FIELDS = (
     *("reason_required", "min_review_seconds", "fresh_sign_in_minutes", "min_role_age_days", "notify"),
     *("typed_target", "fresh_passkey", "envelope", "editor_may_approve", "allow_self_review", "batchable", "remind"),
 )
+BY_ARGUMENT = "argument"
+RECENT_BY = [
+    ("token", gettext_lazy("Calls through the same token")),
+    ("requester", gettext_lazy("Calls by the same person")),
+    ("tool", gettext_lazy("Calls of the same tool")),
+    ("plan", gettext_lazy("Calls in the same plan")),
+    (BY_ARGUMENT, gettext_lazy("Calls with the same argument")),
+]
+SEEN_WORDS = {
+    "category": gettext_lazy("in the category"),
+    "tool": gettext_lazy("of the tool"),
+    "source": gettext_lazy("from the source"),
+}
+SEEN_KINDS = list(SEEN_WORDS.items())
+PARTS = {
+    ("stop_after", "seconds"): "stop_minutes",
+    ("recent", "count"): "recent_count",
+    ("recent", "seconds"): "recent_minutes",
+    ("seen", "within"): "seen_minutes",
+}
+"""Fields of parts of a term that is a document."""
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 REASON_REQUIRED_VALUES = {None: "", True: "yes", False: ""}
 
@@ -269,9 +291,10 @@ def _term_field(term: Term) -> forms.Field:
 class PolicyForm(WarningForm):
     """The policy editor: terms of one policy, with formsets for `conditions` and `stages`."""
 
-    warned_fields = ("tool", "category", "source", "safety_level", "requester", "plan")
+    warned_fields = ("tool", "category", "source", "safety_level", "requester", "plan", "recent_argument", "seen_name")
     field_order = (
         *("revision", "name", "order", "tool", "safety_level", "category", "source", "requester", "plan", "hours"),
+        *("recent_count", "recent_minutes", "recent_by", "recent_argument", "seen_kind", "seen_name", "seen_minutes"),
         *("effect", "message", "stop_count", "stop_minutes", "mode", "expires_minutes", "on_expiry", "escalate_to"),
         *("reason_required", "min_review_seconds"),
         *("fresh_sign_in_minutes", "min_role_age_days", "notify", "typed_target", "fresh_passkey", "envelope"),
@@ -294,6 +317,28 @@ class PolicyForm(WarningForm):
         ),
     )
     vars().update({UNITS.get(term.name, (term.name,))[0]: _term_field(term) for term in TERMS.values() if term.label})
+    recent_count = forms.IntegerField(
+        label=gettext_lazy("From this number of calls on"),
+        required=False,
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "maxlength": 6, "placeholder": "11"}),
+        help_text=gettext_lazy("11 lets ten calls pass. Leave it empty to match every call."),
+    )
+    recent_minutes = DurationField(unit_seconds=60, empty_seconds=None, label=gettext_lazy("Within minutes"))
+    recent_by = forms.ChoiceField(label=gettext_lazy("Counted together"), required=False, choices=RECENT_BY)
+    recent_argument = forms.CharField(
+        label=gettext_lazy("The argument by which calls are counted"),
+        required=False,
+        widget=forms.TextInput(attrs={"class": "mono", "maxlength": MAX_PATH, "placeholder": "to.0.address"}),
+        help_text=gettext_lazy("Calls without a text, number or truth value there are counted together."),
+    )
+    seen_kind = forms.ChoiceField(label=gettext_lazy("After a call"), required=False, choices=SEEN_KINDS)
+    seen_name = forms.CharField(
+        label=gettext_lazy("Name"),
+        required=False,
+        widget=forms.TextInput(attrs={"maxlength": MAX_SEEN_NAME, "placeholder": "web"}),
+        help_text=gettext_lazy("By the same token, session, plan or agent; without a token, by the same person."),
+    )
+    seen_minutes = DurationField(unit_seconds=60, empty_seconds=None, label=gettext_lazy("That ended within minutes"))
     stop_count = forms.IntegerField(
         label=gettext_lazy("Refused calls until a stop"),
         required=False,
@@ -348,6 +393,7 @@ class PolicyForm(WarningForm):
         """Return the policy document of a valid form, with an order only if one was entered."""
         data = self.cleaned_data
         match = {name: data[name] for name in MATCH_FIELDS}
+        match |= {"recent": self._recent(), "seen": self._seen()}
         document = {
             "name": data["name"],
             "match": match | {"arguments": [row.as_document() for row in self.conditions.filled]},
@@ -369,6 +415,19 @@ class PolicyForm(WarningForm):
         document |= {name: data[field] for name, (field, _size) in UNITS.items()}
         return document if data["order"] is None else document | {"order": data["order"]}
 
+    def _recent(self) -> dict[str, Any] | None:
+        data = self.cleaned_data
+        if data["recent_count"] is None and data["recent_minutes"] is None:
+            return None
+        by = f"{ARGUMENT}{data['recent_argument']}" if data["recent_by"] == BY_ARGUMENT else data["recent_by"]
+        return {"count": data["recent_count"], "seconds": data["recent_minutes"], "by": by}
+
+    def _seen(self) -> dict[str, Any] | None:
+        data = self.cleaned_data
+        if not data["seen_name"] and data["seen_minutes"] is None:
+            return None
+        return {data["seen_kind"]: data["seen_name"], "within": data["seen_minutes"]}
+
     def add_problems(self, error: ToolgateError) -> None:
         details = error.details if isinstance(error, ParameterError) else {}
         for each in details.get("errors") or [{"path": "", "message": error.message}]:
@@ -378,8 +437,11 @@ class PolicyForm(WarningForm):
                 rows.add_problem(path[1:], each["message"])
                 continue
             name = UNITS[path[0]][0] if path[0] in UNITS else path[0]
-            if name == "stop_after":
-                name = "stop_minutes" if path[-1] == "seconds" else "stop_count"
+            name = PARTS.get((name, path[-1]), name)
+            if name == "recent":  # the path of the argument
+                name = "recent_argument" if self.cleaned_data.get("recent_by") == BY_ARGUMENT else "recent_by"
+            elif name in ("stop_after", "seen"):
+                name = "stop_count" if name == "stop_after" else "seen_name"
             self.add_error(name if name in self.fields else None, each["message"])
 
     def show_warnings(self, warnings: Mapping[str, str]) -> None:
@@ -411,6 +473,11 @@ class PolicyForm(WarningForm):
     def narrows_further(self) -> bool:
         """True if one of the fields that the editor folds under the arguments is used, or has an error."""
         return self._is_used("category", "source", "requester", "plan", "hours")
+
+    @property
+    def looks_back(self) -> bool:
+        """True if a field about what came before a call is used, or has an error."""
+        return self._is_used("recent_count", "recent_minutes", "recent_argument", "seen_name", "seen_minutes")
 
     @property
     def has_reviewer_rules(self) -> bool:
@@ -492,7 +559,9 @@ def _blank_revision() -> PolicyRevision:
 
 def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
     names = (*MATCH_FIELDS, *TEXT_FIELDS, *FLAG_FIELDS)
-    stop_after = revision.stop_after or {}
+    stop_after, recent, seen = revision.stop_after or {}, revision.recent or {}, revision.seen or {}
+    by = str(recent.get("by", "token"))
+    kind = next((kind for kind in SEEN_WORDS if kind in seen), "category")
     return {
         **{name: getattr(revision, name) for name in names},
         **{field: _in_units(getattr(revision, name), size) for name, (field, size) in UNITS.items()},
@@ -503,6 +572,13 @@ def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
         "notify": "\n".join(each["shown"] for each in revision.notify),
         "stop_count": stop_after.get("count"),
         "stop_minutes": _in_units(stop_after.get("seconds"), 60),
+        "recent_count": recent.get("count"),
+        "recent_minutes": _in_units(recent.get("seconds"), 60),
+        "recent_by": BY_ARGUMENT if by.startswith(ARGUMENT) else by,
+        "recent_argument": by.removeprefix(ARGUMENT) if by.startswith(ARGUMENT) else "",
+        "seen_kind": kind,
+        "seen_name": seen.get(kind, ""),
+        "seen_minutes": _in_units(seen.get("within"), 60),
     }
 
 

@@ -20,8 +20,10 @@ from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import duplicates_of
 from approvals.requests.privacy import SecretField, hidden_from, may_reveal, secret_fields
 from approvals.requests.queries import (
+    EarlierCalls,
     answered_by,
     current_round,
+    earlier_calls,
     is_last_decision,
     last_review,
     status_sentence,
@@ -139,6 +141,11 @@ class RequestDetail:
         arguments = current_round(self.request).arguments_json if run else {}
         find = facts_finder(run.client, run.client_tool, arguments, run.cwd) if run else None
         return find() if find is not None else None
+
+    @cached_property
+    def earlier(self) -> EarlierCalls | None:
+        """The calls because of which a rule holds this one; None if the rule does not look back."""
+        return earlier_calls(self.request, self.viewer)
 
     @cached_property
     def hunks(self) -> tuple[Hunk, ...]:
