@@ -113,6 +113,7 @@ FIGURES = (
     Figure("fsync_ms", "fsync"),
     Figure("validate_us", "validate", unit="us"),
     Figure("policy_us", "policies", unit="us"),
+    Figure("policy_recent_us", "policies", unit="us", function="measure_recent"),
     Figure("policy_plain_us", "policies", unit="us", function="measure_plain"),
     Figure("validator_us", "validator", unit="us"),
     Figure("hostile_ms", "hostile", value="max"),

@@ -1,21 +1,32 @@
 """`policy_us`: a verdict of the gate with 500 rules about the same tool, all of which must be compared with the call.
 
+`policy_recent_us` is one for which 50 of the rules count the calls of an hour, 20 each, in the database.
 `policy_plain_us` is a verdict with the three rules of a new installation. The gate reloads its rules each second, which
 is included in the measurement.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.gate import gate
+from approvals.policies.history import CallOrigin, History
+from approvals.policies.rulebook import current_rulebook
 from benchmarks.ground import prepare
+from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.pipeline import CallFacts, Hold
+from catalog.models import Call, ToolVersion
 
 BATCHES = 40
 CALLS = 250
 RULES = 500
+COUNTING = 50
+COUNTED = 20
+COUNTED_BY = ("requester", "tool", "argument:to.iban", "argument:note", "token")
 TOOL = "send_money"
 ARGUMENTS: dict[str, Any] = {"to": {"iban": "DE02120300000000202051"}, "amount": 250, "note": "Rent for November."}
 CONDITIONS = (
@@ -31,6 +42,32 @@ def measure(runs: int) -> list[float]:
     """Return the microseconds of a verdict, each the mean of a batch."""
     _set_up(RULES)
     return _timed(runs)
+
+
+def measure_recent(runs: int) -> list[float]:
+    """Return the microseconds of a verdict with 50 rules that look back, with what they read from the database."""
+    person = prepare()
+    _set_up(RULES - COUNTING)
+    version, now = ToolVersion.objects.first(), clock.now()
+    ended = {"status": "completed", "created_at": now, "started_at": now, "finished_at": now}
+    text = canonical_text(ARGUMENTS)
+    calls = Call.objects.bulk_create(
+        Call(tool_name=TOOL, version=version, arguments=text, requested_by=person, **ended) for _ in range(COUNTED)
+    )
+    origin = CallOrigin(requested_by=person.pk, tool_name=TOOL, arguments=ARGUMENTS)
+    for number in range(COUNTING):
+        policy = Policy.objects.create(name=f"Counting policy {number}", order=0)
+        recent = {"count": 1000 + number, "seconds": 3600, "by": COUNTED_BY[number % len(COUNTED_BY)]}
+        policy.revision = PolicyRevision.objects.create(
+            policy=policy, number=1, tool="send_*", effect="deny", recent=recent
+        )
+        policy.save()
+    rules = [clause.match for clause in current_rulebook().clauses if clause.match.looks_back]
+    for call in calls:
+        history = History(origin, now)
+        history.answers(rules)
+        history.keep(call, is_started=True)
+    return _timed(runs, lambda: History(origin, clock.now()).answers)
 
 
 def measure_plain(runs: int) -> list[float]:
@@ -51,15 +88,15 @@ def _set_up(count: int) -> None:
         policy.save()
 
 
-def _timed(runs: int) -> list[float]:
+def _timed(runs: int, find_history: Callable[[], Any] = lambda: None) -> list[float]:
     facts = CallFacts(tool_name=TOOL, safety_level=SafetyLevel.DANGEROUS, categories=(), arguments=ARGUMENTS)
-    if not isinstance(gate(facts), Hold):
+    if not isinstance(gate(replace(facts, find_history=find_history())), Hold):
         raise AssertionError("The call must reach the last rule.")
 
     def batch() -> float:
         began = perf_counter()
         for _ in range(CALLS):
-            gate(facts)
+            gate(replace(facts, find_history=find_history()))
         return (perf_counter() - began) * 1_000_000 / CALLS
 
     return [batch() for _ in range(runs * BATCHES)]

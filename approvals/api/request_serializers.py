@@ -364,7 +364,7 @@ class EarlierCallsSerializer(serializers.Serializer[EarlierCalls]):
     """Calls because of which a policy that looks back holds this one."""
 
     count = serializers.IntegerField(allow_null=True, help_text="Number of like calls with this one, if it counts.")
-    calls = serializers.ListField(child=serializers.CharField(source="public_id"))
+    calls = serializers.ListField(child=serializers.CharField())
     others = serializers.IntegerField(help_text="Number of calls that are not listed.")
 
     def to_representation(self, found: EarlierCalls) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class RecentCall(models.Model):
 
 
 class CallHistory(models.Model):
-    """What rules that look back found for a call, once and for all: later checks of the call use it."""
+    """The findings about a call of rules that look back, once and for all: later checks of the call use them."""
 
     call = models.OneToOneField(Call, models.CASCADE, primary_key=True, related_name="history")
     findings = models.JSONField(

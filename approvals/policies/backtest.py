@@ -235,7 +235,7 @@ def _judge(found: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCa
 
 
 class _ReplayedHistory:
-    """What came before each call of a replay, from the calls replayed until then."""
+    """The history of each call of a replay: the calls replayed until then."""
 
     def __init__(self) -> None:
         self._times = defaultdict[tuple[int | None, str], deque[datetime]](deque)

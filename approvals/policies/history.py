@@ -1,4 +1,4 @@
-"""What came before a call: the answers to rules that look back, by `recent` and `seen`.
+"""The history of a call: the answers to rules that look back at what came before it, by `recent` and `seen`.
 
 A call is judged exactly once by each rule, in the transaction that stores it: under locks, with a row that counts it.
 What was found is kept with the call, and every later check of the call uses that, so that an approval stays valid
@@ -152,7 +152,7 @@ class History:
 
     @cached_property
     def _kept(self) -> dict[tuple[int | None, str], Finding]:
-        """What was found for the call before, by rule and value."""
+        """The findings that were stored with the call, by rule and value."""
         if self.call is None:
             return {}
         return {(finding.revision_id, finding.value): finding for finding in findings_of(self.call)}

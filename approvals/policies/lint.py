@@ -20,11 +20,12 @@ from approvals.policy_language.derived import (
     unknown_effects,
 )
 from approvals.policy_language.escapes import open_end
+from approvals.policy_language.history import read_recent, read_seen
 from approvals.policy_language.terms import GROUP, TERMS
 from catalog.access.passkeys import people_with_passkeys
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, in_any_group
 from catalog.client_tools.commands import EFFECTS
-from catalog.models import Category, Tool, ToolVersion
+from catalog.models import Category, Source, Tool, ToolVersion
 from catalog.schemas.defaults import SchemaDefaults
 
 WILDCARDS = str.maketrans("", "", "*?")
@@ -65,6 +66,7 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
         if row["path"] == COMMAND_EFFECTS and (unknown := unknown_effects(row.get("value"))):
             warnings[f"row-{number}"] = f"There is no effect {unknown[0]}.{suggest_name(unknown[0], EFFECTS)}"
     warnings |= _warnings_of_tools(columns)
+    warnings |= _warnings_of_history(columns)
     active = User.objects.filter(is_active=True)
     if requester.startswith(GROUP):
         if not active.filter(groups__name=requester.removeprefix(GROUP)).exists():
@@ -84,6 +86,38 @@ def policy_warnings(columns: Mapping[str, Any]) -> dict[str, str]:
             warning = f"{group} {has} at present: such a call would wait until it expires."
             warnings[f"stage-{number}"] = warning
     return warnings
+
+
+def _warnings_of_history(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield warnings about terms on what came before; the fields are named as in the editor."""
+    recent, seen = read_recent(columns["recent"]), read_seen(columns["seen"])
+    if seen is not None:
+        found = {"category": "categories__name", "source": "source__name"}.get(seen.kind, "name")
+        if not Tool.objects.filter(**{found: seen.name}).exists():
+            names = {"category": Category, "source": Source}.get(seen.kind, Tool).objects.values_list("name", flat=True)
+            yield "seen_name", f"{NO_SUCH_TOOL[seen.kind]}{suggest_name(seen.name, list(names))}"
+    if columns["effect"] == PolicyRevision.Effect.ALLOW and (recent is not None or seen is not None):
+        field = "recent_argument" if recent is not None else "seen_name"
+        yield field, "An agent can bring this about with its own calls, and then no one is asked."
+    elif recent is not None and recent.path:
+        yield from _warnings_of_counted_argument(columns, recent.path)
+
+
+def _warnings_of_counted_argument(columns: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    named = [name for name in NO_SUCH_TOOL if columns[name]]
+    tools = [
+        tool for tool in _tools(columns["category"]) if all(TERMS[name].fits(columns[name], tool) for name in named)
+    ]
+    if not tools or len(tools) > MAX_SCHEMAS:
+        return
+    schemas = ToolVersion.objects.filter(pk__in=[tool.version for tool in tools]).values_list("input_schema", flat=True)
+    if any("properties" not in schema for schema in schemas):
+        return
+    names = {name for schema in schemas for name in schema["properties"]}
+    name = path.partition(".")[0]
+    if name not in names:
+        missing = f"No matching tool has an argument {name}.{suggest_name(name, list(names))}"
+        yield "recent_argument", f"{missing} All calls would be counted together."
 
 
 def matched_levels(columns: Mapping[str, Any]) -> set[str]:

@@ -1,7 +1,8 @@
-"""Shipped set of policies for coding agents: off until an administrator chooses it, and taken back by one press.
+"""Shipped sets of policies: off until an administrator chooses one, and taken back by one press.
 
-Its policies match on what calls do that a client runs itself, so they are about no other call. The set is put right
-before the first policy that holds every dangerous call: what an administrator put before that one still decides first.
+The policies for coding agents match on what calls do that a client runs itself, so they are about no other call. They
+are put right before the first policy that holds every dangerous call: what an administrator put before that one still
+decides first. The policy for calls after untrusted reading is put likewise before the first about all cautious calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,18 +56,24 @@ CODING_AGENT = (
 NAMES = tuple(policy.name for policy in CODING_AGENT)
 
 
-def coding_agent_policies() -> list[Policy]:
-    """Return the policies of the set that exist, in order."""
-    return list(Policy.objects.filter(name__in=NAMES, ended_at=None).order_by("order", "pk"))
+AFTER_READING = _("After untrusted reading: outward calls")
+READING, OUTWARD = "web", "outward"
+"""Categories of the tools that read what strangers wrote, and of those that send something out."""
+READING_WITHIN_SECONDS = 3600
+
+
+def policies_named(*names: str) -> list[Policy]:
+    """Return those of the shipped policies with these names that exist, in order."""
+    return list(Policy.objects.filter(name__in=names, ended_at=None).order_by("order", "pk"))
 
 
 @retry_on_deadlock
 def add_coding_agent_policies(*, by: User) -> list[Policy]:
     """Create the policies of the set. Raises NotAllowed, and Conflict if the set is there or could never be reached."""
     with services.changing_policies(by):
-        if coding_agent_policies():
+        if policies_named(*NAMES):
             raise Conflict("The policies for coding agents are there already.")
-        general = _first_general_revision()
+        general = _first_general_revision(SafetyLevel.DANGEROUS)
         holding: dict[str, Any] = {"stages": [{"group": REVIEWER, "count": 1}]}
         if general is not None and general.effect == PolicyRevision.Effect.DENY:
             name = general.policy.name
@@ -80,22 +87,45 @@ def add_coding_agent_policies(*, by: User) -> list[Policy]:
 
 
 @retry_on_deadlock
-def remove_coding_agent_policies(*, by: User) -> int:
-    """Delete the policies of the set and return their number; their rows stay for the calls they held."""
+def add_reading_policy(*, by: User) -> Policy:
+    """Create the policy that holds cautious outward calls after untrusted reading. Raises NotAllowed and Conflict."""
     with services.changing_policies(by):
-        found = coding_agent_policies()
+        if policies_named(AFTER_READING):
+            raise Conflict("The policy for calls after untrusted reading is there already.")
+        general = _first_general_revision(SafetyLevel.CAUTIOUS)
+        document = {
+            "name": AFTER_READING,
+            "order": services.order_before(general.policy if general is not None else None, by),
+            "effect": PolicyRevision.Effect.HOLD,
+            "match": {
+                "category": OUTWARD,
+                "safety_level": SafetyLevel.CAUTIOUS,
+                "seen": {"category": READING, "within": READING_WITHIN_SECONDS},
+            },
+            "stages": [{"group": REVIEWER, "count": 1}],
+        }
+        return services.create_policy(document, by=by)
+
+
+@retry_on_deadlock
+def remove_policies(*names: str, by: User) -> int:
+    """Delete shipped policies and return their number; their rows stay for the calls they held."""
+    with services.changing_policies(by):
+        found = policies_named(*names)
         for policy in found:
             services.end_policy(policy, by=by)
     return len(found)
 
 
-def _first_general_revision() -> PolicyRevision | None:
-    """Return the first revision in force that decides every dangerous call that reaches it."""
-    general = PolicyRevision.Effect.HOLD, PolicyRevision.Effect.DENY
+def _first_general_revision(level: SafetyLevel) -> PolicyRevision | None:
+    """Return the first revision in force that decides every call of this level that reaches it."""
+    general = [PolicyRevision.Effect.HOLD, PolicyRevision.Effect.DENY]
+    if level != SafetyLevel.DANGEROUS:
+        general.append(PolicyRevision.Effect.ALLOW)
     for revision in revisions_in_force():
         narrows = (revision.category, revision.source, revision.requester, revision.plan, revision.hours)
         looks_back = revision.recent is not None or revision.seen is not None
-        is_open = revision.tool in ("", "*") and revision.safety_level in ("", SafetyLevel.DANGEROUS)
+        is_open = revision.tool in ("", "*") and revision.safety_level in ("", level)
         if revision.effect in general and is_open and not (any(narrows) or looks_back or revision.conditions):
             return revision
     return None

@@ -27,7 +27,7 @@ from catalog.ui.labels import format_time_ago
 
 @dataclass(frozen=True, slots=True)
 class EarlierCalls:
-    """What a rule that looks back found before a call: the newest calls that the viewer may read, newest first.
+    """Calls that a rule found when it looked back: the newest that the viewer may read, newest first.
 
     `count` is the number of like calls with this one, None if the rule does not count; `others` is how many calls are
     not listed.

@@ -25,6 +25,7 @@ urlpatterns = [
     path("approvals/<slug:public_id>/<slug:name>/", review_views.action, name="act"),
     path("policies/", policies_views.policies_list, name="policies"),
     path("policies/coding-agent/", policies_views.coding_agent_policies, name="policies-coding-agent"),
+    path("policies/after-reading/", policies_views.reading_policy, name="policies-after-reading"),
     path("policies/new/", policies_views.new_policy, name="policy-new"),
     path("policies/sentence/", policies_views.sentence, name="policy-sentence"),
     path("policies/simulator/", policies_views.simulator, name="policy-simulator"),

@@ -230,7 +230,7 @@ class _AdmittedCall:
     first: ApprovalRequest | None = None
     """The request for the same tool and arguments that people rejected earlier in this plan."""
     history: History | None = None
-    """What came before the call, if rules ask: of the moment, or judged in the transaction that stores the call."""
+    """The history of the call, if rules ask: of the moment, or judged in the transaction that stores the call."""
     is_previewed: bool = False
 
     @property

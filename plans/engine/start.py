@@ -45,7 +45,7 @@ class Permission:
     record: Callable[[Call], object] | None = None
     """Records the use of a grant, once the call is stored."""
     history: History | None = None
-    """What came before the call, judged in this transaction; it is kept with the call."""
+    """The history of the call, judged in this transaction; it is kept with the call."""
 
 
 NOTHING_PASSED = Permission()

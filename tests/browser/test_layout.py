@@ -84,6 +84,7 @@ NOT_WALKED = {
     *(f"/oauth/{name}{last}" for name in ("token", "register", "revoke") for last in ("", "/")),
     *(f"/.well-known/oauth-{name}{more}" for name in ("protected-resource", "authorization-server") for more in MORE),
     "/policies/coding-agent/",
+    "/policies/after-reading/",
     "/policies/sentence/",
     "/profile/choose/",
     "/profile/notifications/devices/",

@@ -253,6 +253,7 @@ PAGES: dict[str, str] = {
     "POST /policies/<slug:public_id>/": "333333+",
     "POST /policies/<slug:public_id>/act/": "343333+",
     "POST /policies/coding-agent/": "333333+",
+    "POST /policies/after-reading/": "333333+",
     "GET /policies/new/": "133333+",
     "POST /policies/new/": "333333+",
     "POST /policies/sentence/": "333333+",

@@ -45,6 +45,7 @@ def policy_list_page(viewer: User) -> dict[str, Any]:
         "policies": rows,
         "ended": ended,
         "has_coding_agent_set": any(policy.name in shipped.NAMES for policy in rows),
+        "has_reading_policy": any(policy.name == shipped.AFTER_READING for policy in rows),
         "unguarded": not any(
             policy.enabled
             and policy.revision is not None

@@ -1,5 +1,6 @@
 """Views of policies. Administrators change them; every user with a role reads them and uses the simulator."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -129,18 +130,31 @@ def policy_action(request: PageRequest, public_id: str) -> HttpResponse:
 @sign_in_required
 def coding_agent_policies(request: PageRequest) -> HttpResponse:
     """Add or remove the shipped policies for coding agents; each can be undone by the other."""
+    added = _("Policies for coding agents added. They apply from now on.")
+    removed = _("Policies for coding agents deleted.")
+    return _act_on_shipped(request, shipped.NAMES, shipped.add_coding_agent_policies, added, removed)
+
+
+@require_POST
+@sign_in_required
+def reading_policy(request: PageRequest) -> HttpResponse:
+    """Add or remove the shipped policy for calls after untrusted reading; each can be undone by the other."""
+    added, removed = _("Policy added. It applies from now on."), _("Policy deleted.")
+    return _act_on_shipped(request, [shipped.AFTER_READING], shipped.add_reading_policy, added, removed)
+
+
+def _act_on_shipped(
+    request: PageRequest, names: Sequence[str], add: Callable[..., object], added: str, removed: str
+) -> HttpResponse:
     services.require_policy_changes(request.user)
     do = request.POST.get("do", "")
-    act = reverse("policies-coding-agent")
     try:
         if do == "add":
-            shipped.add_coding_agent_policies(by=request.user)
-            undo = ToastButton(_("Undo"), act, {"do": "remove"})
-            announce(request, _("Policies for coding agents added. They apply from now on."), undo)
+            add(by=request.user)
+            announce(request, added, ToastButton(_("Undo"), request.path, {"do": "remove"}))
         elif do == "remove":
-            shipped.remove_coding_agent_policies(by=request.user)
-            undo = ToastButton(_("Undo"), act, {"do": "add"})
-            announce(request, _("Policies for coding agents deleted."), undo)
+            shipped.remove_policies(*names, by=request.user)
+            announce(request, removed, ToastButton(_("Undo"), request.path, {"do": "add"}))
         else:
             messages.error(request, _("Unknown action. Reload the page and try again."))
     except Conflict as error:

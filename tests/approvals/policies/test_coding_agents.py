@@ -208,7 +208,7 @@ class TestStored:
         with pytest.raises(Conflict):
             shipped.add_coding_agent_policies(by=admin)
 
-        assert shipped.remove_coding_agent_policies(by=admin) == len(shipped.NAMES)
+        assert shipped.remove_policies(*shipped.NAMES, by=admin) == len(shipped.NAMES)
         assert isinstance(current_rulebook().verdict(facts("ls")), Hold)
         shipped.add_coding_agent_policies(by=admin)
 

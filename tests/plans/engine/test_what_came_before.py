@@ -203,7 +203,7 @@ def test_counted_calls_are_cleared_when_no_window_reaches_them(ada):
     assert clear_recent_calls(now=clock.now()) == 2
 
 
-# What came before
+# Rules with `seen`
 
 
 def after_reading(**seen: Any) -> Any:
