@@ -46,23 +46,25 @@ def count_refused_calls(refused_pk: int) -> bool:
         if refused is None or refused.revision.stop_after is None:
             return False  # counted with another one, and a stop set
         most, seconds = refused.revision.stop_after["count"], refused.revision.stop_after["seconds"]
-        alike = RefusedCall.objects.filter(
+        refused_calls = RefusedCall.objects.filter(
             revision=refused.revision_id, token=refused.token_id, person=refused.person_id
         )
-        if not _exceeds(alike, refused.at, most, timedelta(seconds=seconds)):
+        if not _exceeds(refused_calls, refused.at, most, timedelta(seconds=seconds)):
             RefusedCall.objects.filter(pk=refused_pk).update(is_counted=True)
             return False
         is_set = _set_stop(refused, most, seconds)
-        alike.delete()
+        refused_calls.delete()
     return is_set
 
 
-def _exceeds(alike: "QuerySet[RefusedCall]", at: datetime, most: int, window: timedelta) -> bool:
+def _exceeds(refused_calls: "QuerySet[RefusedCall]", at: datetime, most: int, window: timedelta) -> bool:
     """Return True if more than `most` of these calls were refused within one window that the time `at` is in.
 
     Later calls count, too: their refusals may have been counted before this one was committed.
     """
-    near = alike.filter(at__gt=at - window, at__lt=at + window).order_by("at")
+    near = refused_calls.filter(at__gt=at - window, at__lt=at + window).order_by("at")
+    if near.count() <= most:
+        return False
     times = list(near.values_list("at", flat=True)[: 2 * most + 1])
     return any(last - first < window for first, last in zip(times, times[most:], strict=False))
 
