@@ -29,6 +29,7 @@ from plans.client_setup.tokens import SCOPES, check_token_there, token_if_here
 from plans.coding_agents.sessions import note_check
 from plans.models import ClientSession
 from plans.store.requesters import Requester
+from toolgate.places import COMMAND
 
 SECONDS = 240
 """Time after which the client is stopped; opencode installs its plugins' packages at its first start."""
@@ -63,10 +64,11 @@ def check(agent: CodingAgent, url: str | None = None) -> Checked:
     """Send the canary through the client, which must ask the server at `url`. Raises CheckFailed."""
     stored = agent.stored_setup()
     if stored is None:
-        raise CheckFailed(f"{agent.label} is not set up: run connect {agent.slug}.")
+        raise CheckFailed(f"{agent.label} is not set up: run `{COMMAND} connect {agent.slug}`.")
     if url is not None and url != stored.url:
         raise CheckFailed(
-            f"{agent.label} is set up for {stored.url}, not for {url}: run connect {agent.slug} --url {url}."
+            f"{agent.label} is set up for {stored.url}, not for {url}: run "
+            f"`{COMMAND} connect {agent.slug} --url {url}`."
         )
     program = agent.find_program()
     if program is None:
@@ -86,7 +88,9 @@ def check_entries(agent: CodingAgent, program: str) -> None:
     if isinstance(agent, ClientWithHooks):
         missing = agent.missing_events()
         if missing:
-            raise CheckFailed(f"The hook {missing[0]} is not in {agent.hooks_file}: run connect {agent.slug}.")
+            raise CheckFailed(
+                f"The hook {missing[0]} is not in {agent.hooks_file}: run `{COMMAND} connect {agent.slug}`."
+            )
     if isinstance(agent, Codex):
         check_trust(agent, program)
 
@@ -99,12 +103,12 @@ def check_trust(codex: Codex, program: str) -> None:
         raise CheckFailed(str(reason)) from None
     own = [hook for hook in hooks if str(codex.wrapper) in str(hook.get("command"))]
     if not any(hook.get("eventName") == "preToolUse" for hook in own):
-        raise CheckFailed("Codex does not list the hook: run connect codex.")
+        raise CheckFailed(f"Codex does not list the hook: run `{COMMAND} connect codex`.")
     for hook in own:
         if not hook.get("enabled") or hook.get("trustStatus") not in TRUSTED:
             raise CheckFailed(
-                f"Codex does not trust the hook {hook.get('eventName')}, and skips it without a word. Run connect "
-                "codex again, or trust it in Codex with /hooks."
+                f"Codex does not trust the hook {hook.get('eventName')}, and skips it without a word. Run "
+                f"`{COMMAND} connect codex` again, or trust it in Codex with /hooks."
             )
 
 

@@ -80,7 +80,8 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
     if question.get("hook_event_name") != event or not isinstance(tool, str) or not tool:
         raise Refused("The hook's body is not a question about a tool.")
     if tool.startswith(OWN_TOOLS[client]):
-        return allowed(client, None)
+        # Codex calls an allowance without an input a failed hook, and runs the tool after it as after no decision.
+        return {} if client == "codex" else allowed(client, None)
     may_defer = client == "claude-code" and can_end(question)
     if client == "codex":
         body = with_session_directory(question)

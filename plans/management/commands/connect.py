@@ -108,7 +108,9 @@ class Command(BaseCommand):
                 "Each of its tools, reads too, waits for a person until a policy says otherwise. An administrator can "
                 f"add a set for coding agents: {url}/policies/#coding-agent-h, or --policies."
             )
-        self.stdout.write(f"Check it: connect {agent.slug} --check\nTake it back: connect {agent.slug} --undo")
+        self.stdout.write(
+            f"Check it: {COMMAND} connect {agent.slug} --check\nTake it back: {COMMAND} connect {agent.slug} --undo"
+        )
         if not Server(url, token).read_token():
             self.stdout.write(
                 f"No server at {url} knows the token now. Until one does, {agent.label} is refused every tool. "

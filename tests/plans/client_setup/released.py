@@ -33,6 +33,8 @@ class Home:
     folder: Path
     model: ScriptedModel | None = None
     output: list[str] = field(default_factory=list)
+    turns: Script = ()
+    """Turns of the model in place of those that `running` makes of names."""
 
     @property
     def work(self) -> Path:
@@ -57,7 +59,7 @@ class Home:
         assert program is not None
         number = len(self.output)
         (self.folder / f"run-{number}").mkdir()
-        with scripted_model(self.script(*names)) as model:
+        with scripted_model(self.turns or self.script(*names)) as model:
             self.model = model
             run = headless_run(self.agent, program, model.url, self.folder / f"run-{number}")
             path = self.folder / f"output-{number}"

@@ -9,12 +9,14 @@ from threading import Event
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.policies.shipped import add_coding_agent_policies
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
 from catalog.models import ApiToken, ClientRun, UngatedRun
 from catalog.states import CallStatus
 from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, ClientWithHooks, Codex, OpenCode
+from plans.client_setup.scripted_model import ToolUse
 from plans.live.long_polling import WaitForCall
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
@@ -145,6 +147,24 @@ def test_the_check_finds_the_client_armed(home: Home, url: str, token: tuple[Api
     checked = check(home.agent)
     assert checked.held
     assert ClientRun.objects.get().session == checked.name
+
+
+@pytest.mark.parametrize("home", ["codex"], indirect=True)
+def test_codex_is_judged_in_the_directory_of_its_session(
+    home: Home, url: str, token: tuple[ApiToken, str], admin: User, rosa: User
+) -> None:
+    """With the shipped policies a read in its directory runs unasked; elsewhere, as its model chose, it is held."""
+    add_coding_agent_policies(by=admin)
+    home.connect(url, token[1])
+    home.turns = [
+        [ToolUse("exec_command", {"cmd": "echo here > asked"})],
+        [ToolUse("exec_command", {"cmd": "cat asked", "workdir": "/"})],
+    ]
+    with home.running():
+        reject(eventually(held_run, SECONDS, "A held call"), rosa)
+    assert home.ran == ["asked"]
+    statuses = ClientRun.objects.order_by("pk").values_list("call__status", flat=True)
+    assert list(statuses) == [CallStatus.COMPLETED, CallStatus.FAILED]
 
 
 def take_out_the_question(home: Home) -> None:
