@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from approvals.models import CallHistory, PolicyRevision, RecentCall
-from approvals.policy_language.history import Recent, Seen
+from approvals.policy_language.history import Recent, Seen, read_recent
 from catalog.calls.vault import keyring
 from catalog.connections.models import Connection
 from catalog.core.canonical_json import canonical_text
@@ -229,7 +229,7 @@ class History:
 
     def _with_calls(self, finding: Finding) -> Finding:
         """Return the finding with the newest calls that the rule counted or found."""
-        rule = self._rules[finding.revision_id]
+        rule, calls = self._rules[finding.revision_id], list[int]()
         if not finding.fits:
             return finding
         if rule.recent is not None:
@@ -237,7 +237,7 @@ class History:
             counted = RecentCall.objects.filter(revision=finding.revision_id, value=finding.value, at__gt=since)
             found = counted.filter(COUNTS).exclude(call=self.replaced).order_by("-at", "-pk")
             calls = list(found.values_list("call_id", flat=True)[:MAX_CALLS_NAMED])
-        else:
+        elif rule.seen is not None:
             newest = (part.order_by("-pk").values_list("pk", flat=True) for part in self._calls_before(rule.seen))
             calls = sorted({pk for part in newest for pk in part[:MAX_CALLS_NAMED]}, reverse=True)[:MAX_CALLS_NAMED]
         return Finding(finding.revision_id, finding.fits, finding.count, finding.value, tuple(calls))
@@ -333,8 +333,11 @@ def clear_recent_calls(*, now: datetime) -> int:
     Return the number of deleted rows.
     """
     deleted = 0
-    for revision, document in PolicyRevision.objects.filter(recent__isnull=False).values_list("pk", "recent"):
-        old = RecentCall.objects.filter(revision=revision, at__lt=now - timedelta(seconds=document["seconds"]))
+    for revision in PolicyRevision.objects.filter(recent__isnull=False).only("recent"):
+        recent = read_recent(revision.recent)
+        if recent is None:
+            continue
+        old = RecentCall.objects.filter(revision=revision, at__lt=now - timedelta(seconds=recent.seconds))
         keys = list(old.values_list("pk", flat=True)[:MAX_CLEARED_ROWS])
         deleted += RecentCall.objects.filter(pk__in=keys).delete()[0] if keys else 0
     return deleted

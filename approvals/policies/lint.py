@@ -94,7 +94,8 @@ def _warnings_of_history(columns: Mapping[str, Any]) -> Iterator[tuple[str, str]
     if seen is not None:
         found = {"category": "categories__name", "source": "source__name"}.get(seen.kind, "name")
         if not Tool.objects.filter(**{found: seen.name}).exists():
-            names = {"category": Category, "source": Source}.get(seen.kind, Tool).objects.values_list("name", flat=True)
+            model: Any = {"category": Category, "source": Source}.get(seen.kind, Tool)
+            names = model.objects.values_list("name", flat=True)
             yield "seen_name", f"{NO_SUCH_TOOL[seen.kind]}{suggest_name(seen.name, list(names))}"
     if columns["effect"] == PolicyRevision.Effect.ALLOW and (recent is not None or seen is not None):
         field = "recent_argument" if recent is not None else "seen_name"

@@ -49,10 +49,10 @@ def calls_in_words(terms: Any) -> str:
             value = requester_in_words(value)
         elif term.name == "hours" and value.count(" ") < 2:
             value = f"{value} UTC"
-        elif term.kind is Kind.RECENT:
-            value = recent_in_words(read_recent(value))
-        elif term.kind is Kind.SEEN:
-            value = seen_in_words(read_seen(value))
+        elif term.kind is Kind.RECENT and (recent := read_recent(value)):
+            value = recent_in_words(recent)
+        elif term.kind is Kind.SEEN and (seen := read_seen(value)):
+            value = seen_in_words(seen)
         parts.append(term.phrase.format(value))
     if terms.conditions:
         parts.append(f"where {compile_conditions(terms.conditions).sentence}")

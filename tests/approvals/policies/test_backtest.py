@@ -144,3 +144,17 @@ def test_number_of_queries_does_not_grow_with_calls(ada, django_assert_max_num_q
     replayed = books()
     with django_assert_max_num_queries(5):
         assert back_test(replayed, days=1).calls == 20
+
+
+def test_rules_that_look_back_replay_calls_in_the_order_they_were_made(ada, ben):
+    """The third call of each person within an hour is held, and an outward call after one that has ended."""
+    tool, begin = make_tool("send_note", level="cautious"), clock.now() - timedelta(days=1)
+    for minutes, by in ((0, ada), (10, ada), (20, ben), (30, ada), (90, ada), (91, ada)):
+        call = held_call(by, tool)
+        at = begin + timedelta(minutes=minutes)
+        Call.objects.filter(pk=call.pk).update(created_at=at, started_at=at, finished_at=at, status="completed")
+    recent = {"count": 3, "seconds": 3600, "by": "requester"}
+    found = tried(match={"tool": "send_*", "recent": recent})
+    assert (dict(found.counts), found.matched) == ({"allow": 5, "deny": 1}, 1)
+    found = tried(match={"tool": "send_*", "seen": {"tool": "send_note", "within": 900}})
+    assert dict(found.counts) == {"allow": 4, "deny": 2}

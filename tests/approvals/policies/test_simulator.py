@@ -7,12 +7,14 @@ import pytest
 
 from approvals.models import AuditEntry, Policy
 from approvals.policies import services
-from approvals.policies.rulebook import NO_HOLDING_POLICY
+from approvals.policies.history import CallOrigin, History
+from approvals.policies.rulebook import NO_HOLDING_POLICY, compile_match
 from approvals.policies.simulator import CANNOT_ALLOW_DANGEROUS, RefusedArguments, simulate
+from catalog.core import clock
 from catalog.errors import ParameterError
 from catalog.models import Source
 from plans.demo.policies import POLICIES
-from tests.approvals.factories import ARGUMENTS, make_tool
+from tests.approvals.factories import ARGUMENTS, held_call, make_tool
 from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
@@ -169,3 +171,19 @@ def test_policy_of_the_demo_blocks_files_with_keys(admin, tool, arguments):
     services.create_policy(document, by=admin)
     assert simulate(tool, arguments).effect == "deny"
     assert simulate("read_file", {"path": "keys/readme.md"}).effect != "deny"
+
+
+def test_rules_that_look_back_say_what_they_found(admin, ada):
+    """They count as if the requester made the call now; nothing is stored."""
+    recent, seen = {"count": 2, "seconds": 60, "by": "requester"}, {"tool": "read_note", "within": 60}
+    made = make(admin, name="Second", match={"recent": recent})
+    make(admin, name="After", order=2, match={"seen": seen})
+    first, after = simulate("write_note", ARGUMENTS, "ada").passed
+    assert [each.field for each in (*first.reasons, *after.reasons)] == ["recent", "seen"]
+    call = held_call(ada)
+    revision = made.revision
+    assert revision is not None
+    history = History(CallOrigin(requested_by=ada.pk), clock.now())
+    history.answers([compile_match(revision)])
+    history.keep(call, is_started=False)
+    assert simulate("write_note", ARGUMENTS, "ada").effect == "deny"

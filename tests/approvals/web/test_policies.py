@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies import backtest
+from approvals.policies import backtest, shipped
 from approvals.web.policies.forms import PolicyForm
 from tests.approvals.factories import POLICY_ROWS, held_call
 from tests.pages import Pages, words
@@ -378,3 +378,31 @@ def test_the_set_for_coding_agents_is_added_and_taken_back(pages):
 
     pages.send("/policies/coding-agent/", {"do": "remove"})
     assert not Policy.objects.filter(name__startswith="Coding agent: ", ended_at=None).exists()
+
+
+def test_the_policy_for_calls_after_reading_is_added_and_taken_back(pages):
+    pages.open("/policies/")
+    pages.send("/policies/after-reading/", {"do": "add"})
+    revision = Policy.objects.get(name=shipped.AFTER_READING).revision
+    assert (revision.category, revision.seen) == ("outward", {"category": "web", "within": 3600})
+    assert "within 1 h after a call in the category web" in pages.open("/policies/")
+
+    pages.send("/policies/after-reading/", {"do": "remove"})
+    assert not Policy.objects.filter(name=shipped.AFTER_READING, ended_at=None).exists()
+
+
+def test_terms_on_what_came_before_are_edited_by_form(pages):
+    """Each fault is shown at the field of its part; empty fields are no terms."""
+    fields = FORM | {"recent_count": "11", "recent_minutes": "60", "recent_by": "argument", "recent_argument": "to..x"}
+    fields |= {"seen_kind": "source", "seen_name": "web", "seen_minutes": "9999", "do": "save"}
+    pages.open("/policies/new/")
+    pages.send("/policies/new/", fields, status=422)
+    errors = pages.context["form"].errors
+    assert set(errors) == {"recent_argument", "seen_minutes"}
+
+    pages.send("/policies/new/", fields | {"recent_argument": "to.x", "seen_minutes": "5"})
+    policy = Policy.objects.get(name=FORM["name"])
+    assert policy.revision.recent == {"count": 11, "seconds": 3600, "by": "argument:to.x"}
+    assert policy.revision.seen == {"source": "web", "within": 300}
+    form = pages.open(f"/policies/{policy.public_id}/") and pages.context["form"]
+    assert (form["recent_argument"].value(), form["seen_minutes"].value(), form.looks_back) == ("to.x", "5", True)

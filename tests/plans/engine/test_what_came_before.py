@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from approvals.models import ApprovalRequest, CallHistory, RecentCall
 from approvals.policies.history import clear_recent_calls
 from approvals.policies.services import change_policy
+from approvals.requests.queries import earlier_calls
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.connections.models import Connection
@@ -22,6 +23,8 @@ from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.factories import add_policy
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
+from tests.pages import Pages
+from tests.rest import Rest
 
 HELD = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}]}
 
@@ -294,3 +297,18 @@ def test_rule_asked_too_late_does_not_end_an_approval(ada, rosa):
     approve(plan, rosa)
     work_off(plan)
     assert call_of(plan).status == "completed"
+
+
+def test_reviewer_sees_the_calls_that_came_before(ada, ben, rosa):
+    """Those that the viewer may read are listed, others only counted."""
+    third("tool")
+    calls = [call(ada), call(ben)]
+    held = call(ada)
+    seen = Rest(rosa).get(f"approvals/{held.approval.public_id}/").json()["earlier_calls"]
+    assert seen == {"count": 3, "calls": [each.public_id for each in reversed(calls)], "others": 0}
+    viewer = earlier_calls(held.approval, User.objects.create(username="nobody"))
+    assert viewer is not None
+    assert (viewer.calls, viewer.others) == ([], 2)
+    pages = Pages(rosa)
+    assert "number 3 of the calls that the policy counts" in pages.open(f"/approvals/?item={held.approval.public_id}")
+    assert f"/plans/{calls[0].plan_ref}/?step=1" in pages.html
