@@ -35,6 +35,9 @@ from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, LearntWait
 
+ASK_SCOPE = "permissions:ask"
+"""Scope of clients that ask before they run their own tools."""
+
 # Reading plans and approvals needs no role: without one, selectors return only a person's own objects. The policy of
 # each request says who may decide it, and the service checks that.
 SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
@@ -47,7 +50,7 @@ SCOPE_ROLES: Mapping[str, tuple[str, ...]] = {
     "catalog:write": (ADMINISTRATOR,),
     "policies:write": (ADMINISTRATOR,),
     "audit:read": (ADMINISTRATOR,),
-    "permissions:ask": (OPERATOR, ADMINISTRATOR),
+    ASK_SCOPE: (OPERATOR, ADMINISTRATOR),
 }
 """Scope → roles of which its owner needs one; an empty tuple stands for everyone."""
 SCOPES = tuple(SCOPE_ROLES)

@@ -8,14 +8,20 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import OperationalError, ProgrammingError
 
 from approvals.policies.services import may_change_policy
-from catalog.access.tokens import DEFAULT_TOKEN_DAYS, authenticate_token, issue_token, may_hold_scope, revoke_token
+from catalog.access.tokens import (
+    ASK_SCOPE,
+    DEFAULT_TOKEN_DAYS,
+    authenticate_token,
+    issue_token,
+    may_hold_scope,
+    revoke_token,
+)
 from catalog.errors import ToolgateError
 from catalog.models import ApiToken
 from plans.client_setup.configuration import NotChanged
 from plans.client_setup.server import Server
 
-ASKING = "permissions:ask"
-SCOPES = ("tools:read", "calls:create", "plans:read", ASKING)
+SCOPES = ("tools:read", "calls:create", "plans:read", ASK_SCOPE)
 """Scopes of a token; by `plans:read` the check reads the sessions and calls of the token itself."""
 
 
@@ -33,7 +39,7 @@ def check_address(text: str) -> str:
 
 def asking_user(username: str | None) -> User:
     """Return the owner of the token: the person named, or the only one who may own it. Raises NotChanged."""
-    able = [user for user in User.objects.filter(is_active=True) if may_hold_scope(user, ASKING)]
+    able = [user for user in User.objects.filter(is_active=True) if may_hold_scope(user, ASK_SCOPE)]
     return _one_of(able, username, "--user", "operator or administrator")
 
 
@@ -64,7 +70,7 @@ def make_token(user: User, name: str) -> str:
 def token_here(text: str) -> ApiToken | None:
     """Return the live token of this installation that may ask, or None."""
     token = authenticate_token(text)
-    return token if token is not None and ASKING in token.scopes else None
+    return token if token is not None and ASK_SCOPE in token.scopes else None
 
 
 def token_if_here(text: str) -> ApiToken | None:

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed, prefetch_groups, user_for_token
-from catalog.access.tokens import may_hold_scope, reload_token
+from catalog.access.tokens import ASK_SCOPE, may_hold_scope, reload_token
 from catalog.connections.authentication import authenticate_at_mcp, is_access_token
 from catalog.core.asgi import Scope
 from catalog.errors import MalformedJSON
@@ -33,7 +33,6 @@ from plans.engine.holding import CallBusy
 from plans.store.requesters import Requester
 
 SCOPE = "calls:create"
-ASK_SCOPE = "permissions:ask"
 SCOPE_KEY = "toolgate.caller"
 """The key in an ASGI scope that holds the caller of the request."""
 OPENED_KEY = "toolgate.opened_call"

@@ -13,6 +13,7 @@ from typing import Any
 import mcp_types as types
 
 from catalog.access.roles import NotAllowed
+from catalog.access.tokens import ASK_SCOPE
 from catalog.core.transactions import is_unavailable, log_unexpected
 from catalog.errors import ToolgateError
 from catalog.models import Call
@@ -32,7 +33,6 @@ from plans.coding_agents.permissions import (
 from plans.coding_agents.sessions import coding_agent_of, note_hook_traffic
 from plans.live.waits import until_decided, until_one_ends
 from plans.mcp.callers import (
-    ASK_SCOPE,
     CHECK_SECONDS,
     Caller,
     Context,

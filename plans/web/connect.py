@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from catalog.access.roles import NotAllowed, user_display_name
-from catalog.access.tokens import DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
+from catalog.access.tokens import ASK_SCOPE, DEFAULT_TOKEN_DAYS, MAX_TOKEN_NAME, issue_token
 from catalog.connections.addresses import offers_oauth
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.levels import SafetyLevel
@@ -42,7 +42,7 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCOPES_BY_ACCESS = {
     "calls": ("tools:read", "calls:create", "plans:read"),
     "plans": ("tools:read", "calls:create", "plans:read", "plans:write"),
-    "gate": ("tools:read", "calls:create", "plans:read", "permissions:ask"),
+    "gate": ("tools:read", "calls:create", "plans:read", ASK_SCOPE),
 }
 
 
@@ -172,7 +172,7 @@ class ConnectPage:
     @property
     def gate(self) -> list[Snippet]:
         """The snippets that gate the client's own tools, with a placeholder for a token that may not ask."""
-        asks = self.arrival is not None and "permissions:ask" in self.arrival.token.scopes
+        asks = self.arrival is not None and ASK_SCOPE in self.arrival.token.scopes
         return [each.filled(self.address, self.text if asks and self.text else TOKEN) for each in self.client.gate]
 
     @property

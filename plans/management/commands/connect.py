@@ -12,14 +12,13 @@ from django.db import OperationalError, ProgrammingError
 
 from approvals.policies.shipped import CODING_AGENT, add_coding_agent_policies, coding_agent_policies
 from approvals.policy_language.sentences import policy_sentence
-from catalog.access.tokens import MAX_TOKEN_NAME
+from catalog.access.tokens import ASK_SCOPE, MAX_TOKEN_NAME
 from catalog.errors import ToolgateError
 from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup, find_python
 from plans.client_setup.configuration import FileChange, NotChanged, apply_changes, removed_copies
 from plans.client_setup.server import Server
 from plans.client_setup.tokens import (
-    ASKING,
     SCOPES,
     asking_user,
     check_address,
@@ -145,7 +144,7 @@ class Command(BaseCommand):
         if given:
             if options["user"]:
                 raise NotChanged(f"--user is for a new token; {TOKEN_VARIABLE} holds one. Give one of the two.")
-            check_token_there(Server(url, given), [ASKING], f"in {TOKEN_VARIABLE}")
+            check_token_there(Server(url, given), [ASK_SCOPE], f"in {TOKEN_VARIABLE}")
             return given
         if url != settings.TOOLGATE_URL and options["url"]:
             raise NotChanged(
