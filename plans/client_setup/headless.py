@@ -7,7 +7,7 @@ from pathlib import Path
 
 from plans.client_setup.clients import CodingAgent
 from plans.client_setup.configuration import parse_settings, read_bytes, write_settings
-from plans.client_setup.scripted_model import MODEL, ToolUse
+from plans.client_setup.scripted_model import MODEL, ScriptedUse
 
 PROMPT = "Follow the script."
 KEY = "toolgate-check"
@@ -30,11 +30,11 @@ def headless_run(agent: CodingAgent, program: str, model_url: str, folder: Path)
     return _RUNS[agent.slug](agent, program, model_url, folder)
 
 
-def shell_use(slug: str, command: str) -> ToolUse:
+def shell_use(slug: str, command: str) -> ScriptedUse:
     """Return the call by which a client's model runs a command."""
     tool, name = SHELLS[slug]
     described = {} if slug == "codex" else {"description": "Canary of Toolgate"}
-    return ToolUse(tool, {name: command, **described})
+    return ScriptedUse(tool, {name: command, **described})
 
 
 SHELLS = {

@@ -21,14 +21,14 @@ USAGE = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUse:
+class ScriptedUse:
     """One call of a tool of the client; the name and the input are as the client defines them."""
 
     name: str
     input: Mapping[str, Any]
 
 
-Turn = str | Sequence[ToolUse]
+Turn = str | Sequence[ScriptedUse]
 """A text, which ends the run, or tool calls."""
 Script = Sequence[Turn]
 Event = dict[str, Any] | str
@@ -178,7 +178,7 @@ def _responses(turn: Turn, request: int) -> list[Event]:
     return events
 
 
-def _response_item(use: ToolUse, name: str) -> dict[str, Any]:
+def _response_item(use: ScriptedUse, name: str) -> dict[str, Any]:
     """Return an item: a tool with the input `{"input": TEXT}` alone is a custom tool, such as apply_patch."""
     call = {"id": f"item_{name}", "call_id": f"call_{name}", "name": use.name, "status": "completed"}
     if list(use.input) == ["input"]:
