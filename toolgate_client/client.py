@@ -514,10 +514,15 @@ def _read(read: Callable[[Any], T], flow: Flow[Any]) -> Flow[T]:
 def json_copy(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments as JSON would keep them, apart from the caller's objects.
 
-    Raises TypeError for a value that JSON does not have: a function must get what a person approved.
+    Raises TypeError for a value that JSON does not have, or that is nested too deeply: a function must get what a
+    person approved.
     """
     for name, value in arguments.items():
-        if not _is_json(value):
+        try:
+            is_json = _is_json(value)
+        except RecursionError:
+            raise TypeError(f"The argument {name!r} is nested too deeply.") from None
+        if not is_json:
             raise TypeError(f"The argument {name!r} holds a value that JSON does not have.")
     copy: dict[str, Any] = json.loads(json.dumps(dict(arguments), allow_nan=False))
     return copy

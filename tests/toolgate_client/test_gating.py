@@ -147,8 +147,12 @@ def test_any_result_can_be_reported(toolgate, script, outcome, value, output):
     assert script.bodies()[1]["output"] == output
 
 
-@pytest.mark.parametrize("value", [object(), {1: "a"}, {"a": {"b": {1}}}, float("nan"), b"a", [float("inf")]])
+@pytest.mark.parametrize("value", [object(), {1: "a"}, {"a": {"b": {1}}}, float("nan"), b"a", [float("inf")], "deep"])
 def test_arguments_that_json_does_not_have_are_refused(delete_file, script, outcome, runs, value):
+    if value == "deep":
+        value = []
+        for _ in range(5_000):
+            value = [value]
     with pytest.raises(TypeError, match="'path'"):
         outcome(delete_file(value))
     assert (runs, script.requests) == ([], [])
