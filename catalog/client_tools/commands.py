@@ -5,30 +5,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from catalog.client_tools.paths import (
-    CI,
-    CLIENT_SETTINGS,
-    CREDENTIALS,
-    GIT,
-    OUTSIDE,
+    SENSITIVE,
     effects_of_path,
     is_absolute_directory,
     resolve_path,
     unique,
 )
 from catalog.client_tools.programs import EXECUTES, UNKNOWN, WRITES, DescribedPart, describe, may_be_run_by_name
-from catalog.client_tools.shell_syntax import MAX_COMMAND, SimpleCommand, Word, read_command
+from catalog.client_tools.shell_syntax import MAX_COMMAND, MAX_STEPS, TOO_MANY, SimpleCommand, Word, read_command
 
 MAX_SCRIPTS = 50
 """Maximum texts that are read because a command hands them to a shell."""
 MAX_PATHS = 2000
+MAX_PATH_LETTERS = 40_000
+"""Maximum characters of all paths that are judged."""
 MAX_DIRECTORIES = 8
 EFFECTS = (
     *("reads", "searches", "writes", "deletes", "sends", "pushes", "installs", "executes"),
     *("outside", "credentials", "client_settings", "git", "ci", "unknown"),
 )
 """All effects, in the order in which facts list them."""
-SENSITIVE = frozenset({OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI})
-"""Effects that depend on the path that is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +71,21 @@ def analyse_command(command: str | Sequence[str], cwd: str, directory: str = "")
     drafts: list[DescribedPart] = []
     if isinstance(command, str):
         texts = deque([command])
-    elif sum(map(len, command)) > MAX_COMMAND:
-        return Analysis((), (f"The command has more than {MAX_COMMAND:,} characters and was not read.",))
+    elif len(command) > MAX_STEPS or sum(map(len, command)) > MAX_COMMAND:
+        return Analysis((), ("The command is too long and was not read.",))
     else:
         words = [Word(word, is_quoted=True) for word in command]
         drafts.append(describe(SimpleCommand(words=words, text=" ".join(command)[:400])))
         texts = deque(drafts[0].scripts)
-    read, unread = 0, 2 * MAX_COMMAND
+    read, unread, steps = 0, 2 * MAX_COMMAND, MAX_STEPS
     while texts:
         text = texts.popleft()
         read, unread = read + 1, unread - len(text)
-        if read > MAX_SCRIPTS or unread < 0:
-            doubts["The command has too many parts; some were not read."] = None
+        if read > MAX_SCRIPTS or unread < 0 or steps <= 0:
+            doubts[TOO_MANY] = None
             break
-        script = read_command(text)
+        script = read_command(text, steps)
+        steps -= script.steps
         doubts.update(dict.fromkeys(script.doubts))
         for each in script.commands:
             drafts.append(describe(each))
@@ -112,14 +109,16 @@ def _with_paths(
             doubts["It changes the directory too often."] = None
             directories = dict.fromkeys(list(directories)[:MAX_DIRECTORIES])
     known: dict[str, set[str]] = {}
+    letters = 0
     analysed = []
     for part, paths in zip(parts, changed, strict=True):
         effects, too_many = set(part.effects), False
         for text in dict.fromkeys(part.touched):
             starts = [cwd] if text[:1] in ("/", "~") else directories
-            paths += [resolve_path(text, each) for each in starts]
-            if too_many := len(paths) > MAX_PATHS:
+            letters += sum(len(text) + len(each) for each in starts)
+            if too_many := len(paths) > MAX_PATHS or letters > MAX_PATH_LETTERS:
                 break
+            paths += [resolve_path(text, each) for each in starts]
         for path in (paths := list(dict.fromkeys(paths))):
             if too_many := too_many or (path not in known and len(known) >= MAX_PATHS):
                 break

@@ -7,11 +7,13 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 MAX_PATH = 4096
 
 OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI = "outside", "credentials", "client_settings", "git", "ci"
 """Effects of touching a path: outside of the working directory, or one that needs care wherever it is."""
+SENSITIVE = frozenset({OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI})
 
 _CLIENT_SETTINGS = re.compile(
     r"\.(claude|codex|gemini|opencode|cursor|vscode|idea|continue|windsurf|roo|cline|clinerules|zed|kiro|amazonq|junie|agents)"
@@ -78,13 +80,13 @@ def is_inside(path: str, cwd: str) -> bool:
 
 
 def effects_of_path(path: str, cwd: str) -> set[str]:
-    """Return the effects of touching a resolved path, whatever is done with it."""
+    """Return the effects of touching a resolved path, whatever is done with it; of one that is too long, all."""
+    if len(path) > MAX_PATH:
+        return set(SENSITIVE)
     found = set() if is_inside(path, cwd) else {OUTSIDE}
     base = posixpath.normpath(cwd).rstrip("/") if not found else ""
     names = [_folded(name) for name in _WORKTREE.sub("/", f"{path}/").split("/") if name]
-    for pattern, effect in ((_CLIENT_SETTINGS, CLIENT_SETTINGS), (_GIT, GIT), (_CI, CI), (_CREDENTIALS, CREDENTIALS)):
-        if any(pattern.fullmatch(name) and not _HARMLESS.fullmatch(name) for name in names):
-            found.add(effect)
+    found.update(*map(_effects_of_name, names))
     if names and names[-1] == "head":
         found.add(GIT)
     # Directories above the working directory have names that the agent did not choose.
@@ -95,8 +97,18 @@ def effects_of_path(path: str, cwd: str) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=1024)  # the paths of one call mostly share their directories
+def _effects_of_name(name: str) -> frozenset[str]:
+    patterns = ((_CLIENT_SETTINGS, CLIENT_SETTINGS), (_GIT, GIT), (_CI, CI), (_CREDENTIALS, CREDENTIALS))
+    if _HARMLESS.fullmatch(name):
+        return frozenset()
+    return frozenset(effect for pattern, effect in patterns if pattern.fullmatch(name))
+
+
 def _folded(name: str) -> str:
     """Return a name without what some file systems ignore: case, invisible characters, dots or spaces at its end."""
+    if name.isascii() and name.isprintable():
+        return name.lower().rstrip(". ").partition(":")[0]
     plain = unicodedata.normalize("NFKC", name)
     visible = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Cf", "Cc", "Mn"))
     return visible.casefold().rstrip(". ").partition(":")[0]

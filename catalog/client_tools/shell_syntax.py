@@ -15,6 +15,13 @@ MAX_COMMAND = 262_144
 MAX_COMMANDS = 1000
 MAX_DEPTH = 100
 """Maximum constructs inside of each other; what lies deeper is not read."""
+MAX_STEPS = 8_000
+"""Maximum steps of reading, in all texts of a command: each is a word, a sign, or a letter that is read on its own.
+
+Long texts in quotes and here-documents are few steps. So many steps take 0.1 s to read and to judge at most.
+"""
+STEPS_OF_COMMAND = 10
+"""Steps that one simple command counts for, beside those of its words: it is described as a whole."""
 MAX_TEXT = 400
 """Characters that are kept of the source of one command."""
 MAX_READ = 4 * MAX_COMMAND
@@ -40,6 +47,8 @@ _STRANGE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
 )
 """Control, space and format characters beyond ASCII's space, tab and line feed: shells and people read them apart."""
+_BACKQUOTED = re.compile(r"(?:[^`\\]+|\\.|\\\Z)*+", re.DOTALL)
+_ESCAPED_IN_BACKQUOTES = re.compile(r"\\([`\\$])")
 _ANSI_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 SKIPPED_WORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "esac", "coproc"})
@@ -98,32 +107,37 @@ class SimpleCommand:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The commands of a text in the order of their ends, and the doubts about the text as a whole."""
+    """The commands of a text in the order of their ends, the doubts about it as a whole, and the steps it took."""
 
     commands: tuple[SimpleCommand, ...]
     doubts: tuple[str, ...]
+    steps: int = 0
 
 
-def read_command(text: str) -> Script:
-    """Return the simple commands in a text. Never raises; a text that is too long gives no commands and a doubt."""
+def read_command(text: str, steps: int = MAX_STEPS) -> Script:
+    """Return the simple commands in a text, as far as they can be read in `steps`.
+
+    Never raises; a text that is too long gives no commands and a doubt.
+    """
     if len(text) > MAX_COMMAND:
         return Script((), (f"The command has more than {MAX_COMMAND:,} characters and was not read.",))
     doubts: dict[str, None] = {}
     commands: list[SimpleCommand] = []
     waiting: deque[tuple[str, bool]] = deque([(text, False)])
-    unread = MAX_READ
+    unread, left = MAX_READ, steps
     while waiting:
         each, is_document = waiting.popleft()
         unread -= len(each)
-        if unread < 0 or len(commands) >= MAX_COMMANDS:
+        if unread < 0 or left <= 0 or len(commands) >= MAX_COMMANDS:
             doubts[TOO_MANY] = None
             break
-        reader = _Reader(each, doubts, waiting)
+        reader = _Reader(each, doubts, waiting, left)
         reader.read(is_document=is_document)
+        left = reader.left
         commands += reader.commands
     if len(commands) > MAX_COMMANDS:
         doubts[TOO_MANY] = None
-    return Script(tuple(commands[:MAX_COMMANDS]), tuple(doubts))
+    return Script(tuple(commands[:MAX_COMMANDS]), tuple(doubts), steps - left)
 
 
 @dataclass(slots=True)
@@ -163,13 +177,15 @@ class _Frame:
     depth: int = 0
     start: int = 0
     is_plain_arithmetic: bool = True
+    has_documents: bool = False
+    """True if here-documents of this list begin on the next line."""
 
 
 class _Reader:
     """Reads one text; commands are collected, and texts to be read on their own are put into `waiting`."""
 
-    def __init__(self, text: str, doubts: dict[str, None], waiting: deque[tuple[str, bool]]) -> None:
-        self.text, self.doubts, self.waiting = text, doubts, waiting
+    def __init__(self, text: str, doubts: dict[str, None], waiting: deque[tuple[str, bool]], steps: int) -> None:
+        self.text, self.doubts, self.waiting, self.left = text, doubts, waiting, steps
         self.at = 0
         self.commands: list[SimpleCommand] = []
         self.documents: list[tuple[_Frame, SimpleCommand, str, Word]] = []
@@ -190,6 +206,9 @@ class _Reader:
             "document": self._in_quotes,
         }
         while self.at < len(self.text) and len(self.commands) < MAX_COMMANDS and len(self.stack) < MAX_DEPTH:
+            if self.left <= 0:
+                break
+            self.left -= 1
             frame = self.stack[-1]
             steps[frame.kind](frame, self.text[self.at])
         if self.at < len(self.text):
@@ -292,7 +311,7 @@ class _Reader:
         if frame.closer != ")":
             self.doubt("A parenthesis is closed that was not opened.")
             return
-        if any(owner is frame for owner, *_ in self.documents):
+        if frame.has_documents:
             self.doubt("A here-document does not end.")
             self.documents = [each for each in self.documents if each[0] is not frame]
         self.stack.pop()
@@ -359,6 +378,7 @@ class _Reader:
             self.doubt("A redirection is followed by !, which zsh takes for a part of its sign.")
         if operator in ("<<", "<<-"):
             self.documents.append((frame, command, operator, word))
+            frame.has_documents = True
         elif operator == "<<<":
             command.stdin.append(word.text)
             if not word.is_known:
@@ -393,6 +413,7 @@ class _Reader:
         command, frame.command = frame.command, SimpleCommand()
         if not command.is_empty:
             # Cut: the text of a command contains those of all commands nested in it.
+            self.left -= STEPS_OF_COMMAND
             command.text = self.text[command.start : min(self.at, command.start + MAX_TEXT)].strip()
             self.commands.append(command)
 
@@ -400,7 +421,7 @@ class _Reader:
 
     def _read_documents(self, frame: _Frame) -> None:
         """Read the here-documents that begin on this line."""
-        documents, self.documents = self.documents, []
+        documents, self.documents, frame.has_documents = self.documents, [], False
         for owner, command, operator, delimiter in documents:
             if owner is not frame or not delimiter.is_known:
                 self.doubt("A here-document is inside of another construct, or its end is unknown.")
@@ -612,7 +633,7 @@ class _Reader:
 
     def _ansi_quotes(self, builder: _WordBuilder) -> None:
         builder.mark()
-        place = self.at + 2
+        place = start = self.at + 2
         while place < len(self.text) and self.text[place] != "'":
             letter = self.text[place]
             if letter == "\\":
@@ -627,18 +648,14 @@ class _Reader:
         if place >= len(self.text):
             self.doubt("A quote or a parenthesis is not closed.")
         self.doubt("It contains $'…', which some shells read apart.")
+        self.left -= place - start
         self.at = place + 1
 
     def _backquotes(self, builder: _WordBuilder) -> None:
         builder.add_unknown()
-        pieces: list[str] = []
-        place = self.at + 1
-        while place < len(self.text) and self.text[place] != "`":
-            if self.text[place] == "\\" and self.text[place + 1 : place + 2] in ("`", "\\", "$"):
-                place += 1
-            pieces.append(self.text[place : place + 1])
-            place += 1
-        if place >= len(self.text):
+        inside = _BACKQUOTED.match(self.text, self.at + 1)
+        end = inside.end() if inside else len(self.text)
+        if end >= len(self.text):
             self.doubt("A quote or a parenthesis is not closed.")
-        self.waiting.append(("".join(pieces), False))
-        self.at = place + 1
+        self.waiting.append((_ESCAPED_IN_BACKQUOTES.sub(r"\1", self.text[self.at + 1 : end]), False))
+        self.at = end + 1

@@ -21,7 +21,7 @@ from plans.sessions.lists import SessionKey, current_lists, session_calls
 from plans.store.selectors import plan_for, plans_for, step_counts
 
 MAX_SUMMARISED = 50_000
-"""Characters of arguments that are read to summarise the calls of one page: 200,000 of a command may take a second."""
+"""Characters of arguments that are read to summarise the calls of one page: that many commands may take 0.3 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,12 @@ class ListedStep:
 
 @dataclass(frozen=True, slots=True)
 class SessionCall:
-    """A call, and for one that its client runs itself also what it would do, unless that is private."""
+    """A call, and for one that its client runs itself its `run`, and what it would do unless that is private."""
 
     call: Call
     word: Badge
     summary: str = ""
+    run: ClientRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ def _summarised_calls(calls: Sequence[Call]) -> list[SessionCall]:
         if run is not None and call.pk not in private and len(call.arguments) <= left:
             left -= len(call.arguments)
             shown = preview(run.client_tool, call.arguments_json, run.cwd)
-        rows.append(SessionCall(call, status_badge(call.status), shown.summary if shown else ""))
+        rows.append(SessionCall(call, status_badge(call.status), shown.summary if shown else "", run))
     return rows
 
 
