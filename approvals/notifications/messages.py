@@ -13,6 +13,7 @@ from approvals.messaging.addresses import WEBHOOK
 from approvals.models import Delivery, Stop
 from catalog.access.personal_settings import formats_of
 from catalog.access.roles import user_display_name
+from catalog.client_tools.known_tools import client_title
 from catalog.core.canonical_json import format_utc
 from catalog.models import ApiToken, UngatedRun
 from catalog.text.deceptive_text import split_hidden
@@ -170,12 +171,12 @@ def _notice_of_ungated_run(delivery: Delivery) -> Notice:
     if run is None:
         raise LookupError("The alarm is gone.")
     facts = {
-        "Client": one_line(run.client),
+        "Client": client_title(run.client),
         "Tool": one_line(run.client_tool),
         "Session": one_line(run.session),
         "Owner": one_line(user_display_name(run.user)),
     }
-    subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': one_line(run.client)}}"
+    subject = f"Toolgate: {_(TITLES[delivery.kind]) % {'client': client_title(run.client)}}"
     return Notice(delivery.kind, subject, facts, f"{settings.TOOLGATE_URL}/#ungated-runs")
 
 

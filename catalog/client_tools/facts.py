@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from django.utils.translation import gettext, gettext_noop
+
 from catalog.client_tools.commands import Analysis, analyse_command, ordered
 from catalog.client_tools.inputs import ReadInput, changes_of_patch, edits_of, read_input
 from catalog.client_tools.paths import (
@@ -29,32 +31,36 @@ from catalog.client_tools.programs import (
 )
 
 EFFECT_WORDS = {
-    "reads": "reads",
-    "searches": "reads files it does not name",
-    "writes": "writes",
-    "deletes": "deletes",
-    "sends": "uses the network",
-    "pushes": "pushes or publishes",
-    "installs": "installs",
-    "executes": "runs code that is not seen here",
-    "outside": "outside of the working directory",
-    "credentials": "touches credentials",
-    "client_settings": "touches settings of the client",
-    "git": "touches git's own files or hooks",
-    "ci": "touches files of CI",
-    "unknown": "cannot be told",
+    "reads": gettext_noop("reads"),
+    "searches": gettext_noop("reads files it does not name"),
+    "writes": gettext_noop("writes"),
+    "deletes": gettext_noop("deletes"),
+    "sends": gettext_noop("uses the network"),
+    "pushes": gettext_noop("pushes or publishes"),
+    "installs": gettext_noop("installs"),
+    "executes": gettext_noop("runs code that is not seen here"),
+    "outside": gettext_noop("outside of the working directory"),
+    "credentials": gettext_noop("touches credentials"),
+    "client_settings": gettext_noop("touches settings of the client"),
+    "git": gettext_noop("touches git's own files or hooks"),
+    "ci": gettext_noop("touches files of CI"),
+    "unknown": gettext_noop("cannot be told"),
 }
 """Effects in words for reviewers."""
+AND_MORE = gettext_noop("%(effects)s, and more that cannot be told")
 MAX_FACTS = 2000
 """Maximum values of a kind, for rules and pages; with more, a call is not understood."""
 
 
-def effects_in_words(effects: Sequence[str]) -> str:
-    """Return effects as a phrase for reviewers. What is unknown comes last, as more than what is said."""
-    known = [EFFECT_WORDS[effect] for effect in effects if effect != UNKNOWN]
+def effects_in_words(effects: Sequence[str], say: Callable[[str], str] = str) -> str:
+    """Return effects as a phrase for reviewers. What is unknown comes last, as more than what is said.
+
+    `say` translates. Previews are compared, so they are in one language.
+    """
+    known = ", ".join(say(EFFECT_WORDS[effect]) for effect in effects if effect != UNKNOWN)
     if UNKNOWN not in effects:
-        return ", ".join(known)
-    return f"{', '.join(known)}, and more that cannot be told" if known else EFFECT_WORDS[UNKNOWN]
+        return known
+    return say(AND_MORE) % {"effects": known} if known else say(EFFECT_WORDS[UNKNOWN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class DerivedFacts:
 
     @property
     def effects_in_words(self) -> str:
-        return effects_in_words(self.effects)
+        return effects_in_words(self.effects, gettext)
 
 
 NOT_UNDERSTOOD = DerivedFacts(effects=(UNKNOWN,))
@@ -240,6 +246,11 @@ def _of_web_search(client_input: ReadInput, cwd: str) -> DerivedFacts:
     return _facts({SENDS}, understood=not client_input.doubts)
 
 
+def _of_notes(client_input: ReadInput, cwd: str) -> DerivedFacts:
+    """Notes that the client keeps for itself, such as a to-do list: no file is touched."""
+    return _facts({READS}, understood=not client_input.doubts)
+
+
 _DERIVATIONS: Mapping[str, Callable[[ReadInput, str], DerivedFacts]] = {
     "command": _of_command,
     "read": _of_one_path(READS),
@@ -254,4 +265,5 @@ _DERIVATIONS: Mapping[str, Callable[[ReadInput, str], DerivedFacts]] = {
     "fetch": _of_fetch,
     "fetch_prompt": _of_fetch_prompt,
     "web_search": _of_web_search,
+    "notes": _of_notes,
 }

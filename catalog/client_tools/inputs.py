@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from catalog.client_tools.paths import MAX_PATH
+
 MAX_EDITS = 200
 _SUSPECT_PATH = re.compile(r"[\x00-\x1f\x7f\\]|://|^\$|^\s|\s$|^%|^[A-Za-z]:")
 """A path that a client may read in another way: with control characters, a backslash, a scheme, a drive, spaces."""
@@ -56,6 +58,7 @@ _SEARCH_WEB = _tool(
     "allowed_domains blocked_domains numResults livecrawl type contextMaxCharacters",
     query="query",
 )
+_TODOS = _tool("notes", "todos")
 _SHELL = _tool("command", "timeout timeout_ms justification login", command="command cmd", directory="workdir cwd")
 
 CLIENT_TOOLS: Mapping[str, ClientTool] = {
@@ -72,7 +75,16 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "NotebookEdit": _tool("notebook", "cell_id cell_type edit_mode", path="notebook_path", content="new_source"),
     "WebFetch": _FETCH,
     "WebSearch": _SEARCH_WEB,
+    "TodoWrite": _TODOS,
+    "TaskCreate": _tool("notes", "subject description activeForm metadata"),
+    "TaskUpdate": _tool("notes", "taskId status subject description activeForm owner addBlocks addBlockedBy metadata"),
+    "TaskGet": _tool("notes", "taskId"),
+    "TaskList": _tool("notes"),
+    "EnterPlanMode": _tool("notes"),
+    "BashOutput": _tool("notes", "bash_id filter"),
+    "TaskOutput": _tool("notes", "task_id block timeout"),
     # Codex
+    "update_plan": _tool("notes", "explanation plan"),
     "shell": _SHELL,
     "shell_command": _SHELL,
     "local_shell": _SHELL,
@@ -92,6 +104,7 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "replace": _EDIT,
     "web_fetch": _tool("fetch_prompt", prompt="prompt", url="url"),
     "google_web_search": _SEARCH_WEB,
+    "write_todos": _TODOS,
     # opencode; glob and grep are also tools of Gemini CLI
     "bash": _tool("command", "description timeout", command="command", directory="workdir"),
     "read": _READ,
@@ -104,6 +117,8 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "patch": _PATCH,
     "webfetch": _FETCH,
     "websearch": _SEARCH_WEB,
+    "todowrite": _TODOS,
+    "todoread": _tool("notes"),
 }
 
 
@@ -126,6 +141,9 @@ class ReadInput:
     def path(self, role: str = "path") -> str:
         """Return the path of a role, with a doubt if a client may read it in another way."""
         text = self.text(role)
+        if len(text) > MAX_PATH:
+            self.doubts.append("The path is too long to be read.")
+            return text[: MAX_PATH + 1]  # still too long, so that it may be any
         if _SUSPECT_PATH.search(text):
             self.doubts.append("The path may be read in more than one way.")
         return text

@@ -121,6 +121,10 @@ def _of_path(verb: str) -> Callable[[str, ReadInput, str], Preview]:
     return of_path
 
 
+def _of_notes(tool: str, client_input: ReadInput, cwd: str) -> Preview:
+    return Preview(f"Use {tool}, which touches only what the client keeps for itself", "none")
+
+
 _PREVIEWS: Mapping[str, Callable[[str, ReadInput, str], Preview]] = {
     "command": _of_command,
     "read": _of_path("Read"),
@@ -135,4 +139,5 @@ _PREVIEWS: Mapping[str, Callable[[str, ReadInput, str], Preview]] = {
     "fetch": _of_fetch,
     "fetch_prompt": _of_fetch,
     "web_search": _of_web_search,
+    "notes": _of_notes,
 }

@@ -5,6 +5,7 @@ import re
 from django.contrib.auth.models import User
 
 from catalog import signals
+from catalog.client_tools.known_tools import client_title, known_tool
 from catalog.core import clock
 from catalog.core.rate_limits import RateLimitKey, acquire_use, parse_rate_limits
 from catalog.definitions.levels import SafetyLevel
@@ -26,6 +27,8 @@ MAX_CLIENT_TOOLS = 300
 """Tools of one client."""
 ALLOWANCE_SECONDS = 900.0
 """Time in seconds for which a client may run a call that was handed out, until its outcome counts as unknown."""
+HARMLESS = "It touches only what the client keeps for itself, such as a to-do list."
+UNKNOWN = "Tools of clients are dangerous until an administrator sets another level; policies see what each call does."
 NEW_TOOLS = "client-tools"
 NEW_TOOLS_RATE = "60/h"
 """Tools that the questions of one token or person may make."""
@@ -46,7 +49,9 @@ def find_client_tool(client: str, tool: str) -> CallableTool | None:
 
 
 def find_or_add_client_tool(client: str, tool: str, *, by: User, owner: str) -> CallableTool:
-    """Return the catalog's tool for a client's own name of it; add an unknown one, dangerous and with an open schema.
+    """Return the catalog's tool for a client's own name of it; add it at the first question.
+
+    It is dangerous, unless it is known to touch only what the client keeps for itself. Its schema is open.
 
     `owner` (`token:ID` or `user:ID`) may cause NEW_TOOLS_RATE additions. Raises ParameterError for a name that is none,
     RateLimited, ToolDisabled if the client's source is disabled, and ToolError if the tool cannot be added.
@@ -92,13 +97,17 @@ def _require_client_source(client: str, source: Source | None) -> None:
 
 
 def _add(client: str, tool: str, by: User) -> None:
+    known = known_tool(client, tool)
+    is_harmless = known is not None and known.is_harmless
+    runs_it = f"{client_title(client)} runs it itself."
     definition = Definition(
         kind="client",
         upstream=tool,
-        description=f"{tool}, a tool of {client}, which runs it itself.",
-        input_schema={"type": "object"},
-        safety_level=str(SafetyLevel.DANGEROUS),
-        why="Unknown tools of clients are dangerous until an administrator sets another level.",
+        title=tool if known else "",
+        description=f"{known.description} {runs_it}" if known else f"{tool}, a tool of a client: {runs_it}",
+        input_schema=dict(known.schema) if known else {"type": "object"},
+        safety_level=str(SafetyLevel.SAFE if is_harmless else SafetyLevel.DANGEROUS),
+        why=HARMLESS if is_harmless else UNKNOWN,
         timeout=ALLOWANCE_SECONDS,
     )
     with catalog_write_lock():

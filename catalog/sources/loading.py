@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from catalog.client_tools.known_tools import changes_nothing
 from catalog.client_tools.previews import preview as preview_of_client_tool
 from catalog.context import ToolContext, progress_listener
 from catalog.core.canonical_json import canonical_text, digest
 from catalog.definitions.binding import Binding, Handler
-from catalog.definitions.levels import SafetyLevel
+from catalog.definitions.levels import Reversibility, SafetyLevel
 from catalog.definitions.tool import Tool
 from catalog.errors import SchemaProblem, ToolError, ToolgateError, UpstreamError, UpstreamUnavailable
 from catalog.models import Tool as ToolRow
@@ -80,9 +81,10 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
 
     handler: Handler = call
     previewer = None
+    is_of_client = definition.kind == "client"
     if definition.http is not None:
         handler, previewer = _http_handlers(definition, Operation.from_json(definition.http), settings)
-    elif definition.kind == "client":
+    elif is_of_client:
         handler, previewer = _client_handlers(definition, settings)
     tool: LoadedTool = Tool(
         name=name,
@@ -95,13 +97,14 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
         timeout=definition.timeout,
         result_type_known=False,
         fills_defaults=False,
+        reversibility=Reversibility.REVERSIBLE if is_of_client and changes_nothing(definition.upstream) else None,
     )
     tool.output_schema = dict(definition.output_schema) if definition.output_schema else None
     if previewer is not None:
         tool.preview(previewer)
     vars(tool).update(reference=reference_of(definition, settings), digest=implementation_digest(definition, settings))
     tool.title, tool.hints = definition.title, definition.hints
-    tool.client_tool = definition.upstream if definition.kind == "client" else ""
+    tool.client_tool = definition.upstream if is_of_client else ""
     if definition.kind == "mcp":  # the client ends a call; before it connects and lists, twice if a session was lost
         vars(tool).update(longest_seconds=(PATIENCE + 4) * definition.timeout)
     return tool

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from catalog.access.roles import user_display_name
 from catalog.calls.statistics import Usage
+from catalog.client_tools.known_tools import client_title
 from catalog.core import clock
 from catalog.secrets import placeholders
 from catalog.text import formats
@@ -23,6 +24,7 @@ from catalog.ui import labels, toasts
 from catalog.ui.charts import spark_path
 
 register = template.Library()
+register.filter(client_title)
 register.filter(toasts.toast_button)
 
 

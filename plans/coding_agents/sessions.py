@@ -7,7 +7,9 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext
 
+from catalog.client_tools.known_tools import CLIENT_TITLES
 from catalog.core import clock
 from catalog.models import ApiToken, UngatedRun
 from plans.coding_agents.permissions import owner_of
@@ -15,8 +17,6 @@ from plans.models import ClientSession
 from plans.sessions.lists import SessionKey
 from plans.store.requesters import Requester
 
-CODING_AGENTS = ("claude-code", "codex", "gemini-cli", "opencode")
-"""Clients with tools of their own; over MCP their names begin so."""
 NOTED_EVERY = timedelta(minutes=1)
 """Age after which the time of a session's last question or MCP call is written again."""
 ASKED_LATELY = timedelta(days=1)
@@ -58,7 +58,7 @@ def note_check(client: str, session: str, *, by: Requester) -> None:
 def coding_agent_of(mcp_client: str) -> str | None:
     """Return the coding agent that introduces itself over MCP under this name; None for any other client."""
     name = mcp_client.lower()
-    return next((client for client in CODING_AGENTS if name.startswith(client)), None)
+    return next((client for client in CLIENT_TITLES if name.startswith(client)), None)
 
 
 def note_connection(client: str, session: str, *, by: Requester) -> None:
@@ -109,14 +109,15 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     if row.armed_since is not None:
         return Armed(row.client, row.armed_since, _last_check(row), row.how)
     if row.connected_at is None or ungated_runs_in(key).exists():
-        return NotArmed(row.client, "It reported a run that it had not been allowed.")
+        return NotArmed(row.client, gettext("It reported a run that it had not been allowed."))
     same = ClientSession.objects.filter(
         owner=row.owner, client=row.client, last_asked_at__gt=clock.now() - ASKED_LATELY
     )
     elsewhere = same.exclude(armed_since=None).order_by("-last_asked_at").first()
     if elsewhere is not None and elsewhere.armed_since is not None:
         return Armed(elsewhere.client, elsewhere.armed_since, _last_check(elsewhere), elsewhere.how)
-    return NotArmed(row.client, "It is connected over MCP, but has not asked before it runs its own tools.")
+    why = gettext("It is connected over MCP, but has not asked before it runs its own tools.")
+    return NotArmed(row.client, why)
 
 
 def _last_check(session: ClientSession) -> datetime | None:

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.client_tools import commands
 from catalog.client_tools.facts import DerivedFacts, derived_facts, facts_finder
 from catalog.client_tools.inputs import CLIENT_TOOLS
+from catalog.client_tools.known_tools import KNOWN_TOOLS
 from catalog.client_tools.previews import preview
-from catalog.client_tools.shell_syntax import MAX_COMMAND
+from catalog.client_tools.programs import describe
+from catalog.client_tools.shell_syntax import MAX_COMMAND, MAX_STEPS, STEPS_OF_COMMAND, TOO_MANY
 from catalog.results import Preview
 
 CWD = "/srv/project"
@@ -320,7 +324,7 @@ JSON = st.recursive(
 @given(st.sampled_from(sorted(CLIENT_TOOLS)), st.data())
 def test_no_input_raises(tool, data):
     roles = [name for names in CLIENT_TOOLS[tool].roles.values() for name in names]
-    sent = data.draw(st.dictionaries(st.sampled_from(roles) | st.text(max_size=5), JSON, max_size=4))
+    sent = data.draw(st.dictionaries(st.sampled_from([*roles, "other"]) | st.text(max_size=5), JSON, max_size=4))
 
     derived_facts(tool, sent, CWD)
     preview(tool, sent, CWD)
@@ -334,3 +338,47 @@ def test_a_directory_that_the_model_chooses_makes_nothing_known(client, understo
 
     assert (facts.understood, facts.is_plain, "unknown" in facts.effects) == (understood, understood, not understood)
     assert facts.paths == ("/etc/x", "/etc/hosts")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        " ; ".join(["bash -c '" + "a;" * 100 + "'"] * 50),
+        " ; ".join(["bash -c 'rm " + "a " * 400 + "'"] * 50),
+        "ssh host " + "a " * 100_000,
+        "`" + "'a' " * 50_000 + "`",
+        "cat " + "<<E " * 2_500 + "()" * 2_500,
+    ],
+    ids=["scripts", "words of scripts", "words", "backquotes", "here-documents"],
+)
+def test_work_on_a_hostile_command_is_limited_in_all_its_texts(command, monkeypatch):
+    described = Mock(wraps=describe)
+    monkeypatch.setattr(commands, "describe", described)
+    analysis = commands.analyse_command(command, CWD)
+    assert TOO_MANY in analysis.doubts and not analysis.is_understood
+    assert described.call_count <= MAX_STEPS / STEPS_OF_COMMAND
+    assert sum(len(each.args[0].words) for each in described.call_args_list) <= MAX_STEPS
+
+
+def test_a_long_here_document_is_read_whole():
+    command = "cat > notes.md <<'E'\n" + "a line; of | text\n" * 5_000 + "E"
+    facts = derived_facts("Bash", {"command": command}, CWD)
+    assert facts is not None and (facts.effects, facts.understood) == (("reads", "writes"), True)
+
+
+@pytest.mark.parametrize("tool", ["Read", "Write", "Glob"])
+def test_a_path_that_is_too_long_may_be_any(tool):
+    sent = {"file_path": "a/" * 3000, "content": ""} if tool != "Glob" else {"pattern": "a/" * 3000}
+    facts = derived_facts(tool, sent, CWD)
+    assert facts is not None and not facts.understood and "credentials" in facts.effects
+
+
+def test_fields_of_known_tools_are_those_that_facts_are_read_from():
+    for tools in KNOWN_TOOLS.values():
+        for name, tool in tools.items():
+            read = CLIENT_TOOLS.get(name)
+            listed = (
+                set(read.harmless).union(*read.roles.values()) if read is not None else set(tool.schema["properties"])
+            )
+            assert set(tool.schema["properties"]) <= listed, name
+            assert tool.is_harmless == (read is not None and read.kind == "notes"), name
