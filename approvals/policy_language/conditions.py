@@ -15,6 +15,7 @@ import jsonschema_rs
 
 from approvals.policy_language.derived import (
     COMMAND_EFFECTS,
+    COMMAND_PROGRAMS,
     DERIVED_FACTS,
     ONLY_EXACT,
     OPERATORS_FOR_COMMANDS,
@@ -174,11 +175,10 @@ class Predicate:
     For a call that its client runs, rows on derived facts are compared with those, in `fits_call`.
     """
 
-    __slots__ = ("_can_allow", "_compiled", "_facts", "_names", "_others", "rows", "sentence")
+    __slots__ = ("_can_allow", "_compiled", "_facts", "_names", "_others", "rows")
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self.rows = tuple(conditions)
-        self.sentence = " and ".join(map(condition_sentence, conditions))
         self._names = tuple({row.path.partition(".")[0] for row in conditions})
         self._compiled = _validator({"allOf": [condition_schema(row) for row in conditions]}) if conditions else None
         self._can_allow = all(may_allow(row.path, row.operator) for row in conditions)
@@ -360,12 +360,18 @@ FIT_WITHOUT_VALUE = frozenset({"missing", "not_equals", "not_in"})
 """Operators of rows that hold where the path leads to nothing."""
 
 
-def condition_sentence(condition: Condition) -> str:
-    """Return the row as a phrase, such as: amount is greater than 1000."""
+def condition_sentence(condition: Condition, *, entirely: bool = False) -> str:
+    """Return the row as a phrase, such as: amount is greater than 1000.
+
+    Of what a command does, `entirely` requires every value to fit; otherwise one is enough.
+    """
     value = condition.value
     is_choice = isinstance(value, list) and condition.operator.endswith("in")
     text = ", ".join(map(_value_text, value)) if is_choice else _value_text(value)
-    return f"{condition.path} {_OPERATOR_PHRASES[condition.operator].format(text)}"
+    subject = condition.path
+    if subject in (COMMAND_EFFECTS, COMMAND_PROGRAMS) and condition.operator not in ("exists", "missing"):
+        subject = f"every value of {subject}" if entirely else f"a value of {subject}"
+    return f"{subject} {_OPERATOR_PHRASES[condition.operator].format(text)}"
 
 
 def _value_text(value: Any) -> str:

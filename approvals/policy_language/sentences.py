@@ -4,7 +4,7 @@ from typing import Any
 
 from django.conf import settings
 
-from approvals.policy_language.conditions import compile_conditions
+from approvals.policy_language.conditions import compile_conditions, condition_sentence
 from approvals.policy_language.history import read_recent, read_seen, recent_in_words, seen_in_words
 from approvals.policy_language.stages import people_in_words, stages_of
 from approvals.policy_language.terms import MATCH, OPTIONS, Kind, requester_in_words
@@ -55,7 +55,8 @@ def calls_in_words(terms: Any) -> str:
             value = seen_in_words(seen)
         parts.append(term.phrase.format(value))
     if terms.conditions:
-        parts.append(f"where {compile_conditions(terms.conditions).sentence}")
+        rows, entirely = compile_conditions(terms.conditions).rows, terms.effect == "allow"
+        parts.append(f"where {' and '.join(condition_sentence(row, entirely=entirely) for row in rows)}")
     lead = f"{terms.safety_level.capitalize()} calls" if terms.safety_level else "Calls"
     return " ".join([lead, *parts]) if parts or terms.safety_level else "All calls"
 

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS, check_conditions, compile_conditions
+from approvals.policy_language.conditions import (
+    MAX_CONDITIONS,
+    OPERATORS,
+    check_conditions,
+    compile_conditions,
+    condition_sentence,
+)
 from catalog.errors import ParameterError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -91,9 +97,13 @@ def test_every_row_must_hold():
 def test_rows_as_a_sentence():
     rows = [row("greater_than", 1000), row("in", ["x", 2], "b.c"), row("missing", path="d"), row("equals", [1], "e")]
     expected = "a is greater than 1000 and b.c is one of “x”, 2 and d is not given and e is [1]"
-    assert compile_conditions(check_conditions(rows)).sentence == expected
-    assert "(1002 characters)" not in compile_conditions(check_conditions([row("matches", "x" * 500)])).sentence
-    assert "(502 characters)" in compile_conditions(check_conditions([row("matches", "x" * 500)])).sentence
+    assert " and ".join(map(condition_sentence, compile_conditions(check_conditions(rows)).rows)) == expected
+    assert "(1002 characters)" not in condition_sentence(
+        *compile_conditions(check_conditions([row("matches", "x" * 500)])).rows
+    )
+    assert "(502 characters)" in condition_sentence(
+        *compile_conditions(check_conditions([row("matches", "x" * 500)])).rows
+    )
 
 
 REFUSED: list[tuple[Any, str, str]] = [
