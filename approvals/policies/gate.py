@@ -4,6 +4,7 @@ The limits of the token through which a call is made come first: no rule lets a 
 """
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -45,9 +46,9 @@ def can_look_back(facts: CallFacts) -> bool:
     return _fresh().book.can_look_back(facts)
 
 
-def can_require_approval(facts: CallFacts) -> bool:
-    """Return True if the current rules would hold a call of this tool for some arguments, requester or time."""
-    return _fresh().book.can_require_approval(facts)
+def can_require_approval(facts: CallFacts, names: Collection[str]) -> bool:
+    """Return True if the current rules would hold a call with arguments of these names for some values or time."""
+    return _fresh().book.can_require_approval(facts, names)
 
 
 def rules_in_force() -> Rulebook:

@@ -138,7 +138,9 @@ class Match:
             derived = derived_of(facts)
             is_unclear = entirely and derived is not None and not derived.understood and row.path in DERIVED_FACTS
             why = ", since not every part of the call is understood" if is_unclear else ""
-            found.append(Mismatch("arguments", f"a condition does not hold: {condition_sentence(row)}{why}"))
+            found.append(
+                Mismatch("arguments", f"a condition does not hold: {condition_sentence(row, entirely=entirely)}{why}")
+            )
         if not found and not self.fits_history(facts, entirely=entirely):
             found.append(self._history_mismatch((facts.history or {}).get(self.revision_id)))
         return found
@@ -438,11 +440,15 @@ class Rulebook:
                 return is_denied
         return isinstance(answers.otherwise, Deny)
 
-    def can_require_approval(self, facts: CallFacts) -> bool:
-        """Return True if a call of this tool can be held for some arguments, requester or time."""
+    def can_require_approval(self, facts: CallFacts, names: Collection[str]) -> bool:
+        """Return True if a call of this tool can be held for some values, requester or time.
+
+        `names` are the only arguments that the call can have: a rule about others does not fit.
+        """
         answers = self._known_answers(facts)
-        return any(
-            isinstance(each, Hold) for each in (answers.otherwise, *(verdict for _, verdict in answers.conditional))
+        return isinstance(answers.otherwise, Hold) or any(
+            isinstance(verdict, Hold) and match.predicate.needed_names.issubset(names)
+            for match, verdict in answers.conditional
         )
 
     def possible_verdicts(

@@ -99,7 +99,7 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
     if callable_tool is None or callable_tool.tool.runs_in_client or PLANNER_CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
     require_within_limits(callable_tool, by.ids)
-    if may_wait(callable_tool, by):
+    if may_wait(callable_tool, arguments, by):
         return None
     call = create_call(CallOrder(tool=name, arguments=arguments), by=by)
     if call.status == CallStatus.COMPLETED:  # it ran first and was stored as it is here

@@ -145,8 +145,10 @@ def _entries_of_snapshot() -> _Entries:
     return entries
 
 
-def may_wait(callable_tool: CallableTool, by: Requester) -> bool:
-    return can_require_approval(facts_without_arguments(callable_tool, by))
+def may_wait(callable_tool: CallableTool, arguments: Mapping[str, Any], by: Requester) -> bool:
+    """Return whether a rule can hold a call with arguments of these names, or with the defaults of others."""
+    declared = callable_tool.tool.input_schema.get("properties", {})
+    return can_require_approval(facts_without_arguments(callable_tool, by), {*arguments, *declared})
 
 
 def input_schema_of(name: str) -> Mapping[str, Any] | None:

@@ -330,3 +330,15 @@ def test_no_mutation_of_a_held_command_is_allowed_unless_it_only_reads_inside():
 @pytest.mark.nightly
 def test_no_mutation_of_many_held_commands_is_allowed_unless_it_only_reads_inside():
     check_mutations(10_000, random.randrange(2**32))  # noqa: S311 (as above)
+
+
+def test_sentences_say_whether_all_effects_must_fit_or_one():
+    allows, holds = (revision(effect=effect, conditions=READS).sentence for effect in ("allow", "hold"))
+    assert "every value of command.effects is one of “reads”" in allows
+    assert "a value of command.effects is one of “reads”" in holds
+
+
+def test_policy_about_arguments_that_a_tool_lacks_makes_no_call_wait():
+    book = build_rulebook([revision(conditions=[{"path": "command.effects", "operator": "exists"}])], {})
+    call = facts(find_derived=None, arguments={}, safety_level=SafetyLevel.CAUTIOUS, tool="weather")
+    assert [book.can_require_approval(call, names) for names in ({"city"}, {"city", "command"})] == [False, True]
