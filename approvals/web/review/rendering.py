@@ -158,7 +158,7 @@ def render_edits(request: ApprovalRequest) -> RenderedEdits | None:
 
 
 def effect_lines(preview: Mapping[str, Any] | None) -> str:
-    """Return a preview as lines for a diff: summary, text before, text after, and rows."""
+    """Return a preview as lines for a diff: summary, text before, text after, and rows with a line for each column."""
     shown = preview or {}
     rows = shown.get("rows") or () if shown.get("kind") == "rows" else ()
     texts = {
@@ -167,11 +167,16 @@ def effect_lines(preview: Mapping[str, Any] | None) -> str:
         gettext("(after)"): shown.get("after"),
     }
     lines = [f"{name}: {describe_placeholders(value_as_display_text(text))}\n" for name, text in texts.items() if text]
+    return "".join([*lines, *map(_row_as_lines, rows)])
+
+
+def _row_as_lines(row: Mapping[str, Any]) -> str:
+    """Return a row as the preview shows it: its first column as head, and below it the others that have a value."""
+    shown = [
+        (column, describe_placeholders(value_as_display_text(value))) for column, value in row.items() if value != ""
+    ]
     return "".join(
-        [
-            *lines,
-            *(f"{gettext('(row)')} {describe_placeholders(json.dumps(row, ensure_ascii=False))}\n" for row in rows),
-        ]
+        f"    {column}: {text}\n" if number else f"{column}: {text}\n" for number, (column, text) in enumerate(shown)
     )
 
 
