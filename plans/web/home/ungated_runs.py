@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
+from django.db.models import OuterRef, Subquery
+from django.db.models.functions import Coalesce
 
 from catalog.access.roles import ADMINISTRATOR, has_role
 from catalog.models import UngatedRun
@@ -32,16 +34,14 @@ class UngatedRuns:
 def ungated_runs_for(viewer: User) -> UngatedRuns | None:
     """Return the unseen runs: all of them for administrators, others' own; None if there are none."""
     is_administrator = has_role(viewer, ADMINISTRATOR)
-    unseen = UngatedRun.objects.filter(seen_at=None).select_related("user", "token").order_by("-reported_at", "-pk")
+    unseen = UngatedRun.objects.filter(seen_at=None).order_by("-reported_at", "-pk")
     if not is_administrator:
         unseen = unseen.filter(user=viewer)
-    rows = list(unseen[: MOST_SHOWN + 1])
+    plans = Plan.objects.alias(through=Coalesce("token_id", 0)).order_by("-pk")
+    same = plans.filter(session=OuterRef("session"), author=OuterRef("user"), through=Coalesce(OuterRef("token_id"), 0))
+    shown = unseen.select_related("user", "token").annotate(plan_ref=Subquery(same.values("public_id")[:1]))
+    rows = list(shown[: MOST_SHOWN + 1])
     if not rows:
         return None
     more = unseen.count() - MOST_SHOWN if len(rows) > MOST_SHOWN else 0
-    return UngatedRuns([UngatedRunRow(run, _session_of(run)) for run in rows[:MOST_SHOWN]], more, is_administrator)
-
-
-def _session_of(run: UngatedRun) -> str:
-    plans = Plan.objects.filter(session=run.session, author=run.user_id, token=run.token_id).order_by("-pk")
-    return plans.values_list("public_id", flat=True).first() or ""
+    return UngatedRuns([UngatedRunRow(run, run.plan_ref or "") for run in rows[:MOST_SHOWN]], more, is_administrator)
