@@ -21,7 +21,7 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 
 from config.operations.request_log import REFUSED_BODY_KEY
-from config.serving.request_body import BodyRefused, read_body
+from config.serving.request_body import BodyRefused, has_asking_token, read_body
 
 ResultT = TypeVar("ResultT")
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -46,7 +46,7 @@ class ThreadedHandler(ASGIHandler):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            body = await read_body(scope, receive)
+            body = await read_body(scope, receive, lambda: self._in_thread(has_asking_token, scope))
         except RequestAborted:
             return
         except BodyRefused as refusal:

@@ -7,7 +7,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestAborted
+from django.db import DatabaseError, close_old_connections
 
+from catalog.access.tokens import ASK_SCOPE, authenticate_token
 from plans.coding_agents.hooks import MAX_HOOK_BYTES
 
 READ_TIMEOUT_SECONDS = 60.0
@@ -26,26 +28,34 @@ class BodyRefused(Exception):
         self.status = status
 
 
-async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
+async def read_body(
+    scope: dict[str, Any], receive: Receive, may_send_hook: Callable[[], Awaitable[bool]] | None = None
+) -> BytesIO:
     """Return the entire body. Raises RequestAborted if the client disconnects.
 
     Raises BodyRefused above DATA_UPLOAD_MAX_MEMORY_SIZE bytes, announced or received, and after READ_TIMEOUT_SECONDS.
-    For hooks of coding agents with a bearer token the limit is MAX_HOOK_BYTES.
+    For hooks of coding agents the limit is MAX_HOOK_BYTES: `may_send_hook` is asked before more than usual is read.
     """
-    limit: int = MAX_HOOK_BYTES if is_hook(scope) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+
+    async def check_size(size: int) -> None:
+        nonlocal limit
+        if limit < size <= MAX_HOOK_BYTES and may_send_hook is not None and is_hook(scope) and await may_send_hook():
+            limit = MAX_HOOK_BYTES
+        if size > limit:
+            raise BodyRefused(413)
+
     text = dict(scope["headers"]).get(b"content-length", b"")
-    if (int(text) if text.isdigit() else 0) > limit:
-        raise BodyRefused(413)
     body = BytesIO()
     try:
         async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+            await check_size(int(text) if text.isdigit() else 0)
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise RequestAborted
                 body.write(message.get("body", b""))
-                if body.tell() > limit:
-                    raise BodyRefused(413)
+                await check_size(body.tell())
                 if not message.get("more_body", False):
                     break
     except TimeoutError:
@@ -55,6 +65,24 @@ async def read_body(scope: dict[str, Any], receive: Receive) -> BytesIO:
 
 
 def is_hook(scope: dict[str, Any]) -> bool:
-    """Return whether a request may be a coding agent's hook; anybody else gets the usual limit."""
-    is_bearer = dict(scope["headers"]).get(b"authorization", b"")[:7].lower() == b"bearer "
-    return is_bearer and str(scope.get("path", "")).startswith(HOOK_PATH)
+    """Return whether a request goes to a coding agent's hook, with a bearer token of whatever worth."""
+    return bool(_bearer_text(scope)) and str(scope.get("path", "")).startswith(HOOK_PATH)
+
+
+def has_asking_token(scope: dict[str, Any]) -> bool:
+    """Return whether a request has a valid token of a client that asks before it runs its own tools.
+
+    False if the database cannot be read. Closes the thread's connection.
+    """
+    try:
+        token = authenticate_token(_bearer_text(scope))
+    except DatabaseError:
+        return False
+    finally:
+        close_old_connections()
+    return token is not None and ASK_SCOPE in token.scopes
+
+
+def _bearer_text(scope: dict[str, Any]) -> str:
+    scheme, _, text = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""

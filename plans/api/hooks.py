@@ -15,6 +15,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access.tokens import ASK_SCOPE
 from catalog.errors import TooLarge
 from catalog.rest.problems import ProblemDetails, refusal_responses
 from catalog.rest.serializers import QuerySerializer
@@ -24,11 +25,11 @@ from plans.coding_agents.hooks import (
     HOOK_FORMATS,
     MAX_HOOK_BYTES,
     MOST_SECONDS,
-    SECONDS_BEFORE_DEFERRING,
     HookPatience,
     answer_hook,
     read_hook,
 )
+from plans.coding_agents.permissions import owner_of
 from plans.live.long_polling import request_question_wait, waited_for
 
 FAILED = "Toolgate could not decide about this call, so it was not allowed: {}"
@@ -63,7 +64,7 @@ class HookQuery(QuerySerializer):
 class HookEndpoint(PlanEndpoint):
     """Hooks of one client."""
 
-    required_scopes: ClassVar = {"POST": ["permissions:ask"]}
+    required_scopes: ClassVar = {"POST": [ASK_SCOPE]}
     parser_classes = (RawJSONParser,)
     event: HookEvent | None = None
 
@@ -97,8 +98,7 @@ class HookEndpoint(PlanEndpoint):
         """
         self.event = read_hook(self.hook_format, self.raw_body)
         query, waited = self.query(HookQuery), waited_for(request._request)
-        usual = SECONDS_BEFORE_DEFERRING if query["may_defer"] else MOST_SECONDS
-        seconds = query.get("wait_seconds", usual) if waited is None else waited.seconds
+        seconds = query.get("wait_seconds") if waited is None else waited.seconds
         answer = answer_hook(
             self.hook_format,
             self.event,
@@ -108,7 +108,7 @@ class HookEndpoint(PlanEndpoint):
         )
         response = Response(answer.document, headers={"Cache-Control": "no-store"})
         if answer.waits_for is not None:
-            request_question_wait(response, answer.waits_for, answer.seconds)
+            request_question_wait(response, answer.waits_for, answer.seconds, owner=owner_of(self.requester))
         return response
 
     def handle_exception(self, exc: Exception) -> Response:

@@ -8,6 +8,7 @@ the view finds in it which call was waited for. So is the list of deferred calls
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -31,7 +32,9 @@ REPEATED_PATHS = ("/api/v1/hooks/", "/api/v1/permissions/")
 WAITED_KEY = "toolgate.waited_for"
 """The key in an ASGI scope of the WaitedFor of a request that is repeated."""
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Bytes of bodies that all waiting questions of a process keep; one beyond them is answered without a wait."""
+MAX_KEPT_OF_OWNER = 16 * 1024 * 1024
+"""Bytes of bodies that all waiting questions of a process keep, and those of one token or person; a question beyond
+them is answered without a wait."""
 DEFERRED_SECONDS = 2.0
 """Seconds between two looks for deferred calls that can be resumed."""
 HIDDEN_STATUSES = (403, 404)
@@ -58,6 +61,7 @@ class WaitForCall:
         self.settled = settled
         self.decided = decided or settled
         self.kept_bytes = 0
+        self.kept_by_owner: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; if its view requests a wait, delay the answer."""
@@ -70,11 +74,16 @@ class WaitForCall:
         if answer.wait is None:
             return
         if answer.wait.what in (QUESTION, DEFERRED):
+            owner = answer.wait.owner
             self.kept_bytes += body.size
+            self.kept_by_owner[owner] += body.size
             try:
                 await self._repeat(answer, body, scope, send)
             finally:
                 self.kept_bytes -= body.size
+                self.kept_by_owner[owner] -= body.size
+                if not self.kept_by_owner[owner]:
+                    del self.kept_by_owner[owner]
             return
         try:
             found = await self._wait(answer.wait, scope, receive)
@@ -97,8 +106,9 @@ class WaitForCall:
         When the time is over, the process stops, or waiting requests keep too much, the request is repeated with no
         seconds left.
         """
-        ends = monotonic() + (response.wait.seconds if response.wait is not None else 0.0)
-        has_room = self.kept_bytes <= MAX_KEPT_BYTES
+        first = response.wait or RequestedWait("", 0.0)
+        ends = monotonic() + first.seconds
+        has_room = self.kept_bytes <= MAX_KEPT_BYTES and self.kept_by_owner[first.owner] <= MAX_KEPT_OF_OWNER
         try:
             while (wait := response.wait) is not None:
                 found = await self._until_news(wait, scope, body.receive) if has_room else True
@@ -221,8 +231,8 @@ class HeldResponse:
         if message["type"] == "http.response.start":
             name = WAIT_HEADER.lower().encode()
             for _, value in (each for each in message["headers"] if each[0].lower() == name):
-                call_id, seconds, *what = value.decode().split(";")
-                self.wait = RequestedWait(call_id, float(seconds), *what[:1])
+                call_id, seconds, *more = value.decode().split(";")
+                self.wait = RequestedWait(call_id, float(seconds), *more[:2])
             message["headers"] = [each for each in message["headers"] if each[0].lower() != name]
         if self.send is not None and self.wait is None:
             await self.send(message)
@@ -248,9 +258,12 @@ def waited_for(request: HttpRequest) -> WaitedFor | None:
     return found
 
 
-def request_question_wait(response: HttpResponseBase, call_id: str, seconds: float) -> None:
-    """Set the header that makes the ASGI layer repeat this question when the call is decided or the time is over."""
-    response[WAIT_HEADER] = f"{call_id};{seconds};{QUESTION}"
+def request_question_wait(response: HttpResponseBase, call_id: str, seconds: float, *, owner: str) -> None:
+    """Set the header that makes the ASGI layer repeat this question when the call is decided or the time is over.
+
+    `owner` is the token or person whose questions share what is kept meanwhile.
+    """
+    response[WAIT_HEADER] = f"{call_id};{seconds};{QUESTION};{owner}"
 
 
 def request_deferred_wait(response: HttpResponseBase, seconds: float) -> None:
@@ -262,9 +275,11 @@ def request_deferred_wait(response: HttpResponseBase, seconds: float) -> None:
 class RequestedWait:
     """A wait that a view requested: the call, the seconds, and what to do afterwards.
 
-    `what` is `call` or `draft`, which is then read, or `question` or `deferred`: then the request is repeated.
+    `what` is `call` or `draft`, which is then read, or `question` or `deferred`: then the request is repeated. `owner`
+    is the token or person that asks a question.
     """
 
     call_id: str
     seconds: float
     what: str = CALL
+    owner: str = ""

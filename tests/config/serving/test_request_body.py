@@ -4,11 +4,15 @@ import json
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from channels.testing import HttpCommunicator
 from django.conf import settings
 
+from catalog.access.tokens import create_token
+from catalog.models import ApiToken
 from config.serving import request_body
 from config.serving.handler import ThreadedHandler
+from tests.conftest import person
 
 LIMIT = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 PATHS = ("/api/v1/plans/", "/sign-in/", "/nothing/here/")
@@ -42,6 +46,33 @@ async def test_chunks_over_the_limit_are_refused_while_more_is_to_come() -> None
     status, headers, body = await answer_of(client)
     assert (status, headers[b"content-type"]) == (413, b"application/problem+json")
     assert json.loads(body)["status"] == 413
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("scopes", "is_announced", "status"),
+    [
+        (None, False, 413),
+        (("calls:create",), True, 413),
+        (("permissions:ask",), True, 200),
+    ],
+)
+async def test_hook_is_larger_only_with_a_token_that_may_ask(
+    scopes: tuple[str, ...] | None, is_announced: bool, status: int
+) -> None:
+    body = json.dumps({"hook_event_name": "Stop", "text": "x" * LIMIT}).encode()
+    text = await sync_to_async(token_text)(scopes) if scopes else "tg_unknown"
+    headers = [(b"authorization", f"Bearer {text}".encode()), (b"content-type", b"application/json")]
+    headers += [(b"content-length", str(len(body)).encode())] if is_announced else []
+    client = sending("/api/v1/hooks/claude-code/", *headers)
+    for half, more in ((body[: LIMIT // 2], True), (body[LIMIT // 2 :], False)):
+        await client.send_input({"type": "http.request", "body": half, "more_body": more})
+    assert (await answer_of(client))[0] == status
+
+
+def token_text(scopes: tuple[str, ...]) -> str:
+    owner = person("ada", "operator")
+    return create_token(user=owner, kind=ApiToken.Kind.AGENT, scopes=list(scopes))[1]
 
 
 async def test_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

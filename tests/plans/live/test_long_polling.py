@@ -257,6 +257,23 @@ async def test_question_does_not_wait_when_others_keep_too_much(monkeypatch):
     assert inner.scopes[-1][WAITED_KEY].seconds == 0.0
 
 
+async def test_question_does_not_wait_when_its_own_owner_keeps_too_much(monkeypatch):
+    monkeypatch.setattr(long_polling, "MAX_KEPT_OF_OWNER", 10)
+    inner = Asked(waits=9)
+    inner.header = b"call_1;5.0;question;token:1"
+    middleware = WaitForCall(inner, never)
+    middleware.kept_by_owner["token:2"] = 10
+    middleware.kept_by_owner["token:1"] = 9
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await middleware(QUESTION, sends_once(b"12"), send)
+    assert inner.scopes[-1][WAITED_KEY].seconds == 0.0
+    assert middleware.kept_by_owner == {"token:1": 9, "token:2": 10}
+
+
 async def test_list_of_deferred_calls_is_repeated_while_it_is_empty(monkeypatch):
     monkeypatch.setattr(long_polling, "DEFERRED_SECONDS", 0.0)
     inner = Asked(waits=2)
