@@ -693,7 +693,9 @@ class ClientRun(models.Model):
     resume_owner = models.CharField(
         max_length=64, blank=True, help_text="Claim and name of the runner that resumes the session, or did last."
     )
+    resume_claimed_at = models.DateTimeField(null=True, help_text="Time of that claim; null if it was given back.")
     resume_lease_until = models.DateTimeField(null=True)
+    resume_ended_at = models.DateTimeField(null=True, help_text="Time at which the runner reported the end.")
     resume_attempts = models.PositiveSmallIntegerField(default=0)
     resume_after = models.DateTimeField(null=True, help_text="Time before which a failed resumption is not repeated.")
     resume_outcome = models.CharField(
@@ -735,6 +737,11 @@ class ClientRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.client_tool} of {self.client}"
+
+    @property
+    def runner(self) -> str:
+        """Name of the runner that resumes the session, or did last; empty if none has."""
+        return self.resume_owner.partition(" ")[2]
 
 
 class UngatedRun(models.Model):

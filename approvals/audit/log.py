@@ -24,7 +24,9 @@ from catalog.errors import Conflict
 from catalog.signals import Fact
 
 SYSTEM_ACTOR = "Toolgate"
-AUDITED_CALL_FACTS = ("approval.", "grant.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown")
+AUDITED_CALL_FACTS = (
+    *("approval.", "grant.", "resumption.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown"),
+)
 UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed")
 AUDITED_CATALOG_FACTS = (
     *("tool.", "source.", "token.", "client.", "policy.", "grant."),

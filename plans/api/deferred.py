@@ -10,6 +10,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access.tokens import ASK_SCOPE
 from catalog.models import Call
 from catalog.rest.problems import refusal_responses
 from catalog.rest.serializers import (
@@ -110,7 +111,7 @@ class ResumedSerializer(serializers.Serializer[Any]):
 class DeferredList(PlanEndpoint):
     """Deferred calls that are decided."""
 
-    required_scopes: ClassVar = {"GET": ["permissions:ask"]}
+    required_scopes: ClassVar = {"GET": [ASK_SCOPE]}
 
     @extend_schema("permissions_deferred", parameters=[DeferredQuery], responses=DeferredListSerializer)
     def get(self, request: Request) -> Response:
@@ -130,7 +131,7 @@ class DeferredList(PlanEndpoint):
 class DeferredResumed(PlanEndpoint):
     """Runners that resume a session."""
 
-    required_scopes: ClassVar = {"POST": ["permissions:ask"]}
+    required_scopes: ClassVar = {"POST": [ASK_SCOPE]}
 
     @extend_schema(
         "permissions_resumed",

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from catalog.access.tokens import ASK_SCOPE
 from catalog.errors import Conflict
 from catalog.inventory.client_tools import MAX_TOOL_NAME
 from catalog.models import Call
@@ -22,18 +23,18 @@ from catalog.rest.serializers import (
     StrictTextField,
 )
 from plans.api.plans import PlanEndpoint
-from plans.coding_agents.permissions import MAX_CWD, PermissionQuestion, ask
+from plans.coding_agents.permissions import MAX_CWD, PermissionQuestion, ask, owner_of
 from plans.coding_agents.reports import MAX_MESSAGE, ReportEffect, RunReport, report_call
 from plans.coding_agents.sessions import note_hook_traffic
 from plans.live.long_polling import request_question_wait, waited_for
 
 MAX_PERMISSION_WAIT = 600.0
 MAX_DURATION_MS = 2**53 - 1
-SCOPE = "permissions:ask"
 DECISIONS = ("allow", "deny", "wait", "defer")
 EFFECTS = ("ended", "late", "repeated", "kept")
 NOT_ALLOWED = (
-    "This call was not handed out, so it was not to run. Administrators are notified that it ran without permission."
+    "This call was not handed out, or with another input, so it was not to run. Administrators are notified that it "
+    "ran without permission."
 )
 
 
@@ -67,12 +68,13 @@ class RunReportBody(StrictSerializer):
     """The end of a run."""
 
     succeeded = StrictBooleanField()
+    input = JsonObjectField(required=False, allow_null=True, help_text="The input that ran, to be compared.")
     output = serializers.JSONField(required=False, allow_null=True, default=None)
     message = OptionalTextField(max_length=MAX_MESSAGE)
     duration_ms = StrictIntegerField(required=False, allow_null=True, min_value=0, max_value=MAX_DURATION_MS)
 
 
-class ReportedRunSerializer(serializers.Serializer[Any]):
+class ReportOutcomeSerializer(serializers.Serializer[Any]):
     """The effect of a report.
 
     `ended`: it ended the call. `late`: it settled a call whose outcome was unknown. `repeated`: the call was reported
@@ -86,7 +88,7 @@ class ReportedRunSerializer(serializers.Serializer[Any]):
 class PermissionList(PlanEndpoint):
     """Questions of clients that run their tools themselves."""
 
-    required_scopes: ClassVar = {"POST": [SCOPE]}
+    required_scopes: ClassVar = {"POST": [ASK_SCOPE]}
 
     @extend_schema("permissions_ask", request=PermissionBody, responses=PermissionSerializer)
     def post(self, request: Request) -> Response:
@@ -103,32 +105,33 @@ class PermissionList(PlanEndpoint):
         response = Response(PermissionSerializer(answer).data, headers={"Cache-Control": "no-store"})
         left = waited.seconds if waited is not None else seconds
         if answer.decision == "wait" and answer.call is not None and left:
-            request_question_wait(response, answer.call, left)
+            request_question_wait(response, answer.call, left, owner=owner_of(self.requester))
         return response
 
 
 class PermissionResult(PlanEndpoint):
     """Reports of clients about calls that they ran."""
 
-    required_scopes: ClassVar = {"POST": [SCOPE]}
+    required_scopes: ClassVar = {"POST": [ASK_SCOPE]}
 
     @extend_schema(
         "permissions_report",
         request=RunReportBody,
-        responses={200: ReportedRunSerializer, **refusal_responses(404, 409)},
+        responses={200: ReportOutcomeSerializer, **refusal_responses(404, 409)},
     )
     def post(self, request: Request, public_id: str) -> Response:
         """Report the end of a call that was allowed. A repeated report changes nothing.
 
-        A report about a call that was not handed out is answered with 409, and administrators are notified.
+        A report about a call that was not handed out, or not with this input, is answered with 409, and administrators
+        are notified.
         """
         body = self.body(RunReportBody)
         report = RunReport(body["succeeded"], body["output"], body["message"], body.get("duration_ms"))
         try:
-            outcome = report_call(public_id, report, by=self.requester)
+            outcome = report_call(public_id, report, by=self.requester, input=body.get("input"))
         except Call.DoesNotExist:
             raise Http404 from None
         effect: ReportEffect = outcome.effect
         if effect == "ungated":
             raise Conflict(NOT_ALLOWED)
-        return Response(ReportedRunSerializer({"call": public_id, "effect": effect}).data)
+        return Response(ReportOutcomeSerializer({"call": public_id, "effect": effect}).data)

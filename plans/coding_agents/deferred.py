@@ -12,11 +12,15 @@ from django.db.models import Q, QuerySet
 
 from approvals.models import ApprovalRequest
 from catalog.core import clock
+from catalog.core.canonical_json import format_utc
 from catalog.errors import Conflict
 from catalog.models import Call, ClientRun, new_public_id
+from catalog.signals import record_fact
 from catalog.states import CallStatus
 from plans.coding_agents.permissions import owner_of
+from plans.engine.client_runs import stop_waiting_for_report
 from plans.store.requesters import Requester
+from plans.store.transactions import PlanTransaction, transact_for
 
 MAX_LISTED = 100
 MAX_ATTEMPTS = 4
@@ -101,13 +105,25 @@ def claim(call_ref: str, runner: str, *, seconds: float, by: Requester) -> Claim
     Raises Call.DoesNotExist if `by` has asked for no such call, and Conflict if its session cannot be resumed now.
     """
     run = _run(call_ref, by)
-    claim_ref, until = new_public_id("clm"), clock.now() + timedelta(seconds=seconds)
-    is_busy = _of(by).filter(client=run.client, session=run.session, resume_lease_until__gt=clock.now()).exists()
-    changes = {"resume_owner": f"{claim_ref} {runner}"[:64], "resume_lease_until": until}
-    changes |= {"resume_attempts": run.resume_attempts + 1}
-    same = _claimable(by).filter(pk=run.pk, resume_attempts=run.resume_attempts)
-    if is_busy or not same.update(**changes):
-        raise Conflict(_why_not(run, is_busy=is_busy))
+    claim_ref = new_public_id("clm")
+
+    def take(tx: PlanTransaction) -> datetime:
+        until = tx.now + timedelta(seconds=seconds)
+        is_busy = _of(by).filter(client=run.client, session=run.session, resume_lease_until__gt=tx.now).exists()
+        changes = {"resume_owner": f"{claim_ref} {runner}"[:64], "resume_lease_until": until}
+        changes |= {"resume_attempts": run.resume_attempts + 1, "resume_claimed_at": tx.now, "resume_ended_at": None}
+        same = _claimable(by).filter(pk=run.pk, resume_owner=run.resume_owner)
+        same = same.filter(resume_attempts=run.resume_attempts, resume_lease_until=run.resume_lease_until)
+        if is_busy or not same.update(**changes):
+            raise Conflict(_why_not(run, is_busy=is_busy))
+        if run.resume_lease_until is not None:
+            ran_out = format_utc(run.resume_lease_until)
+            record_fact("resumption.lost", call=run.call, by=by.user, runner=run.runner, until=ran_out)
+        details = {"runner": runner, "until": format_utc(until), "attempt": run.resume_attempts + 1}
+        record_fact("resumption.claimed", call=run.call, by=by.user, **details)
+        return until
+
+    until = transact_for(run.call, take)
     return Claim(claim_ref, _described(_run(call_ref, by)), until)
 
 
@@ -135,9 +151,15 @@ def renew(call_ref: str, claim_ref: str, *, seconds: float, by: Requester) -> Cl
 def give_back(call_ref: str, claim_ref: str, *, by: Requester) -> DeferredCall:
     """End a claim before its process was started. Raises Conflict if the claim was lost, and Call.DoesNotExist."""
     run = _claimed(call_ref, claim_ref, by)
-    attempts = max(0, run.resume_attempts - 1)
-    if not _under_claim(run).update(resume_owner="", resume_lease_until=None, resume_attempts=attempts):
-        raise Conflict("The lease of this claim has ended.")
+    changes = {"resume_owner": "", "resume_lease_until": None, "resume_claimed_at": None}
+    changes |= {"resume_attempts": max(0, run.resume_attempts - 1)}
+
+    def release(tx: PlanTransaction) -> None:
+        if not _under_claim(run).update(**changes):
+            raise Conflict("The lease of this claim has ended.")
+        record_fact("resumption.given_back", call=run.call, by=by.user, runner=run.runner)
+
+    transact_for(run.call, release)
     return _described(_run(call_ref, by))
 
 
@@ -150,16 +172,23 @@ def end(call_ref: str, claim_ref: str, process: ProcessEnd, *, by: Requester) ->
     outcome = _outcome(run, process)
     changes: dict[str, object] = {"resume_lease_until": None, "resume_exit_code": process.exit_code}
     changes["resume_message"] = process.message
-    if outcome == "failed":
-        changes["resume_after"] = clock.now() + FIRST_PAUSE * 4 ** (run.resume_attempts - 1)
-    elif outcome != "deferred_again":
+    if outcome not in ("failed", "deferred_again"):
         changes["resume_outcome"] = outcome
-    if run.resume_lease_until is not None:
-        _under_claim(run).update(**changes)
+
+    def end_claim(tx: PlanTransaction) -> None:
+        changes["resume_ended_at"] = tx.now
+        if outcome == "failed":
+            changes["resume_after"] = tx.now + FIRST_PAUSE * 4 ** (run.resume_attempts - 1)
+        if not _under_claim(run).filter(resume_lease_until__isnull=False).update(**changes):
+            return  # reported already
+        details = {"runner": run.runner, "outcome": outcome, "exit_code": process.exit_code}
+        record_fact("resumption.ended", call=run.call, by=by.user, **details)
         if outcome == "unknown":
             # The process that ran it has ended, so nothing is gained by waiting for its report.
-            out = ClientRun.objects.filter(pk=run.pk, reported_at=None, call__status=CallStatus.RUNNING)
-            out.filter(allowed_until__gt=clock.now()).update(allowed_until=clock.now())
+            stop_waiting_for_report(run)
+
+    if run.resume_lease_until is not None:
+        transact_for(run.call, end_claim)
     return outcome, _described(_run(call_ref, by))
 
 

@@ -35,6 +35,7 @@ from plans.coding_agents.permissions import (
     ask,
     check_question,
     check_session_id,
+    is_resumable,
     owner_of,
     tell_to_ask_again,
 )
@@ -67,10 +68,22 @@ SIBLING = (
 
 @dataclass(frozen=True, slots=True)
 class HookPatience:
-    """The client's patience: `seconds` that it waits for an answer, and whether its process can end and be resumed."""
+    """The client's patience: whether its process can end and be resumed, and the `seconds` that it waits for an answer.
 
-    seconds: float
+    Without `seconds`, an event is answered after the usual time.
+    """
+
+    seconds: float | None = None
     may_defer: bool = False
+
+    def allows_deferral(self, asked: Asked) -> bool:
+        """Return whether the client's process can end at this question, and a runner can resume its session."""
+        return self.may_defer and asked.can_defer and is_resumable(asked.question)
+
+    def seconds_for(self, asked: Asked) -> float:
+        if self.seconds is not None:
+            return self.seconds
+        return SECONDS_BEFORE_DEFERRING if self.allows_deferral(asked) else MOST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +146,12 @@ def _answer_question(
     answer = ask(question, by=by, waited_for=waited_for)
     if answer.decision != "wait" or answer.call is None:
         return HookAnswer(_final(hook_format, asked, answer, by))
-    may_defer = patience.may_defer and asked.can_defer
+    may_defer, seconds = patience.allows_deferral(asked), patience.seconds_for(asked)
     if may_defer and deferred.has_deferred_just_now(question.client, question.session, answer.call, by=by):
         tell_to_ask_again(answer.call, by=by)
         return HookAnswer(hook_format.refusal(asked.event, SIBLING))
-    if patience.seconds > 0:
-        return HookAnswer(hook_format.refusal(asked.event, _ask_again(answer)), answer.call, patience.seconds)
+    if seconds > 0:
+        return HookAnswer(hook_format.refusal(asked.event, _ask_again(answer)), answer.call, seconds)
     if may_defer:
         answer = ask(replace(question, may_defer=True), by=by, waited_for=answer.call)
         if answer.decision == "defer" and answer.call is not None:
@@ -190,6 +203,8 @@ def _report_not_run(not_run: NotRun, by: Requester) -> None:
     run = _as_asked(not_run.run, by)
     allowed = ClientRun.objects.filter(owner=owner_of(by), client=run.client, session=run.session, is_current=True)
     is_known = run.call_id and CALL_ID.fullmatch(run.call_id)
-    if is_known and allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False).exists():
+    known = allowed.filter(client_call_id=run.call_id, allowed_at__isnull=False) if is_known else allowed.none()
+    call_ref = known.values_list("call__public_id", flat=True).first()
+    if call_ref is not None:
         message = f"The client did not run it. {not_run.reason}".strip()
-        report_run(run, RunReport(succeeded=False, message=message), by=by)
+        report_call(call_ref, RunReport(succeeded=False, message=message), by=by)

@@ -21,6 +21,7 @@ from approvals.models import ApprovalRequest
 from approvals.requests.lifecycle import CHANGED_PREFIX
 from approvals.reviews.edits import summarise_edits
 from catalog.calls import vault
+from catalog.client_tools.paths import is_absolute_directory
 from catalog.core import clock
 from catalog.core.locks import LockSpace, LockTimeout, exclusive
 from catalog.errors import Conflict, RestoredDatabase, ToolError, field_error
@@ -113,6 +114,14 @@ def check_question(question: PermissionQuestion) -> None:
 def check_session_id(session: str) -> None:
     if not SESSION_ID.fullmatch(session):
         raise field_error("session", "invalid", "A session is 1 to 128 characters from A-Z, a-z, 0-9, '_' and '-'.")
+
+
+def is_resumable(question: PermissionQuestion) -> bool:
+    """Return whether a runner can resume the question's session: it starts a command with the id, in the directory.
+
+    An id like `-c` would be an option of that command.
+    """
+    return not question.session.startswith("-") and is_absolute_directory(question.cwd)
 
 
 def owner_of(by: Requester) -> str:
@@ -348,7 +357,7 @@ class _Asker:
     def _wait(self, run: ClientRun, why: str) -> PermissionAnswer:
         request = _request_of(run.call)
         url = _page_of(request)
-        if not self.question.may_defer:
+        if not (self.question.may_defer and is_resumable(self.question)):
             return PermissionAnswer("wait", run.call.public_id, None, f"{why} {url}".strip(), _id_of(request), url)
         # A runner's lease stays: it ends with the process that was just told to end.
         ClientRun.objects.filter(pk=run.pk).update(deferred_at=clock.now(), resumed_at=None, resume_outcome="")

@@ -66,27 +66,31 @@ class ReportOutcome:
 
     `ended`: it ended the call. `late`: it settled a call whose outcome was unknown. `repeated`: the call was reported
     before. `kept`: the call had ended otherwise, and the report is kept as evidence. `ungated`: the run was not
-    allowed or nobody was asked; an alarm is stored.
+    allowed, had another input than was allowed, or nobody was asked; an alarm is stored.
     """
 
     effect: ReportEffect
     call: str | None = None
 
 
-def report_call(call_ref: str, report: RunReport, *, by: Requester) -> ReportOutcome:
-    """Take the report about a call by its id.
+def report_call(
+    call_ref: str, report: RunReport, *, by: Requester, input: Mapping[str, Any] | None = None
+) -> ReportOutcome:
+    """Take the report about a call by its id; `input` is what ran, if the client tells.
 
-    Raises Call.DoesNotExist if `by` has not asked for such a call. A call that was not handed out raises an alarm.
+    Raises Call.DoesNotExist if `by` has not asked for such a call. A call that was not handed out, or not with this
+    input, raises an alarm.
     """
     runs = ClientRun.objects.select_related("call").filter(owner=owner_of(by), call__public_id=call_ref)
     run = runs.first() if "\0" not in call_ref else None
     if run is None:
         raise Call.DoesNotExist(call_ref)
-    return _report(run, report, by)
+    reported = ReportedRun(run.client, run.session, run.client_tool, run.client_call_id, run.cwd, input)
+    return _report(run, reported, report, by)
 
 
 def report_run(run: ReportedRun, report: RunReport, *, by: Requester) -> ReportOutcome:
-    """Take the report about a run by the client's own names; an alarm is stored if nobody asked about it.
+    """Take the report about a run by the client's own names; an alarm is stored if nobody allowed exactly this run.
 
     A call id that no question can have is not kept. Raises ParameterError, naming the field, for names that are none.
     """
@@ -97,7 +101,7 @@ def report_run(run: ReportedRun, report: RunReport, *, by: Requester) -> ReportO
         return ReportOutcome("ungated")
     found = _find(run, owner_of(by))
     if found is not None:
-        return _report(found, report, by)
+        return _report(found, run, report, by)
     _raise_alarm(run, by)
     return ReportOutcome("ungated")
 
@@ -107,22 +111,33 @@ def _find(run: ReportedRun, owner: str) -> ClientRun | None:
     mine = ClientRun.objects.select_related("call").filter(owner=owner, client=run.client, session=run.session)
     if run.call_id:
         return mine.filter(client_call_id=run.call_id, is_current=True).first()
+    bound = _digest_of(run)
+    if bound is None:
+        return None
+    out = mine.filter(run_digest=bound, reported_at=None).order_by("allowed_at")
+    return out.filter(call__status__in=(CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN)).first()
+
+
+def _digest_of(run: ReportedRun) -> str | None:
+    """Return the digest of a reported run like `ClientRun.run_digest`; None for one that was never allowed."""
     tool = find_client_tool(run.client, run.tool)
     if tool is None or run.input is None:
         return None
     try:
         text = vault.redact_arguments(tool.tool, dict(run.input)).text
-    except (ToolgateError, ValueError, RecursionError):  # such an input was never allowed
+    except (ToolgateError, ValueError, RecursionError):
         return None
-    bound = run_digest(run.client, run.session, run.tool, text)
-    out = mine.filter(run_digest=bound, reported_at=None).order_by("allowed_at")
-    return out.filter(call__status__in=(CallStatus.RUNNING, CallStatus.OUTCOME_UNKNOWN)).first()
+    return run_digest(run.client, run.session, run.tool, text)
 
 
-def _report(run: ClientRun, report: RunReport, by: Requester) -> ReportOutcome:
-    if run.allowed_at is None:
-        names = ReportedRun(run.client, run.session, run.client_tool, run.client_call_id, run.cwd)
-        _raise_alarm(names, by, call=run.call)
+def _report(run: ClientRun, reported: ReportedRun, report: RunReport, by: Requester) -> ReportOutcome:
+    ran_otherwise = reported.tool != run.client_tool or (
+        reported.input is not None and _digest_of(reported) != run.run_digest
+    )
+    if run.allowed_at is None or ran_otherwise:
+        _raise_alarm(reported, by, call=run.call)
+        # Another input ran in place of the allowed one: nobody knows whether that ran as well.
+        client_runs.stop_waiting_for_report(run)
         return ReportOutcome("ungated", run.call.public_id)
     effect = client_runs.end_reported(run.pk, report.as_result(), by=by.user)
     return ReportOutcome(effect, run.call.public_id)

@@ -19,6 +19,7 @@ from approvals.reviews.edits import EditSummary, summarise_edits
 from catalog import signals
 from catalog.calls.blobs import store_blobs
 from catalog.context import ToolContext
+from catalog.core import clock
 from catalog.core.canonical_json import digest
 from catalog.core.transactions import move, run_each, try_move
 from catalog.definitions.levels import SafetyLevel
@@ -40,12 +41,13 @@ from plans.engine.work import (
     StaleApproval,
     WorkItem,
     load_snapshot,
+    load_snapshot_of,
 )
-from plans.models import Plan, Step
+from plans.models import Step
 from plans.states import WaitingFor
 from plans.store import statements
 from plans.store.statements import StepWait
-from plans.store.transactions import PlanTransaction, transact
+from plans.store.transactions import PlanTransaction, transact, transact_for
 
 DOMAIN = "client-run-v1"
 BATCH = 100
@@ -86,7 +88,7 @@ def hand_out(run: ClientRun) -> bool:
     again.
     """
     call = Call.objects.get(pk=run.call_id)
-    plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
+    plan = load_snapshot_of(call)
     try:
         prepared = prepare_stored_call(call)
         preview = holding.compute_preview(plan, int(call.step_ref), prepared)
@@ -155,8 +157,7 @@ def confirm_start(run: ClientRun) -> bool:
     call = Call.objects.select_related("version").get(pk=run.call_id)
     if call.version.safety_level != SafetyLevel.DANGEROUS or checkpoints.ensure_start_checkpoint(call):
         return True
-    plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
-    transact(plan.pk, plan.ref, lambda tx: _take_back(tx, call))
+    transact_for(call, lambda tx: _take_back(tx, call))
     return False
 
 
@@ -169,6 +170,13 @@ def _take_back(tx: PlanTransaction, call: Call) -> None:
         tx.record("step.waiting", int(call.step_ref), waiting_for="client", call=call.public_id)
 
 
+def stop_waiting_for_report(run: ClientRun) -> None:
+    """Let the outcome of a call that was handed out become unknown now. Does nothing if its end was reported."""
+    now = clock.now()
+    out = ClientRun.objects.filter(pk=run.pk, reported_at=None, call__status=CallStatus.RUNNING)
+    out.filter(allowed_until__gt=now).update(allowed_until=now)
+
+
 def expire_unreported(now: datetime) -> int:
     """Mark the outcome of calls as unknown that were handed out and not reported in time; return their number."""
     overdue = ClientRun.objects.filter(allowed_until__lte=now).select_related("call__version").order_by("allowed_until")
@@ -176,8 +184,7 @@ def expire_unreported(now: datetime) -> int:
 
 
 def _expire(run: ClientRun) -> bool:
-    plan_pk = Plan.objects.only("pk").get(public_id=run.call.plan_ref).pk
-    return transact(plan_pk, run.call.plan_ref, lambda tx: _set_unknown(tx, run))
+    return transact_for(run.call, lambda tx: _set_unknown(tx, run))
 
 
 def _set_unknown(tx: PlanTransaction, run: ClientRun) -> bool:
@@ -208,7 +215,7 @@ def end_reported(call_pk: int, result: UpstreamResult[object], *, by: User) -> E
     """
     call = Call.objects.select_related("token", "version").get(pk=call_pk)
     prepared, outcome = outcome_of_report(call, result)
-    plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
+    plan = load_snapshot_of(call)
 
     def end(tx: PlanTransaction) -> EndEffect:
         unreported = ClientRun.objects.filter(pk=call_pk, allowed_at__isnull=False, reported_at=None)

@@ -50,9 +50,8 @@ from plans.engine.work import (
     StaleApproval,
     WorkItem,
     WorkWithPreview,
-    load_snapshot,
+    load_snapshot_of,
 )
-from plans.models import Plan
 from plans.states import WaitingFor
 from plans.store import statements
 from plans.store.requesters import input_authors_of
@@ -161,7 +160,7 @@ def preview_again(call: Call, arguments: Mapping[str, Any]) -> Preview | None:
 
     Raises the errors of `preview_with_timeout` and `prepare_call`.
     """
-    plan = load_snapshot(Plan.objects.only("pk").get(public_id=call.plan_ref).pk)
+    plan = load_snapshot_of(call)
     prepared = calls.prepare_call(call.tool_name, arguments, plan_ref=plan.ref, kept=call.implementation_id)
     prepared = replace(prepared, asker=calls.requester_ids_of(call), cwd=calls.cwd_of(call))
     return preview_unless_stopped(plan, int(call.step_ref), prepared)

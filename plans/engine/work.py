@@ -65,6 +65,11 @@ def load_snapshot(plan_pk: int) -> PlanSnapshot:
     return snapshot_of(Plan.objects.select_related("token").get(pk=plan_pk))
 
 
+def load_snapshot_of(call: Call) -> PlanSnapshot:
+    """Return the snapshot of the plan of a stored call."""
+    return snapshot_of(Plan.objects.select_related("token").get(public_id=call.plan_ref))
+
+
 def snapshot_of(plan: Plan) -> PlanSnapshot:
     return PlanSnapshot(
         pk=plan.pk or 0,

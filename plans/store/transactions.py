@@ -40,6 +40,7 @@ EVENT_TYPES = frozenset(
         "approval.opened", "approval.reviewed", "approval.edited", "approval.decided", "approval.expired",
         "approval.revoked", "approval.escalated", "approval.claimed", "approval.released", "approval.delegated",
         "approval.commented", "approval.reminded", "approval.extended",
+        "resumption.claimed", "resumption.given_back", "resumption.lost", "resumption.ended",
         "grant.used", "input.requested", "input.received", "memory.written", "tool.invoked",
     )
 )  # fmt: skip
@@ -404,6 +405,11 @@ def transact(plan_pk: int, plan_ref: str, act: Callable[[PlanTransaction], Resul
     with plan_transaction(plan_pk, plan_ref) as tx:
         tx.result = result = act(tx)
     return result
+
+
+def transact_for(call: Call, act: Callable[[PlanTransaction], ResultT]) -> ResultT:
+    """Run `act` like `transact`, in a transaction of the call's plan."""
+    return transact(_plan_key(call.plan_ref), call.plan_ref, act)
 
 
 def record_fact_event(sender: object, *, fact: Fact, **kwargs: Any) -> None:

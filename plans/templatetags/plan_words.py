@@ -13,9 +13,11 @@ from plans.web.plan.rows import (
     step_events,
     timeline_row,
 )
+from plans.web.resumptions import resumption_of
 
 register = template.Library()
 register.filter(running_time)
+register.filter("resumption", resumption_of)
 register.simple_tag(progress_segments)
 register.simple_tag(step_events)
 register.simple_tag(event_lines)

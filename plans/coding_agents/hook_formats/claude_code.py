@@ -20,7 +20,7 @@ from plans.coding_agents.hook_formats.events import (
     short,
 )
 from plans.coding_agents.permissions import PermissionAnswer, PermissionQuestion
-from plans.coding_agents.reports import ReportedRun, RunReport
+from plans.coding_agents.reports import RunReport
 
 BEFORE, PERMISSION = "PreToolUse", "PermissionRequest"
 BYPASS = "bypassPermissions"
@@ -42,14 +42,14 @@ class ClaudeCodeFormat(HookFormat):
                     output=kept_output(fields.values.get("tool_response")),
                     duration_ms=fields.duration_ms(),
                 )
-                return Reported(fields.event, self._run(fields), report)
+                return Reported(fields.event, self.run_of(fields), report)
             case "PostToolUseFailure":
                 report = RunReport(
                     succeeded=False, message=short(fields.information("error")), duration_ms=fields.duration_ms()
                 )
-                return Reported(fields.event, self._run(fields), report)
+                return Reported(fields.event, self.run_of(fields), report)
             case "PermissionDenied":
-                return NotRun(fields.event, self._run(fields), short(fields.information("reason")))
+                return NotRun(fields.event, self.run_of(fields), short(fields.information("reason")))
         return self.unknown_event(fields)
 
     def _asked(self, fields: Fields) -> Asked:
@@ -61,21 +61,9 @@ class ClaudeCodeFormat(HookFormat):
             call_id=fields.optional_text("tool_use_id"),
             cwd=fields.optional_text("cwd"),
         )
-        # A subagent is not resumed at its question, and a session like "-c" would be an option of the resuming command.
+        # A subagent is not resumed at its question.
         may_end = fields.values.get("permission_mode") != BYPASS and not fields.values.get("agent_id")
-        may_end = may_end and not question.session.startswith("-")
         return Asked(fields.event, question, may_end and fields.event == BEFORE and question.call_id != "")
-
-    def _run(self, fields: Fields) -> ReportedRun:
-        given = fields.values.get("tool_input")
-        return ReportedRun(
-            client=self.client,
-            session=fields.text("session_id"),
-            tool=fields.text("tool_name"),
-            call_id=fields.optional_text("tool_use_id"),
-            cwd=fields.information("cwd"),
-            input=given if isinstance(given, dict) else None,
-        )
 
     def decision(self, asked: Asked, answer: PermissionAnswer) -> dict[str, Any]:
         if answer.decision == "allow" and answer.input is not None:

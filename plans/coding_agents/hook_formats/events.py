@@ -110,6 +110,18 @@ class HookFormat(ABC):
             raise UnreadableEvent("The field hook_event_name of the hook's body must name the event.", asks=asks)
         return Fields(body, name, name in self.questions)
 
+    def run_of(self, fields: "Fields") -> ReportedRun:
+        """Return the run that a report names by the fields of most clients. Raises UnreadableEvent."""
+        given = fields.values.get("tool_input")
+        return ReportedRun(
+            client=self.client,
+            session=fields.text("session_id"),
+            tool=fields.text("tool_name"),
+            call_id=fields.optional_text("tool_use_id"),
+            cwd=fields.information("cwd"),
+            input=given if isinstance(given, dict) else None,
+        )
+
     def unknown_event(self, fields: "Fields") -> Ignored:
         """Return an event that the format does not list. Raises UnreadableEvent if it concerns a tool.
 

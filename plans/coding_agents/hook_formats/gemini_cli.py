@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from plans.coding_agents.hook_formats.events import (
     Asked,
-    Fields,
     HookEvent,
     HookFormat,
     Inexpressible,
@@ -18,7 +17,7 @@ from plans.coding_agents.hook_formats.events import (
     short,
 )
 from plans.coding_agents.permissions import PermissionAnswer, PermissionQuestion
-from plans.coding_agents.reports import ReportedRun, RunReport
+from plans.coding_agents.reports import RunReport
 
 BEFORE, AFTER = "BeforeTool", "AfterTool"
 
@@ -40,18 +39,8 @@ class GeminiCliFormat(HookFormat):
                 )
                 return Asked(fields.event, question)
             case "AfterTool":
-                return Reported(fields.event, self._run(fields), _report_of(fields.values.get("tool_response")))
+                return Reported(fields.event, self.run_of(fields), _report_of(fields.values.get("tool_response")))
         return self.unknown_event(fields)
-
-    def _run(self, fields: Fields) -> ReportedRun:
-        given = fields.values.get("tool_input")
-        return ReportedRun(
-            client=self.client,
-            session=fields.text("session_id"),
-            tool=fields.text("tool_name"),
-            cwd=fields.information("cwd"),
-            input=given if isinstance(given, dict) else None,
-        )
 
     def decision(self, asked: Asked, answer: PermissionAnswer) -> dict[str, Any]:
         if answer.decision != "allow" or answer.input is None:

@@ -43,13 +43,13 @@ class OpencodeFormat(HookFormat):
                 )
                 return Asked(fields.event, question)
             case "tool.execute.after":
-                return Reported(fields.event, self._run(fields), _report_of(fields.values.get("output")))
+                return Reported(fields.event, self.run_of(fields), _report_of(fields.values.get("output")))
             case "tool.execute.error":
                 report = RunReport(succeeded=False, message=short(fields.information("error")))
-                return Reported(fields.event, self._run(fields), report)
+                return Reported(fields.event, self.run_of(fields), report)
         return self.unknown_event(fields)
 
-    def _run(self, fields: Fields) -> ReportedRun:
+    def run_of(self, fields: Fields) -> ReportedRun:
         call = fields.inner("input")
         given = call.values.get("args")
         return ReportedRun(

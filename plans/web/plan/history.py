@@ -369,5 +369,17 @@ ENTRY_BUILDERS |= {
     "approval.revoked": _fixed_entry(
         "undo", "danger", gettext_noop("%(subject)s: a reviewer revoked the approval"), name="approval"
     ),
+    "resumption.claimed": _fixed_entry(
+        "play", "run", gettext_noop("%(subject)s: its session is resumed by the runner"), name="runner"
+    ),
+    "resumption.given_back": _fixed_entry(
+        "undo", "idle", gettext_noop("%(subject)s: its session was given back by the runner"), name="runner"
+    ),
+    "resumption.lost": _fixed_entry(
+        "expired", "warn", gettext_noop("%(subject)s: the lease ran out of the runner"), name="runner"
+    ),
+    "resumption.ended": _fixed_entry(
+        "bot", "idle", gettext_noop("%(subject)s: the resumed session ended:"), name="outcome"
+    ),
     "memory.written": _fixed_entry("file", "idle", gettext_noop("%(subject)s stored"), name="key"),
 }

@@ -35,7 +35,7 @@ def test_question_waits_is_allowed_and_reported(client, rosa):
     response = client.post("permissions/", {**QUESTION, "wait_seconds": 240})
     first = response.json()
     assert (response.status_code, first["decision"], first["input"]) == (200, "wait", None)
-    assert response[WAIT_HEADER] == f"{first['call']};240.0;question"
+    assert response[WAIT_HEADER] == f"{first['call']};240.0;question;token:{client.token.pk}"
     approve(first, rosa)
     answer = client.post("permissions/", QUESTION).json()
     assert (answer["decision"], answer["call"], answer["input"]) == ("allow", first["call"], {"command": "make"})

@@ -40,7 +40,8 @@ class CodingAgent:
         return ask(self.question(tool, call_id, **more), by=self.by)
 
     def report(self, call_id: str = "toolu_1", *, succeeded: bool = True, **more: Any) -> ReportOutcome:
-        run = ReportedRun(self.client, self.session, "Bash", call_id, input=more.pop("input", COMMAND))
+        tool, ran = more.pop("tool", "Bash"), more.pop("input", None if call_id else COMMAND)
+        run = ReportedRun(self.client, self.session, tool, call_id, input=ran)
         return report_run(run, RunReport(succeeded, **more), by=self.by)
 
 

@@ -7,11 +7,13 @@ from unittest.mock import Mock
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.models import AuditEntry
 from approvals.requests import deadlines
 from catalog.core import clock
 from catalog.models import Call, ClientRun
 from plans.coding_agents import deferred
 from plans.engine import client_runs
+from tests.pages import Pages
 from tests.plans.coding_agents.conftest import CodingAgent
 from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
 from tests.rest import Rest
@@ -70,9 +72,10 @@ def test_approved_call_of_a_resumed_session_runs_once(claude, rosa):
     assert entry["expires_at"] > entry["decided_at"]
     claim = claude.claim(call)
     assert claude.listed() == []
-    assert claude.decision(query=DEFER)[:2] == ("allow", {"command": "echo edited", "description": "x"})
+    edited = {"command": "echo edited", "description": "x"}
+    assert claude.decision(query=DEFER)[:2] == ("allow", edited)
     assert claude.decision(query=DEFER)[0] == "deny"
-    claude.send(AFTER)
+    claude.send(AFTER, tool_input=edited)
     assert claude.end(call, claim) == "ran"
     assert claude.end(call, claim) == "ran"
     assert (Call.objects.get().status, Call.objects.get().attempt) == ("completed", 1)
@@ -207,3 +210,33 @@ def test_bodies_of_runners_are_strict(claude, body):
 def test_list_waits_for_something_to_resume(claude):
     response = claude.rest.get("permissions/deferred/", wait_seconds=20)
     assert response["Toolgate-Wait"] == ";20.0;deferred"
+
+
+def test_claims_and_their_ends_are_audited_and_shown(claude, approved, admin):
+    pages = Pages(admin)
+    address = f"/plans/{Call.objects.get().plan_ref}/"
+    claude.claim(approved)
+    change_run(approved, resume_lease_until=clock.now() - timedelta(seconds=1))
+    pages.open(address)
+    assert "lease ran out" in pages.html
+    claim = claude.claim(approved)
+    claude.tell(approved, "given_back", claim=claim)
+    claim = claude.claim(approved)
+    claude.end(approved, claim, -9, message="It was killed.")
+    claude.end(approved, claim, -9)
+    claims = [entry for entry in AuditEntry.objects.order_by("seq") if entry.action.startswith("resumption.")]
+    told = [(entry.action.partition(".")[2], entry.details_json.get("outcome")) for entry in claims]
+    started = [("claimed", None)]
+    assert told == [*started, ("lost", None), *started, ("given_back", None), *started, ("ended", "failed")]
+    assert {entry.details_json["runner"] for entry in claims} == {"host-1"}
+    for page in (address, f"/sessions/{Call.objects.get().plan_ref}/"):
+        pages.open(page)
+        assert "host-1" in pages.html and "It was killed." in pages.html
+
+
+@pytest.mark.parametrize("changes", [{"session_id": "-c"}, {"cwd": ""}, {"cwd": "work"}], ids=str)
+def test_session_that_no_runner_can_resume_waits_instead(claude, changes):
+    assert claude.decision(query=DEFER, **changes)[0] == "deny"
+    assert ClientRun.objects.get().deferred_at is None
+    waits = claude.send(query="?may_defer=true", **{**changes, "tool_use_id": "toolu_2"})
+    assert waits["Toolgate-Wait"].split(";")[1] == "570.0"

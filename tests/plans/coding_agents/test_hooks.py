@@ -80,9 +80,9 @@ def test_edited_input_is_returned_and_is_what_is_reported(claude, rosa):
 def test_wait_is_requested_for_as_long_as_the_client_stands(claude):
     response = claude.send(query="")
     call = Call.objects.get().public_id
-    assert response["Toolgate-Wait"] == f"{call};570.0;question"
+    assert response["Toolgate-Wait"] == f"{call};570.0;question;token:{claude.rest.token.pk}"
     assert decision_in(CLAUDE, response.json())[0] == "deny"
-    assert claude.send(query="?may_defer=true")["Toolgate-Wait"] == f"{call};10.0;question"
+    assert claude.send(query="?may_defer=true")["Toolgate-Wait"] == f"{call};10.0;question;token:{claude.rest.token.pk}"
 
 
 @pytest.mark.parametrize(

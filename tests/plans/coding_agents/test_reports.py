@@ -4,6 +4,7 @@ import pytest
 
 from approvals.models import Delivery
 from approvals.notifications.messages import build_notice
+from catalog.core import clock
 from catalog.models import UngatedRun
 from plans.coding_agents import reports
 from plans.coding_agents.sessions import (
@@ -15,7 +16,9 @@ from plans.coding_agents.sessions import (
     note_connection,
     note_hook_traffic,
 )
+from plans.engine import client_runs
 from plans.sessions.lists import SessionKey
+from tests.plans.coding_agents.conftest import COMMAND, answer_request, call_of
 
 
 def test_run_that_nobody_asked_about_raises_one_alarm(agent, admin, settings):
@@ -86,3 +89,19 @@ def test_connection_without_questions_is_not_armed(agent, key):
 )
 def test_coding_agents_are_known_by_their_mcp_names(name, client):
     assert coding_agent_of(name) == client
+
+
+@pytest.mark.parametrize(
+    "reported", [{"input": {"command": "rm -r src"}}, {"input": {**COMMAND, "timeout": 5}}, {"tool": "Write"}], ids=str
+)
+def test_run_with_another_tool_or_input_than_allowed_raises_an_alarm(agent, rosa, reported):
+    answer_request(agent.ask(), rosa, arguments={"command": "rm -r build/x"})
+    answer = agent.ask()
+    right = {"input": answer.input}
+    assert agent.report(**{**right, **reported}).effect == "ungated"
+    assert UngatedRun.objects.get().client_call_id == "toolu_1"
+    client_runs.expire_unreported(clock.now())
+    assert call_of(answer).status == "outcome_unknown"
+    assert agent.ask().decision == "deny"
+    assert agent.report(**right).effect == "late"
+    assert call_of(answer).status == "completed"
