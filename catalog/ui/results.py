@@ -82,6 +82,11 @@ class ShownResult:
         return bool(self.scalar or self.text or self.path or self.table or self.fields or self.items)
 
     @property
+    def has_files(self) -> bool:
+        """True if it has images, sounds or other files of its own."""
+        return any(block.url for block in self.blocks)
+
+    @property
     def is_empty(self) -> bool:
         return self.has_value and not self.shows_value and not self.blocks
 

@@ -216,6 +216,12 @@ class ValuePage:
         return self.reference_begin + (f".{self.place.path}" if self.place.path else "") + "}"
 
     @property
+    def shows_texts_of_result(self) -> bool:
+        """True if the texts that a result has besides its value are shown below the value."""
+        has_texts = self.result is not None and bool(self.result.blocks) and not self.result.has_files
+        return has_texts and self.view in ("diff", "table", "text")
+
+    @property
     def rows(self) -> Sequence[DiffRow]:
         return self.diff
 
@@ -265,7 +271,8 @@ def value_page(viewer: User, plan: Plan, stored: StoredValue, query: Mapping[str
     try:
         return page(**_shown(stored, text, query, start))
     except (ValueError, RecursionError):  # not JSON, or nested too deeply
-        return page(place=Place(text), size=stored.size, start=start, views=_named(["text"]), **_text_view(text, start))
+        shown = {"view": "text", "views": _named(["text"]), **_text_view(text, start)}
+        return page(place=Place(text), size=stored.size, start=start, **shown)
 
 
 def _shown(stored: StoredValue, text: str, query: Mapping[str, str], start: int) -> dict[str, Any]:
@@ -292,8 +299,8 @@ def _shown(stored: StoredValue, text: str, query: Mapping[str, str], start: int)
         shown["table"] = table_of(place, start, -number if sort.startswith("-") else number)
     elif view == "diff":
         shown["diff"] = diff_rows_of(place.value)
-    elif view == "text":
-        shown = _text_view(place.value, start)
+    elif isinstance(place.value, str) and view in ("text", "content"):  # the caption of an image is below it
+        shown |= _text_view(place.value, start)
     elif view == "json":
         shown["tree"] = members_of(place, start)
     return {
@@ -328,7 +335,7 @@ def _named(views: Sequence[str]) -> list[tuple[str, str]]:
 
 def _text_view(text: str, start: int) -> dict[str, Any]:
     end = start + TEXT_PAGE
-    return {"view": "text", "text": text[start:end], "rest_of_text": end if end < len(text) else None}
+    return {"text": text[start:end], "rest_of_text": end if end < len(text) else None}
 
 
 def _has_result(stored: StoredValue) -> bool:
@@ -350,7 +357,7 @@ def _views_of(value: Any, result: ShownResult | None, *, has_model: bool) -> lis
     kind = kind_of(value)
     views = [kind] if kind in ("diff", "table") else []
     blocks = result.blocks if result is not None else ()
-    if result is not None and blocks and (value in (None, "", []) or not result.shows_value):
+    if result is not None and blocks and (result.has_files or value in (None, "", []) or not result.shows_value):
         views.insert(0, "content")
     if isinstance(value, str):
         views.append("text")

@@ -47,7 +47,8 @@ def stored(plan: Plan, text: str, key: str = "large") -> str:
         ("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y", ["diff", "text", "json", "model"]),
         ({"before": "x", "after": "y"}, ["diff", "json", "model"]),
         (ToolResult.ok(None, content=[{"type": "image", "data": PNG, "mimeType": "text/html"}]), ["content"]),
-        (ToolResult.ok("It rises", content=[{"type": "image", "data": PNG, "mimeType": "x"}]), ["text"]),
+        (ToolResult.ok(ROWS, content=[{"type": "audio", "data": PNG, "mimeType": "audio/wav"}]), ["content", "table"]),
+        (ToolResult.ok(ROWS, content=[{"type": "text", "text": "A note"}]), ["table", "json", "content"]),
         (ToolResult.error("It failed"), []),
     ],
 )
@@ -66,6 +67,17 @@ def test_a_value_is_shown_as_what_it_is(stage: Stage, ada: User, returned: Any, 
         pages.open(value_path(plan, f"v/?as={name}"))
         assert pages.context["page"].view == name
     assert pages.context["page"].whole is not None
+
+
+def test_an_image_opens_with_its_caption(stage: Stage, ada: User) -> None:
+    image = {"type": "image", "data": PNG, "mimeType": "image/png"}
+    plan, pages = planned(stage, ada, ToolResult.ok("It rises", content=[image])), Pages(ada)
+    pages.open(value_path(plan))
+    assert [name for name, _ in pages.context["page"].views] == ["content", "text", "json", "model"]
+    assert pages.html.count("<img") == 1
+    assert pages.html.count(">It rises</pre>") == 1
+    pages.open(value_path(plan, "v/?as=text"))
+    assert "<img" not in pages.html
 
 
 def test_an_image_is_one_by_its_bytes(stage: Stage, ada: User) -> None:
