@@ -7,14 +7,14 @@ from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import connection
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
 from approvals.models import ApprovalRequest, GrantUse
 from catalog.access.roles import can_see_all, has_role
 from catalog.core import clock
 from catalog.core.rows import JoinedReader, row_reader
 from catalog.models import ApiToken, Call, Implementation, ToolVersion
-from plans.models import Event, MemoryItem, Plan, Step
+from plans.models import Event, MemoryItem, Plan, Step, StepDependency
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus
 
 ZERO_COUNTS = dict.fromkeys(("steps", *StepStatus.values, "waiting", "skipped"), 0)
@@ -157,10 +157,33 @@ def may_control(viewer: User, token: ApiToken | None, plan: Plan) -> bool:
     return owns or has_role(viewer, "administrator")
 
 
+STEP_FIELDS = (
+    *("step_id", "parent__step_id", "description", "tool", "agent", "parameters", "expected_key", "output_path"),
+    *("done_check", "status", "skipped", "waiting_for", "attempt", "error", "started_at", "completed_at", "plan"),
+    *("call__public_id", "call__left_running_at", "call__came_back_at", "call__approval__public_id"),
+    *(
+        f"agent_run__{name}"
+        for name in (
+            "agent__name",
+            "rounds",
+            "calls",
+            "tokens",
+            "cost",
+            "seconds",
+            "stopped_for",
+            "pending",
+            "ended_at",
+        )
+    ),
+)
+"""What API representations of steps have; rows of calls alone have ten times as much."""
+
+
 def steps_of(plan: Plan) -> list[Step]:
-    """Return the plan's steps in order with their calls, requests and dependencies; two queries."""
-    beside = ("call__version", "call__approval", "parent", "agent_run__agent")
-    return list(plan.steps.select_related(*beside).prefetch_related("dependencies__needs"))
+    """Return the plan's steps in order with STEP_FIELDS, dependencies and runs of agents; two queries."""
+    steps = plan.steps.select_related("call__approval", "parent", "agent_run__agent").only(*STEP_FIELDS)
+    needs = StepDependency.objects.select_related("needs").only("step_id", "needs__step_id")
+    return list(steps.prefetch_related(Prefetch("dependencies", needs)))
 
 
 def events_after(plan: Plan, seq: int, limit: int = 1000) -> list[Event]:
