@@ -255,11 +255,6 @@ class Builder:
     def refer(self, name: str, reference: str) -> None:
         """Choose a result, or the whole one of which a part is then typed: an example may have no such part."""
         button = f"[id='f-{name}-r']"
-        if self.by_keyboard and not self.has_focus(button):  # it stands before the field
-            self.go(f"[id='f-{name}']", "arguments")
-            for _ in range(3):
-                if not self.has_focus(button):
-                    self.key("Shift+Tab")
         self.press(button, "arguments")
         expect(self.page.locator("#result-q")).to_be_focused()
         whole = "${" + reference[2:-1].partition(".")[0] + "}"

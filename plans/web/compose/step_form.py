@@ -458,6 +458,7 @@ class StepForm:
         example = last_response(self.viewer, self.tool.name, query_type) if self.tool.name else None
         result = StepResult(key="value", tool=self.tool.name, example=example)
         result.list_parts()
+        result.found_parts = result.parts[1:]
         return result
 
     def _fill_samples(self) -> None:

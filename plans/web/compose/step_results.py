@@ -85,6 +85,32 @@ class Part:
         return " › ".join(self.path)  # noqa: RUF001 - the sign between steps of a path
 
 
+@dataclass(slots=True)
+class PartBranch:
+    """A part in the tree of a result, with the parts inside it, which `is_open` shows at once."""
+
+    part: Part
+    inner: list["PartBranch"] = field(default_factory=list)
+    is_open: bool = False
+
+
+def branches_of(parts: Iterable[Part], *, is_open: bool) -> list[PartBranch]:
+    """Return parts, each of which follows the one around it, as a tree; an only part is open in any case."""
+    around = [PartBranch(Part((), "", ""))]
+    every = list(around)
+    for part in parts:
+        while part.path[: around[-1].part.depth] != around[-1].part.path:
+            around.pop()
+        branch = PartBranch(part, is_open=is_open)
+        around[-1].inner.append(branch)
+        around.append(branch)
+        every.append(branch)
+    for branch in every:
+        if len(branch.inner) == 1:
+            branch.inner[0].is_open = True
+    return every[0].inner
+
+
 def path_text(path: object) -> str:
     """Return a path as names with dots between them; as JSON if that would not say the same."""
     if not path:
@@ -117,6 +143,8 @@ class StepResult:
     """The parts inside the result that are listed: those that a search names, or all of them."""
     is_open: bool = False
     """True if its parts are shown at once."""
+    is_searched: bool = False
+    """True if a search names parts of it."""
 
     @cached_property
     def response_schema(self) -> SchemaMapping:
@@ -138,6 +166,11 @@ class StepResult:
     @property
     def whole(self) -> Part | None:
         return self.parts[0] if self.parts else None
+
+    @property
+    def branches(self) -> list[PartBranch]:
+        """The listed parts as a tree, open beyond its first level only where a search names them."""
+        return branches_of(self.found_parts, is_open=self.is_searched)
 
 
 class ResultSearch:
@@ -163,7 +196,8 @@ class ResultSearch:
             if words and not result.found_parts:
                 continue
             is_first = not selected and result.whole is not None and result.whole.fit == MISFITS
-            result.is_open = bool(words) or is_first
+            result.is_searched = bool(words)
+            result.is_open = result.is_searched or is_first
             selected.append(result)
         if len(selected) == 1:
             selected[0].is_open = True
