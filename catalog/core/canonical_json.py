@@ -175,12 +175,11 @@ _decoder = json.JSONDecoder(
 def _validate(value: object, depth: int) -> None:
     kind = type(value)
     if kind is str:
-        if not value.isascii():  # type: ignore[attr-defined] # checked here because most strings are ASCII and a call is expensive
-            _validate_text(value)  # type: ignore[arg-type]
+        _validate_text(value)  # type: ignore[arg-type]
     elif kind is dict:
         _validate_members(value, depth)  # type: ignore[arg-type]
     elif kind is list:
-        _validate_items(value, depth)  # type: ignore[arg-type]
+        _validate_each(enumerate(value), depth)  # type: ignore[arg-type, var-annotated]
     elif kind is int:
         if abs(value) > MAX_SAFE_INTEGER:  # type: ignore[arg-type]
             message = f"An integer is beyond ±{MAX_SAFE_INTEGER}. Send it as a string."
@@ -193,29 +192,29 @@ def _validate(value: object, depth: int) -> None:
 
 
 def _validate_members(members: dict[object, object], depth: int) -> None:
-    if depth <= 0:
-        raise _too_deep_error(MAX_JSON_DEPTH)
-    for key, value in members.items():
+    for key in members:
         if type(key) is not str:
             raise MalformedJSON(f"A key of type {type(key).__name__} is not JSON.", code="not_json").inside(
                 repr(key)[:64]
             )
         if not key.isascii():
             _validate_text(key)
-        try:
-            _validate(value, depth - 1)
-        except MalformedJSON as problem:
-            raise problem.inside(key) from None
+    _validate_each(members.items(), depth)
 
 
-def _validate_items(items: list[object], depth: int) -> None:
+def _validate_each(children: Iterable[tuple[Any, Any]], depth: int) -> None:
     if depth <= 0:
         raise _too_deep_error(MAX_JSON_DEPTH)
-    for index, value in enumerate(items):
+    for step, value in children:
+        kind = type(value)
+        if kind is str and value.isascii():  # most values are sound, and a call for each is expensive
+            continue
+        if kind is int and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            continue
         try:
             _validate(value, depth - 1)
         except MalformedJSON as problem:
-            raise problem.inside(index) from None
+            raise problem.inside(step) from None
 
 
 def _validate_text(text: str) -> None:

@@ -56,7 +56,8 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
             yield where, value
     elif isinstance(value, dict | list):
         for step, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from texts(child, bounded_member_path(where, step))
+            if isinstance(child, str | dict | list):
+                yield from texts(child, bounded_member_path(where, step))
 
 
 def escape_references(value: Any) -> Any:
