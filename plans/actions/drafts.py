@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from catalog.calls.vault import keyring
 from catalog.core import clock
-from catalog.core.canonical_json import MAX_JSON_BYTES, Json, check_json, parse_json
+from catalog.core.canonical_json import MAX_JSON_BYTES, Json, check_json, json_size
 from catalog.core.transactions import retry_on_deadlock
 from catalog.errors import Conflict, MalformedJSON, TooLarge
 from catalog.models import Call
@@ -32,6 +32,7 @@ from plans.store.draft_secrets import DraftContent, content_of
 from plans.store.requesters import Requester
 
 MOST_DRAFTS = 200
+"""Maximum number of a person's drafts; the deleted ones, which can be restored for a day, make room for new ones."""
 MOST_VERSIONS = 100
 MOST_VERSION_BYTES = 16 * 1024 * 1024
 """Maximum size of a draft's earlier versions together; the oldest are dropped first, but never the latest ten."""
@@ -76,29 +77,49 @@ NOTHING = DraftContent(None, {})
 
 def document_text(document: Json) -> str:
     """Return a draft's document as text, with its keys in their order. Raises MalformedJSON and TooLarge."""
-    check_json(document)
-    count = len(steps_of(document))
+    _check_limits(document)
+    return _text_of(document)
+
+
+def _check_limits(document: Json) -> None:
+    count = len(steps_of(check_json(document)))
     if count > MOST_STEPS:
         message = _("A draft can have at most %(limit)s steps, and this one has %(count)s. Remove some of them.")
         raise MalformedJSON(message % {"limit": MOST_STEPS, "count": count}, code="too_many_steps").inside("steps")
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    size = len(text.encode())
-    if size > MAX_JSON_BYTES:  # with its line breaks and spaces, because it is read again with them
+    _limit_size(json_size(document))
+
+
+def _limit_size(size: int) -> None:
+    if size > MAX_JSON_BYTES:
         raise TooLarge(_("The plan"), size=size, limit=MAX_JSON_BYTES)
+
+
+def _text_of(document: Json) -> str:
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    _limit_size(len(text.encode()))  # with its line breaks and spaces, because it is read again with them
     return text
+
+
+def is_same_document(one: Json, other: Json) -> bool:
+    """Return whether two documents have the same text, keys in the same order."""
+    return json.dumps(one) == json.dumps(other)
 
 
 @retry_on_deadlock
 def create_draft(document: Json, *, by: User, source: DraftSource = NO_SOURCE) -> PlanDraft:
     """Store a new draft. Raises Conflict if the person has too many, MalformedJSON and TooLarge."""
-    document_text(document)
+    _check_limits(document)
     content, now = content_of(document, {}, by=by.pk), clock.now()
     sealed = _sealed(content)
     with transaction.atomic():
         PlanDraft.objects.filter(deleted_at__lt=now - KEPT_DELETED).delete()
-        deleted = PlanDraft.objects.filter(owner=by, plan=None, deleted_at__isnull=False).order_by("-deleted_at")
-        PlanDraft.objects.filter(pk__in=list(deleted.values_list("pk", flat=True)[MOST_DRAFTS:])).delete()
-        _require_room(by)
+        mine = PlanDraft.objects.filter(owner=by, plan=None)
+        room = MOST_DRAFTS - mine.filter(deleted_at=None).count() - 1
+        if room < 0:
+            message = _("You have %(count)s drafts, which is the most. Start or delete one of them first.")
+            raise Conflict(message % {"count": MOST_DRAFTS})
+        deleted = mine.filter(deleted_at__isnull=False).order_by("-deleted_at")
+        PlanDraft.objects.filter(pk__in=list(deleted.values_list("pk", flat=True)[room:])).delete()
         draft = PlanDraft.objects.create(
             owner=by,
             sealed=sealed,
@@ -117,15 +138,6 @@ def create_draft(document: Json, *, by: User, source: DraftSource = NO_SOURCE) -
     return draft
 
 
-def _require_room(owner: User) -> None:
-    """Raise Conflict if a person has the most drafts; at most as many deleted ones can be restored."""
-    if PlanDraft.objects.filter(owner=owner, plan=None, deleted_at=None).count() >= MOST_DRAFTS:
-        raise Conflict(
-            _("You have %(count)s drafts, which is the most. Start or delete one of them first.")
-            % {"count": MOST_DRAFTS}
-        )
-
-
 def _listed_fields(document: Json) -> dict[str, str | int]:
     goal = document.get("goal") if isinstance(document, dict) else None
     steps = document.get("steps") if isinstance(document, dict) else None
@@ -134,7 +146,7 @@ def _listed_fields(document: Json) -> dict[str, str | int]:
 
 
 def _sealed(content: DraftContent) -> str:
-    return keyring().encrypt(json.dumps([document_text(content.document), content.secrets], ensure_ascii=False))
+    return keyring().encrypt(json.dumps([_text_of(content.document), content.secrets], ensure_ascii=False))
 
 
 def read_draft(draft: PlanDraft | PlanDraftVersion) -> Json:
@@ -148,7 +160,7 @@ def read_content(draft: PlanDraft | PlanDraftVersion) -> DraftContent:
         text, secrets = json.loads(keyring().decrypt(draft.sealed))
     except InvalidToken:
         raise Conflict(_("This draft was encrypted with a key that this installation no longer has.")) from None
-    return DraftContent(parse_json(text), secrets)
+    return DraftContent(json.loads(text), secrets)  # checked when it was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +181,7 @@ def change_draft(
     draft was started or deleted, MalformedJSON and TooLarge.
     """
     began = base_version if isinstance(base_version, DraftBase) else DraftBase(base_version)
-    document_text(document)  # the limits hold before anything is compared
+    _check_limits(document)  # before anything is compared
     for _attempt in range(ATTEMPTS):
         current = _open_draft(draft)
         stored = read_content(current)
@@ -181,9 +193,10 @@ def change_draft(
             if found.conflicts:
                 raise DraftConflict(current, began.version, document, found.conflicts)
             merged = found.document
+            _check_limits(merged)
             known = {**base.secrets, **stored.secrets}
         content = content_of(merged, known, by=by.pk)
-        is_same = document_text(content.document) == document_text(stored.document)
+        is_same = is_same_document(content.document, stored.document)
         if (is_same and content.secrets == stored.secrets) or _store_version(current, content, by, summary):
             return current
     raise Conflict(_("Others are changing this draft right now. Nothing was changed. Try again."))
@@ -300,11 +313,8 @@ def delete_draft(draft: PlanDraft) -> None:
 
 
 def restore_draft(draft: PlanDraft) -> None:
-    """Restore a deleted draft. Raises Conflict if its owner has the most drafts."""
-    deleted = PlanDraft.objects.filter(pk=draft.pk, deleted_at__isnull=False)
-    if deleted.exists():
-        _require_room(draft.owner)
-        deleted.update(deleted_at=None)
+    """Restore a deleted draft; it counts among its owner's drafts even while it is deleted, so there is room for it."""
+    PlanDraft.objects.filter(pk=draft.pk).update(deleted_at=None)
 
 
 @dataclass(slots=True)

@@ -10,16 +10,23 @@ from catalog.models import Tool
 from plans.documents.editing import steps_of
 from plans.models import PlanDraft
 
+TEXTS = ("sealed", "sealed_proposal", "sealed_unread")
+
 
 def drafts_of(owner: User) -> QuerySet[PlanDraft]:
     """Return a person's drafts that are neither started nor deleted, the last changed first, without their texts."""
     mine = PlanDraft.objects.filter(owner=owner, plan=None, deleted_at=None).order_by("-updated_at", "-id")
-    return mine.defer("sealed", "sealed_proposal", "sealed_unread").select_related("updated_by")
+    return mine.defer(*TEXTS).select_related("updated_by")
 
 
-def draft_for(viewer: User, public_id: str) -> PlanDraft:
-    """Return a draft of the viewer's, or one whose link they have if they may write plans. Raises DoesNotExist."""
-    drafts = PlanDraft.objects.select_related("owner", "updated_by", "unread_by", "call", "cloned_from", "plan")
+def draft_for(viewer: User, public_id: str, *, without_texts: bool = False) -> PlanDraft:
+    """Return a draft of the viewer's, or one whose link they have if they may write plans. Raises DoesNotExist.
+
+    With `without_texts`, neither its texts nor other rows are loaded.
+    """
+    drafts = PlanDraft.objects.defer(*TEXTS)
+    if not without_texts:
+        drafts = PlanDraft.objects.select_related("owner", "updated_by", "unread_by", "call", "cloned_from", "plan")
     draft = drafts.get(public_id=public_id)
     if draft.owner_id != viewer.pk and (draft.deleted_at or not has_role(viewer, OPERATOR, ADMINISTRATOR)):
         raise PlanDraft.DoesNotExist

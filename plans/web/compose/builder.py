@@ -75,6 +75,10 @@ class DraftEditor(PlanEditor):
 
     content: DraftContent | None = field(default=None, kw_only=True)
 
+    @cached_property
+    def _read(self) -> "tuple[Json, list[Problem]]":
+        return (self.content.document, []) if self.content else super()._read
+
     def _judge(self, document: Json) -> Sequence[Problem]:
         if self.content and self.by:
             return check_draft(document, self.content, self.by)
@@ -89,6 +93,8 @@ class YamlEditor(DraftEditor):
 
     @cached_property
     def _read(self) -> "tuple[Json, list[Problem]]":
+        if self.content:
+            return self.content.document, []
         try:
             return read_yaml(self.text), []
         except MalformedJSON as error:

@@ -27,6 +27,7 @@ from plans.actions.drafts import (
     create_draft,
     delete_draft,
     document_text,
+    is_same_document,
     keep_unread,
     read_content,
     redo_draft,
@@ -45,6 +46,7 @@ from plans.documents.editing import (
 from plans.documents.merging import Side
 from plans.models import PlanDraft
 from plans.planner.drafts import DraftOrigin, started_plan
+from plans.store.drafts import draft_for
 from plans.store.requesters import Requester
 from plans.web.access import error_status, may_write, role_required
 from plans.web.compose.builder import VIEWS, BuilderPage, View, draft_or_404, news_since, read_text, version_for
@@ -76,6 +78,8 @@ def page_of(request: PageRequest, draft: PlanDraft, **more: Any) -> BuilderPage:
 @sign_in_required
 def draft_page(request: PageRequest, public_id: str) -> HttpResponse:
     """Show a draft, or change it; `do` names the change, which is saved at once."""
+    if _is_up_to_date(request, public_id):
+        return HttpResponse(status=204)
     try:
         draft = draft_or_404(request.user, public_id)
     except Conflict as error:  # encrypted with a key that is gone
@@ -86,13 +90,30 @@ def draft_page(request: PageRequest, public_id: str) -> HttpResponse:
     return _change(request, draft) if request.method == "POST" else _show(request, draft)
 
 
+def _is_up_to_date(request: PageRequest, public_id: str) -> bool:
+    """Return whether a page asks for news of a draft and has its version, which is compared before its text is read."""
+    seen = _version_seen(request)
+    if seen is None:
+        return False
+    try:
+        draft = draft_for(request.user, public_id, without_texts=True)
+    except PlanDraft.DoesNotExist:
+        return False
+    return draft.plan_id is None and seen >= draft.version
+
+
+def _version_seen(request: PageRequest) -> int | None:
+    """Return the version that a page has which asks for news; None for any other request."""
+    if request.method == "POST" or not is_fragment_request(request, "draft-news"):
+        return None
+    return parse_number(request.GET.get("seen", ""), most_digits=10)
+
+
 def _show(request: PageRequest, draft: PlanDraft) -> HttpResponse:
     if is_fragment_request(request, "step-slot"):
         return render(request, "plans/compose/_step_slot.html", {"page": page_of(request, draft)})
-    seen = parse_number(request.GET.get("seen", ""), most_digits=10)
-    if is_fragment_request(request, "draft-news") and seen is not None:
-        if seen >= draft.version:
-            return HttpResponse(status=204)
+    seen = _version_seen(request)
+    if seen is not None:
         news = news_since(draft, seen, request.user, own="own" not in request.GET)
         return _render_parts(request, page_of(request, draft, news=news))
     return _render_page(request, page_of(request, draft))
@@ -200,18 +221,16 @@ def _change_text(request: PageRequest, draft: PlanDraft, rest: str) -> HttpRespo
     """Take over the text of the editor; one that cannot be read is kept beside the document."""
     view: View = "yaml" if request.POST.get("view") == "yaml" else "json"
     text = request.POST.get("text", "").replace("\r\n", "\n")
+    base, summary = _base_version(request, draft), _("Changed the text")
     try:
         document = read_text(text, view)
-        document_text(document)
+        changed = change_draft(draft, base_version=base, document=document, by=request.user, summary=summary)
     except (MalformedJSON, TooLarge) as error:
         return _keep_text(request, draft, text, view, error)
-    summary = _("Changed the text")
-    base = _base_version(request, draft)
-    changed = change_draft(draft, base_version=base, document=document, by=request.user, summary=summary)
     if draft.sealed_unread and draft.unread_by_id == request.user.pk:
         keep_unread(changed, "", PlanDraft.Format(view), by=request.user)
-    is_merged = document_text(read_content(changed).document) != document_text(document)
-    return _answer(request, changed, version=None if is_merged else changed.version)
+    is_as_sent = is_same_document(read_content(changed).document, document)
+    return _answer(request, changed, version=changed.version if is_as_sent else None)
 
 
 def _keep_text(request: PageRequest, draft: PlanDraft, text: str, view: View, error: ToolgateError) -> HttpResponse:
