@@ -158,6 +158,10 @@ def _event_content(row: EventRow) -> str:
     )
 
 
+WIDE_HUES = frozenset({"danger", "warn", "human"})
+"""Hues of segments that are drawn some pixels wide, however many steps there are."""
+
+
 def progress_segments(steps: Sequence[StepOverview]) -> str:
     """Render one segment for each step with the hue of its status, or of many steps one for each run of a hue."""
     hues = ["skip" if step.step.skipped else step.word.hue for step in steps]
@@ -167,6 +171,7 @@ def progress_segments(steps: Sequence[StepOverview]) -> str:
     for hue, members in groupby(hues):
         runs.append((hue, begin, length := len(list(members))))
         begin += length
+    runs.sort(key=lambda run: run[0] in WIDE_HUES)  # drawn over their neighbours
     return format_html(
         '<svg viewBox="0 0 {} 1" preserveAspectRatio="none">{}</svg>',
         len(hues),

@@ -347,7 +347,10 @@ def _has_result(stored: StoredValue) -> bool:
 def _result_of(stored: StoredValue) -> ShownResult | None:
     """Return the result of a call that has more than its value: a message, warnings, or images and files."""
     call = stored.step.call if stored.step else None
-    if call is None or not _has_result(stored) or (stored.step and stored.key and stored.step.output_path):
+    if call is None or stored.step is None or not _has_result(stored):
+        return None
+    path = tuple(stored.step.output_path_json or ()) if stored.key else ()
+    if path and value_path(call.response_json)[: len(path)] != path:  # a part of the value
         return None
     return shown_result(call) if call.content or call.warnings or call.message != NO_MESSAGE else None
 

@@ -205,6 +205,13 @@ class PlanWaits:
     def blocked(self) -> int:
         return sum(wait.kind == WaitKind.BLOCKED for wait in self.by_number.values())
 
+    @cached_property
+    def failures(self) -> str:
+        """The number of failed steps as a sentence; empty if there are none, or if the first wait is one of them."""
+        count = sum(wait.kind == WaitKind.FAILED for wait in self.by_number.values())
+        is_said = self.first is None or self.first.kind == WaitKind.FAILED
+        return str(SEVERAL[WaitKind.FAILED] % {"count": count}) if count and not is_said else ""
+
     @property
     def is_running(self) -> bool:
         return self.plan.status == PlanStatus.IN_PROGRESS and self.plan.paused_at is None

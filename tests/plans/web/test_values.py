@@ -80,6 +80,16 @@ def test_an_image_opens_with_its_caption(stage: Stage, ada: User) -> None:
     assert "<img" not in pages.html
 
 
+@pytest.mark.parametrize(("path", "images"), [(["results"], 1), (["results", "0"], 1), (["results", "0", "a"], 0)])
+def test_a_part_of_a_value_has_no_image(stage: Stage, ada: User, path: list[str], images: int) -> None:
+    image = {"type": "image", "data": PNG, "mimeType": "image/png"}
+    stage.acts["safe"] = lambda value, context: ToolResult.ok({"a": "b"}, content=[image])
+    plan = work_off(make_plan(ada, act(1, "first", expected_key="v", output_path=path)))
+    pages = Pages(ada)
+    pages.open(value_path(plan))
+    assert pages.html.count("<img") == images
+
+
 def test_an_image_is_one_by_its_bytes(stage: Stage, ada: User) -> None:
     blocks = [{"type": "image", "data": data, "mimeType": "image/png"} for data in (PNG, b"<svg onload=x>")]
     pages = Pages(ada)

@@ -122,6 +122,13 @@ def test_failure_blocks_steps(ada, rosa, settings):
     assert found[3].behind == (1,)
 
 
+def test_failures_are_named_beside_what_people_must_do(ada, rosa, stage):
+    stage.acts["safe"] = act_raising(RuntimeError("broken"))
+    plan = gated(ada, act(2), act(3, dependencies=[2]))
+    assert sentence(plan, ada).endswith("1 step has failed. 1 step is blocked.")
+    assert 'href="?step=1"' in page(plan, ada).partition('id="sentence">')[2].partition("</p>")[0]
+
+
 def test_question_is_for_the_owner(ada, admin):
     question = act(1, tool="ask_user") | {"parameters": {"question": "Which?"}}
     plan = work_off(make_plan(ada, question))
