@@ -176,7 +176,7 @@ STEP_FIELDS = (
         )
     ),
 )
-"""What API representations of steps have; rows of calls alone have ten times as much."""
+"""Columns that API representations of steps have; whole rows have ten times as much."""
 
 
 def steps_of(plan: Plan) -> list[Step]:
