@@ -8,9 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from approvals.models import Policy, PolicyRevision
+from approvals.models import Policy, PolicyRevision, TrialResult
 from approvals.policies import backtest, shipped
 from approvals.web.policies.forms import PolicyForm
+from catalog.core import clock
 from tests.approvals.factories import POLICY_ROWS, held_call
 from tests.pages import Pages, words
 from tests.rest import Rest
@@ -406,3 +407,38 @@ def test_terms_on_what_came_before_are_edited_by_form(pages):
     assert policy.revision.seen == {"source": "web", "within": 300}
     form = pages.open(f"/policies/{policy.public_id}/") and pages.context["form"]
     assert (form["recent_argument"].value(), form["seen_minutes"].value(), form.looks_back) == ("to.x", "5", True)
+
+
+def test_policy_is_tried_and_enforced_by_one_press(pages, rosa):
+    policy = make(pages, mode="trial")
+    revision = policy.revision
+    assert revision is not None
+    TrialResult.objects.create(revision=revision, tool_name="send_mail", would="hold", was="allow", at=clock.now())
+    page = pages.open(f"/policies/{policy.public_id}/")
+    assert "1 of 1 recorded calls would have been treated otherwise" in page
+    assert "On trial" in pages.open("/policies/")
+    pages.send(f"/policies/{policy.public_id}/act/", {"do": "enforce"})
+    policy.refresh_from_db()
+    assert policy.revision is not None
+    assert (policy.revision.number, policy.revision.mode) == (2, "enforce")
+    pages.send(f"/policies/{policy.public_id}/act/", {"do": "trial"})
+    assert "It would have decided no call yet." in pages.open(f"/policies/{policy.public_id}/")
+    reader = Pages(rosa)
+    assert "Enforce this policy" not in reader.open(f"/policies/{policy.public_id}/")
+    reader.send(f"/policies/{policy.public_id}/act/", {"do": "enforce"}, 403)
+
+
+def test_stop_after_is_edited_with_the_form(pages):
+    blocking = {"effect": "deny", "stop_count": "5", "stop_minutes": "1.5"}
+    policy = make(pages, **blocking)
+    assert policy.revision is not None
+    assert policy.revision.stop_after == {"count": 5, "seconds": 90}
+    path = f"/policies/{policy.public_id}/"
+    pages.open(path)
+    fields = Fields(pages.html).sent
+    assert (fields["stop_count"], fields["stop_minutes"]) == ("5", "1.5")
+    pages.send(path, fields | {"stop_count": "0", "stop_minutes": "50000", "do": "save"}, 422)
+    assert wrong_fields(pages.context["form"]) == ["stop_count", "stop_minutes"]
+    pages.send(path, fields | {"effect": "hold", "do": "save"})
+    policy.refresh_from_db()
+    assert policy.revision.stop_after is None

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from approvals.audit import checkpoint_file, checkpoints
+from approvals.models import AuditEntry, PolicyRevision, RefusedCall
 from approvals.requests import deadlines
 from catalog.access.limits import Limits
 from catalog.core import clock
@@ -194,6 +195,22 @@ def test_policy_that_denies_after_the_approval_stops_the_start(agent, rosa):
     later = agent.ask()
     assert later.decision == "deny"
     assert run_of(answer).allowed_at is None
+
+
+def test_refusal_of_a_call_that_was_taken_back_is_recorded(agent, monkeypatch):
+    """The refusal that ends the call stays in the audit log, and counts for the policy's stop."""
+    exactly = [{"path": "command", "operator": "equals", "value": COMMAND["command"]}]
+    rule = add_policy(0, effect="allow", tool="Bash", conditions=exactly)
+    forget_what_was_read()
+    monkeypatch.setattr(checkpoints, "ensure_start_checkpoint", lambda call: False)
+    assert agent.ask().decision == "deny"
+    assert Call.objects.get().status == "ready"
+    PolicyRevision.objects.filter(pk=rule.pk).update(effect="deny", stop_after={"count": 5, "seconds": 60})
+    forget_what_was_read()
+    assert agent.ask().decision == "deny"
+    assert Call.objects.get().status == "failed"
+    assert AuditEntry.objects.filter(action="policy.refused").count() == 1
+    assert RefusedCall.objects.get().token == agent.token
 
 
 def test_changed_definition_opens_a_new_request(agent, admin, rosa):
