@@ -1,4 +1,4 @@
-"""Data of the frame around every page: user, waiting requests, running plans. Loaded only if the frame is rendered."""
+"""Data of the frame around every page: user, waiting requests, running plans, stops. Loaded only if it is rendered."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,8 +12,9 @@ from django.utils.functional import SimpleLazyObject
 
 from approvals.audit.restore_guard import cached_fault
 from approvals.queue.saved_views import Queues, needed_count
+from approvals.stops.services import StopLine, stop_lines_for
 from catalog.access.personal_settings import settings_of
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, roles_of, user_display_name
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, roles_of, user_display_name
 from catalog.core import clock
 from catalog.text.formats import current_reader
 from catalog.ui.labels import name_initials
@@ -25,7 +26,8 @@ from plans.store.selectors import running_plans
 class PageFrame:
     """Data of the frame. `waiting` counts the requests that the user can answer; `now` sets the page's clock.
 
-    With `restored`, administrators are warned that the database was restored from a backup.
+    With `restored`, administrators are warned that the database was restored from a backup. `stops` are those that
+    stand.
     """
 
     signed_in: bool = False
@@ -38,6 +40,11 @@ class PageFrame:
     now: str = ""
     undo_seconds: int = 0
     restored: str = ""
+    stops: list[StopLine] = field(default_factory=list)
+
+    @property
+    def can_stop(self) -> bool:
+        return not self.roles.isdisjoint({REVIEWER, ADMINISTRATOR})
 
     @property
     def can_plan(self) -> bool:
@@ -84,4 +91,5 @@ def frame_for_user(user: User | AnonymousUser, known: KnownOnPage = NOTHING_KNOW
         now=now,
         undo_seconds=ceil(settings.TOOLGATE_UNDO_SECONDS),
         restored=cached_fault() if ADMINISTRATOR in roles else "",
+        stops=stop_lines_for(user),
     )

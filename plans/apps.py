@@ -36,6 +36,7 @@ class PlansConfig(AppConfig):
 
 def _register_with_transactions() -> None:
     from plans.agents.loop import wake_agents
+    from plans.engine import stops
     from plans.engine.approval_effects import HANDLERS
     from plans.engine.reports import count_review, trace_wait
     from plans.live.feed import notify_feeds
@@ -43,6 +44,7 @@ def _register_with_transactions() -> None:
     from plans.store import transactions
 
     fact.connect(transactions.record_fact_event, dispatch_uid="plans.store.transactions")
+    fact.connect(stops.on_fact, dispatch_uid="plans.engine.stops")
     fact.connect(count_review, dispatch_uid="plans.engine.reports")
     fact.connect(trace_wait, dispatch_uid="plans.engine.reports.wait")
     for kind, handler in HANDLERS.items():
@@ -78,9 +80,11 @@ def _register_with_lower_layers() -> None:
     from approvals.queue.grouping import register_plan_titles
     from approvals.reviews.edits import register_previewer
     from approvals.stops.services import register_agent_lookup
+    from approvals.stops.stopped_time import register_call_facts
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan
     from plans.engine.holding import preview_again
+    from plans.engine.stops import facts_of_stored_call
     from plans.llm.provider import is_configured
     from plans.models import Agent
     from plans.store.privacy import hidden_by_call
@@ -91,6 +95,7 @@ def _register_with_lower_layers() -> None:
     register_direct_plan_lookup(is_direct_plan)
     register_previewer(preview_again)
     register_plan_titles(plan_titles)
+    register_call_facts(facts_of_stored_call)
     register_agent_lookup(lambda name: Agent.objects.filter(name=name).exists())
     for module in (PLANNING_TOOLS, QUESTION_TOOL, AGENT_TURN_TOOL):
         registry.register_module(module, lambda: True)

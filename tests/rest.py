@@ -37,9 +37,10 @@ class Rest:
         """Change what is at a path."""
         return self.client.patch(ROOT + path, json.dumps(body), content_type="application/json", headers=self.headers)
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str, body: Any = None) -> Any:
         """End what is at a path."""
-        return self.client.delete(ROOT + path, headers=self.headers)
+        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        return self.client.delete(ROOT + path, headers=self.headers, **sent)
 
 
 def agent(user: User, *scopes: str) -> Rest:

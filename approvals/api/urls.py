@@ -1,8 +1,8 @@
-"""URLs of the REST endpoints of approvals, grants, policies, people, notifications, insights and the audit log."""
+"""URLs of the REST endpoints of approvals, grants, stops, policies, people, notifications and the audit log."""
 
 from django.urls import path
 
-from approvals.api import audit, grants, insights, notifications, people, policies, requests
+from approvals.api import audit, grants, insights, notifications, people, policies, requests, stops
 
 APPROVAL = "approvals/<slug:public_id>/"
 urlpatterns = [
@@ -35,6 +35,8 @@ urlpatterns = [
     path("people/<str:username>/reset/", people.PersonReset.as_view(), name="api-person-reset"),
     path("groups/", people.GroupList.as_view(), name="api-groups"),
     path("groups/<str:name>/", people.GroupDetail.as_view(), name="api-group"),
+    path("stops/", stops.StopList.as_view(), name="api-stops"),
+    path("stops/<slug:public_id>/", stops.StopDetail.as_view(), name="api-stop"),
     path("policies/", policies.PolicyList.as_view(), name="api-policies"),
     path("policies/simulate/", policies.PolicySimulate.as_view(), name="api-policies-simulate"),
     path("policies/sentence/", policies.PolicyInWords.as_view(), name="api-policies-sentence"),

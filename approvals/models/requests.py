@@ -64,6 +64,8 @@ class ApprovalRequest(models.Model):
     reminders = models.PositiveSmallIntegerField(default=0)
     remind_at = models.DateTimeField(null=True, help_text="Time of the next reminder; None for never.")
     reminded_at = models.DateTimeField(null=True, help_text="Time of the last reminder.")
+    stopped_seconds = models.FloatField(default=0.0, help_text="Seconds by which stops have moved `expires_at`.")
+    window_stopped_seconds = models.FloatField(default=0.0, help_text="Seconds by which stops have moved `not_after`.")
     extensions = models.PositiveSmallIntegerField(default=0, help_text="Number of extensions.")
     input_authors = models.JSONField(
         default=list, help_text="Keys of the people who changed or answered steps whose values the call uses."

@@ -1,9 +1,10 @@
-"""Deadlines of requests: reminders, extension, expiry, escalation, and the end of the run window.
+"""Deadlines of requests: reminders, extension, expiry, escalation, the end of the run window, and the time of stops.
 
 Expiry never approves anything. Reminders at 50 % and 90 % of the time are facts, each recorded exactly once.
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -17,6 +18,7 @@ from approvals.requests.held_calls import EXPIRED, Refusal, refuse_call
 from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_pending, lock_request, next_reminder
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
+from approvals.stops.stopped_time import StoppableDeadline, facts_of
 from catalog.access.roles import (
     ADMINISTRATOR,
     OPERATOR,
@@ -95,6 +97,10 @@ def _expire(request: ApprovalRequest, now: datetime) -> bool:
     """Expire an overdue request or escalate it; return True if it has expired."""
     with transaction.atomic():
         current = lock_request(request)
+        if count_stops(current, now):
+            request.expires_at, request.not_after = current.expires_at, current.not_after
+        if not ApprovalRequest.objects.filter(_is_overdue(now), pk=request.pk).exists():
+            return False
         if not current.is_pre_approval and _escalate(current, now):
             request.refresh_from_db(fields=["escalated_at", "escalated_to", "expires_at"])
             return False
@@ -111,6 +117,47 @@ def _expire(request: ApprovalRequest, now: datetime) -> bool:
         return True
 
 
+def count_stops(request: ApprovalRequest, now: datetime) -> bool:
+    """Move the deadline of a locked request, or the end of its run window, by the time that stops stood.
+
+    Return whether it was moved: not if the request has ended without a call that may still start.
+    """
+    is_pending = request.status == RequestStatus.PENDING
+    at = request.expires_at if is_pending else request.not_after
+    if at is None or request.status not in (*OPEN, RequestStatus.CONSUMED):
+        return False
+    moments = (request.opened_at, request.escalated_at) if is_pending else (request.effective_at,)
+    began = max(each for each in (*moments, request.ready_at) if each is not None)
+    moved_seconds = request.stopped_seconds if is_pending else request.window_stopped_seconds
+    before = StoppableDeadline(at, began, moved_seconds)
+    after = before.counted(lambda: [facts_of(request.call)], now)
+    if after == before:
+        return False
+    names = ("expires_at", "stopped_seconds") if is_pending else ("not_after", "window_stopped_seconds")
+    moved = dict(zip(names, (after.at, after.moved_seconds), strict=True))
+    if not ApprovalRequest.objects.filter(pk=request.pk, status=request.status, **{names[0]: at}).update(**moved):
+        return False
+    for name, value in moved.items():
+        setattr(request, name, value)
+    details: dict[str, Any] = {names[0]: format_utc(after.at), "stopped_seconds": round(after.moved_seconds)}
+    record_fact("approval.extended", call=request.call, approval=request.public_id, **details)
+    return True
+
+
+def count_stops_of_open_requests(until: datetime, now: datetime) -> bool:
+    """Count the time of stops for all open requests that are older than `until`; return whether all were counted."""
+    rows = ApprovalRequest.objects.filter(status__in=OPEN, opened_at__lt=until).select_related("call").order_by("pk")
+    found = list(rows)
+    return run_each(lambda request: _count(request, now), found) == len(found)
+
+
+@retry_on_deadlock
+def _count(request: ApprovalRequest, now: datetime) -> bool:
+    with transaction.atomic():
+        count_stops(lock_request(request), now)
+    return True
+
+
 def _escalate(request: ApprovalRequest, now: datetime) -> bool:
     """Escalate an unanswered request once, if its rule says so: restart its time and add a group. True if done."""
     revision = request.policy_revision
@@ -121,7 +168,7 @@ def _escalate(request: ApprovalRequest, now: datetime) -> bool:
     unanswered = ApprovalRequest.objects.filter(
         pk=request.pk, status=RequestStatus.PENDING, expires_at__lte=now, escalated_at=None
     )
-    anew = {"expires_at": until, "remind_at": remind_at}
+    anew = {"expires_at": until, "remind_at": remind_at, "stopped_seconds": 0.0}
     if not unanswered.update(escalated_at=now, escalated_to=revision.escalate_to, **anew):
         return False
     record_fact(
@@ -183,9 +230,9 @@ def start_run_window(request: ApprovalRequest, now: datetime) -> None:
     request.ready_at = now
     # If the decision is undone, the request waits like any other from now on.
     expires_at = now + timedelta(seconds=rule_from_revision(request.policy_revision).expires_seconds)
-    fields: dict[str, datetime] = {"ready_at": now, "expires_at": expires_at}
+    fields: dict[str, Any] = {"ready_at": now, "expires_at": expires_at, "stopped_seconds": 0.0}
     if request.status == RequestStatus.APPROVED and request.effective_at is not None:
-        fields["not_after"] = run_window_end(request, request.effective_at)
+        fields |= {"not_after": run_window_end(request, request.effective_at), "window_stopped_seconds": 0.0}
     ApprovalRequest.objects.filter(pk=request.pk, status__in=OPEN).update(**fields)
 
 

@@ -153,6 +153,7 @@ def activate_pre_approval(request: ApprovalRequest, now: datetime) -> None:
         "opened_at": now,
         "expires_at": now + timedelta(seconds=rule.expires_seconds),
         "remind_at": first_reminder(now, rule),
+        "stopped_seconds": 0.0,
     }
     early = ApprovalRequest.objects.filter(pk=request.pk, status=RequestStatus.PENDING, is_early=True, ready_at=None)
     if not early.update(is_early=False, **times):

@@ -11,6 +11,7 @@ from approvals.policies.gate import gate
 from approvals.policies.history import History
 from approvals.policies.quorum import is_enough
 from approvals.policies.rulebook import Rule, call_facts, rule_for, rule_from_revision
+from approvals.requests.deadlines import count_stops
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.lifecycle import UNFILLED, hides_defaults, lock_request
 from approvals.requests.queries import counted_approvals, current_round, status_sentence
@@ -42,7 +43,7 @@ def consume(
     now = now or clock.now()
     if request.status != RequestStatus.APPROVED or request.applied_at is None:
         raise Conflict(status_sentence(request))
-    if request.not_after is None or request.not_after <= now:
+    if not _is_in_time(request, now):
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
     for drift, reason in _objections(request, approved, binding, history):
@@ -62,12 +63,19 @@ def recheck_consumed(
     """
     ensure_start_allowed()
     request = ApprovalRequest.objects.select_related("call__token").get(call=call)
-    if request.not_after is None or request.not_after <= clock.now():
+    if not _is_in_time(request, clock.now()):
         raise ApprovalExpired("The approval was not used in time.")
     approved = current_round(request)
     binding = ApprovalBinding(fingerprint, implementation_digest, call.arguments, approved.state_token)
     for drift, reason in _objections(request, approved, binding, history):
         raise Invalidated(reason, drift)
+
+
+def _is_in_time(request: ApprovalRequest, now: datetime) -> bool:
+    """Return whether the run window has not ended, after the time of stops was counted that may have made it longer."""
+    if request.not_after is not None and request.not_after <= now:
+        count_stops(request, now)
+    return request.not_after is not None and request.not_after > now
 
 
 def _objections(

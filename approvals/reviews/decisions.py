@@ -301,7 +301,14 @@ def undo_decision(request: ApprovalRequest, *, by: User) -> ApprovalRequest:
             pk=current.pk, applied_at=None, effective_at__gt=clock.now(), call__status=CallStatus.HELD
         )
         try:
-            move(undoable, to=RequestStatus.PENDING, decided_at=None, effective_at=None, not_after=None)
+            move(
+                undoable,
+                to=RequestStatus.PENDING,
+                decided_at=None,
+                effective_at=None,
+                not_after=None,
+                window_stopped_seconds=0.0,
+            )
         except Conflict:
             raise Conflict(f"It is too late to undo this. {status_sentence(current)}") from None
         Review.objects.filter(pk=review.pk).update(undone_at=clock.now())

@@ -10,7 +10,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext
 
 from approvals.models import Stop
 from catalog.access.roles import ADMINISTRATOR, REVIEWER, NotAllowed, agent_token_of, can_see_all, has_role
@@ -54,6 +55,20 @@ def scope_document(kind: str, key: str, name: str) -> dict[str, Any]:
     if kind == Kind.EVERYTHING:
         return {"everything": True}
     return {kind: int(key) if kind == Kind.TOKEN else name if kind == Kind.REQUESTER else key}
+
+
+def scope_in_words(stop: Stop) -> str:
+    """Return what a stop stops, as the beginning of a sentence."""
+    words: Mapping[str, str] = {
+        Kind.EVERYTHING: gettext("Everything"),
+        Kind.TOOL: gettext("The tool %(name)s"),
+        Kind.CATEGORY: gettext("All tools of the category %(name)s"),
+        Kind.SOURCE: gettext("All tools of the source %(name)s"),
+        Kind.AGENT: gettext("The agent %(name)s"),
+        Kind.TOKEN: gettext("All that the token %(name)s does"),
+        Kind.REQUESTER: gettext("All that is done for %(name)s"),
+    }
+    return words[stop.kind] % {"name": stop.name}
 
 
 def scope_of_token(token: ApiToken) -> Scope:
@@ -142,6 +157,25 @@ def stops_for(viewer: User) -> QuerySet[Stop]:
     """Return all stops, the latest first. Users without a role and agents' tokens get none."""
     seen = Stop.objects.all() if can_see_all(viewer) else Stop.objects.none()
     return seen.select_related("set_by", "lifted_by").order_by("-pk")
+
+
+@dataclass(frozen=True, slots=True)
+class StopLine:
+    """A stop and its scope in words, as pages show it."""
+
+    stop: Stop
+
+    @property
+    def words(self) -> str:
+        return scope_in_words(self.stop)
+
+
+def stop_lines_for(viewer: User) -> list[StopLine]:
+    """Return the standing stops of which a person learns: all with a role, else those of everything and of them."""
+    seen = Stop.objects.filter(lifted_at=None).select_related("set_by").order_by("pk")
+    if not can_see_all(viewer):
+        seen = seen.filter(Q(kind=Kind.EVERYTHING) | Q(kind=Kind.REQUESTER, key=str(viewer.pk)))
+    return [StopLine(stop) for stop in seen]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals.web import audit, connections, grants, groups, insights, notifications, people, request_list
+from approvals.web import audit, connections, grants, groups, insights, notifications, people, request_list, stops
 from approvals.web.policies import views as policies_views
 from approvals.web.review import views as review_views
 
@@ -23,6 +23,8 @@ urlpatterns = [
     path("approvals/<slug:public_id>/result/", review_views.result, name="approval-result"),
     path("approvals/<slug:public_id>/reveal/", review_views.reveal, name="approval-reveal"),
     path("approvals/<slug:public_id>/<slug:name>/", review_views.action, name="act"),
+    path("stops/", stops.stops, name="stops"),
+    path("stops/<slug:public_id>/", stops.change_stop, name="stop-change"),
     path("policies/", policies_views.policies_list, name="policies"),
     path("policies/coding-agent/", policies_views.coding_agent_policies, name="policies-coding-agent"),
     path("policies/after-reading/", policies_views.reading_policy, name="policies-after-reading"),

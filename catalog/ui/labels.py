@@ -68,6 +68,7 @@ WAITING_BADGES = {
     "calls": Badge(_("Waiting for its calls"), "clock", "run"),
     "retry": Badge(_("Retrying"), "retry", "warn"),
     "client": Badge(_("With its client"), "clock", "run"),
+    "stop": Badge(_("Stopped"), "stop", "danger"),
 }
 STATUS_BADGES = {
     "pending": Badge(_("Not started"), "pending", "idle"),

@@ -33,7 +33,7 @@ GROUPS = (
         ),
     ),
     (gettext_lazy("Build"), ("sources", "tools", "secrets", "models", "api")),
-    (gettext_lazy("Run"), ("hosting", "settings", "operations", "traces", "cluster", "invariants")),
+    (gettext_lazy("Run"), ("on-a-bad-day", "hosting", "settings", "operations", "traces", "cluster", "invariants")),
 )
 NAMES = tuple(name for _, names in GROUPS for name in names)
 GUIDE_OF_SECTION: Mapping[str, str] = {
@@ -55,6 +55,7 @@ GUIDE_OF_SECTION: Mapping[str, str] = {
     "sessions": "connect#sessions",
     "settings": "settings",
     "sources": "sources",
+    "stops": "on-a-bad-day",
     "tokens": "connect#the-token",
     "tools": "sources",
 }

@@ -156,9 +156,10 @@ def reset_stopped_steps(
         # The plan gets its full deadline and budget again.
         span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
         if span is None and plan.deadline_at is not None:
-            span = plan.deadline_at - plan.created_at
+            span = plan.deadline_at - timedelta(seconds=plan.stopped_seconds) - plan.created_at
         failed = Plan.objects.filter(pk=plan.pk, status=PlanStatus.FAILED)
         renewed: dict[str, Any] = {"deadline_at": tx.now + span if span else None, "calls_used": 0, "seconds_used": 0.0}
+        renewed["stopped_seconds"] = 0.0
         move(failed, to=PlanStatus.IN_PROGRESS, completed_at=None, **renewed)
         tx.record("plan.resumed", by=user_display_name(by.user), retry=True)
     _reset_steps(plan, steps, tx, by)

@@ -70,7 +70,8 @@ def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str, is_fresh: 
         step = limits.claim_within_limits(tx.cursor, plan.pk, new_lease(owner, tx))
         if step is None:
             return None
-        context = StartContext(tx, plan.with_deadline_of(step), step, just_claimed=True, is_fresh=is_fresh and not done)
+        as_of_now = stops.with_counted_deadline(tx, plan.with_deadline_of(step))
+        context = StartContext(tx, as_of_now, step, just_claimed=True, is_fresh=is_fresh and not done)
         try:
             work = _advance(context)
         except HistoryBusy:  # claimed again in a transaction that may wait

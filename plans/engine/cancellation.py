@@ -15,6 +15,7 @@ from catalog.states import CallStatus
 from plans.engine import hints
 from plans.engine.extensions import end_agent_runs
 from plans.engine.finishing import RELEASED_COLUMNS
+from plans.engine.stops import count_deadline
 from plans.models import Plan, Step
 from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store.selectors import DEADLINE_PASSED
@@ -64,7 +65,10 @@ def end_overdue_plans(now: datetime) -> int:
 def _end_overdue(plan: Plan, now: datetime) -> bool:
     with plan_transaction(plan.pk, plan.public_id) as tx:
         overdue = Plan.objects.filter(pk=plan.pk, status=PlanStatus.IN_PROGRESS, deadline_at__lte=now)
-        is_overdue = overdue.exists()  # it may have ended or been given more time since the query
+        current = overdue.first()  # it may have ended or been given more time since the query
+        if current is not None and count_deadline(current, now):
+            current = overdue.first()
+        is_overdue = current is not None
         if is_overdue:
             terminate_plan(plan, tx, to=PlanStatus.FAILED, reason=DEADLINE_PASSED, by=None)
     return is_overdue

@@ -45,6 +45,7 @@ RELEASED_COLUMNS: dict[str, Any] = {"ready_at": None, "waiting_for": "", "claime
 CUT_CONTENT = (
     f"The content was too large: at most {MAX_RESULT:,} bytes are kept, and of an image or a file all or nothing."
 )
+CANCELLED_BY_STOP = "A stop cancelled the call while it ran. Retry the step once the stop is lifted."
 WAS_STOPPED = (pipeline.CANCELLED_WHILE_RUNNING, pipeline.CANCELLED_BEFORE_START)
 
 
@@ -59,6 +60,7 @@ def finish(
     | cut off, possibly after it took effect | outcome_unknown | waits for a person |
     | success or warning | completed | completed; its dependents count one dependency less |
     | stopped with its plan | cancelled | cancelled |
+    | stopped alone | cancelled | failed |
     | any other | failed | failed |
 
     If the lease was lost, nothing changes and a late result is kept as evidence. With `optimistic`, a success is
@@ -133,6 +135,8 @@ def _end_call(
         _record_completed(tx, step, response, call)
     elif _succeeded(outcome):
         tx.became_ready += complete(tx, step, response, call=call)
+    elif outcome.error_kind in WAS_STOPPED and not retries.plan_is_over(tx):
+        fail(tx, step, CANCELLED_BY_STOP, call=call)
     elif outcome.error_kind in WAS_STOPPED:  # the step is cancelled with its plan, unless the lease was lost
         mine = Step.objects.filter(pk=step.pk, claimed_by=step.claimed_by, attempt=step.attempt)
         if try_move(mine, to=StepStatus.CANCELLED, completed_at=tx.now, **RELEASED_COLUMNS):

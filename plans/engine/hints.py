@@ -65,6 +65,12 @@ class LocalExecutor(Protocol):
     def stop_plans(self, plan_pks: Collection[int]) -> None:
         """Ask the running handlers of these plans to stop."""
 
+    def calls_at_work(self) -> list[RunningCall]:
+        """Return the running and queued calls that were not asked to stop."""
+
+    def stop_calls(self, running_calls: Collection[RunningCall]) -> None:
+        """Ask the handlers of these calls to stop."""
+
 
 _executors: list[LocalExecutor] = []
 
@@ -101,6 +107,10 @@ def stop_plan(plan_pk: int) -> None:
             executor.stop_plans({plan_pk})
 
     transaction.on_commit(stop_now, robust=True)
+
+
+def local_executors() -> list[LocalExecutor]:
+    return list(_executors)
 
 
 def has_executor() -> bool:

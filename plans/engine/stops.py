@@ -1,21 +1,35 @@
-"""Stops where calls start: the checks of a claimed step and of a call, the wait, and its end once a stop is lifted."""
+"""Stops where calls start: the checks of a claimed step and of a call, the wait, and its end once a stop is lifted.
+
+Until the time of a lifted stop is counted for all that it held up, a ticker counts it again.
+"""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
 
+from django.db import transaction
+
+from approvals.models import Stop
+from approvals.requests.deadlines import count_stops_of_open_requests
 from approvals.stops.standing import StandingStop, StopFacts, find_covering, standing_stops
+from approvals.stops.stopped_time import StoppableDeadline
 from catalog.core import clock
+from catalog.core.transactions import retry_on_deadlock, run_each
 from catalog.errors import Stopped
 from catalog.inventory import snapshot
 from catalog.models import Call
+from catalog.signals import Fact
 from plans.engine import hints
+from plans.engine.hints import LocalExecutor
 from plans.engine.work import PlanSnapshot, PreparedCall, snapshot_of
-from plans.models import Step
-from plans.states import StepStatus, WaitingFor
+from plans.live.feed import notify_feeds
+from plans.models import Plan, Step
+from plans.states import PlanStatus, StepStatus, WaitingFor
 from plans.store import statements
 from plans.store.requesters import RequesterIds
 from plans.store.statements import ClaimedStep, StepWait
-from plans.store.transactions import PlanTransaction
+from plans.store.transactions import PlanTransaction, plan_transaction
 
 BATCH = 200
 
@@ -87,9 +101,38 @@ def _agent_of(plan_pk: int, step_id: int, tool: str) -> str:
 
 
 def wait_for_lift(tx: PlanTransaction, step: ClaimedStep, stopped: Stopped) -> None:
-    """Let a claimed step wait until the stop is lifted."""
-    if statements.release_step(tx.cursor, step, StepWait(WaitingFor.STOP, step.call_pk, tx.now)):
+    """Let a claimed step wait until the stop is lifted; make it ready at once if that has just happened."""
+    stands = any(each.public_id == stopped.stop for each in tx.stops())
+    wait = StepWait(WaitingFor.STOP, step.call_pk, tx.now, None if stands else tx.now)
+    if statements.release_step(tx.cursor, step, wait):
         tx.record("step.waiting", step.step_id, waiting_for="stop", stop=stopped.stop)
+        hints.hint(tx.plan_pk, int(not stands))
+
+
+def cancel_stopped_calls(executor: LocalExecutor) -> None:
+    """Ask the handlers to stop that run in the scope of a stop which says so."""
+    running_calls = executor.calls_at_work()
+    stops = [stop for stop in standing_stops() if stop.cancel_running] if running_calls else []
+    if stops:
+        executor.stop_calls(
+            [
+                each
+                for each in running_calls
+                if find_covering(stops, facts_of_call(each.plan, each.step.step_id, each.prepared)) is not None
+            ]
+        )
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """After a stop was set, ask what this process runs under it to stop, and show it to all who watch a page."""
+    if fact.kind.startswith("stop."):
+        transaction.on_commit(_tell, robust=True)
+
+
+def _tell() -> None:
+    notify_feeds("", 0)
+    for executor in hints.local_executors():
+        cancel_stopped_calls(executor)
 
 
 def facts_of_stored_step(step: Step) -> StopFacts:
@@ -103,7 +146,72 @@ def _asker_of(call: Call | None) -> RequesterIds | None:
     return RequesterIds(call.requested_by_id, call.token_id, "", "")
 
 
-def wake_stopped_steps() -> int:
+def facts_of_stored_call(call: Call) -> StopFacts:
+    """Return the facts about a stored call of a plan."""
+    step = Step.objects.select_related("plan__token", "call").filter(call=call.pk).first()
+    if step is not None:
+        return facts_of_stored_step(step)
+    plan = Plan.objects.select_related("token").get(public_id=call.plan_ref)
+    return _facts_of_step(snapshot_of(plan), int(call.step_ref), call.tool_name, _asker_of(call))
+
+
+def count_deadline(plan: Plan, now: datetime) -> bool:
+    """Move the deadline of a locked plan by the time that stops stood; return whether it was moved.
+
+    A stop covers a plan that has a step in its scope which has not ended.
+    """
+    if plan.deadline_at is None:
+        return False
+    span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
+    given = plan.deadline_at - timedelta(seconds=plan.stopped_seconds)
+    began = given - span if span is not None else plan.started_at or plan.created_at
+    before = StoppableDeadline(plan.deadline_at, began, plan.stopped_seconds)
+    after = before.counted(lambda: _facts_of_plan(plan), now)
+    if after == before:
+        return False
+    same = Plan.objects.filter(pk=plan.pk, deadline_at=plan.deadline_at, status=PlanStatus.IN_PROGRESS)
+    if not same.update(deadline_at=after.at, stopped_seconds=after.moved_seconds):
+        return False
+    plan.deadline_at, plan.stopped_seconds = after.at, after.moved_seconds
+    return True
+
+
+def _facts_of_plan(plan: Plan) -> list[StopFacts]:
+    steps = Step.objects.filter(plan=plan.pk, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
+    return [facts_of_stored_step(step) for step in steps.select_related("plan__token", "call")]
+
+
+def with_counted_deadline(tx: PlanTransaction, plan: PlanSnapshot) -> PlanSnapshot:
+    """Return the plan with its deadline moved by the time of stops, as of a step that is about to start."""
+    if plan.deadline_at is None or not Stop.objects.filter(counted_at=None).exists():
+        return plan
+    row = Plan.objects.get(pk=plan.pk)
+    count_deadline(row, tx.now)
+    return replace(plan, deadline_at=row.deadline_at)
+
+
+def resume_after_stops(now: datetime) -> int:
+    """Count the time of lifted stops for all that they held up, and make its steps ready; return their number."""
+    lifted = list(Stop.objects.filter(lifted_at__lte=now, counted_at=None))
+    if not lifted:
+        return 0
+    counted = count_stops_of_open_requests(max(stop.lifted_at for stop in lifted if stop.lifted_at), now)
+    plans = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__isnull=False))
+    counted = run_each(lambda plan: _count_plan(plan, now), plans) == len(plans) and counted
+    woken = _wake_stopped_steps()
+    if counted:
+        Stop.objects.filter(pk__in=[stop.pk for stop in lifted]).update(counted_at=now)
+    return woken
+
+
+@retry_on_deadlock
+def _count_plan(plan: Plan, now: datetime) -> bool:
+    with plan_transaction(plan.pk, plan.public_id):
+        count_deadline(Plan.objects.get(pk=plan.pk), now)
+    return True
+
+
+def _wake_stopped_steps() -> int:
     """Make the steps ready that wait for a stop, unless one covers them still; return their number."""
     waiting = Step.objects.filter(status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.STOP, ready_at=None)
     woken, after = 0, 0

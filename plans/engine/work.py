@@ -174,8 +174,8 @@ class HandlerThread(Protocol):
     def begin_work(self, running_call: RunningCall, /) -> None:
         """Renew the lease of a stored call, and end it at its deadline."""
 
-    def stop(self, plan_pks: Collection[int], /) -> None:
-        """Ask a call of these plans to stop; leave it running if it does not."""
+    def stop(self, attempts: Collection[tuple[int, int]], /) -> None:
+        """Ask a call to stop if it is one of these, by key and attempt of its step; leave it running if it does not."""
 
 
 class UnstoredCall:
@@ -228,7 +228,7 @@ class UnstoredCall:
                 self.stored = replace(store_call(), **shared)
             except BaseException:
                 self._thread.begin_work(self.running_call)
-                self._thread.stop({self.running_call.plan.pk})
+                self._thread.stop({(self.running_call.step.pk, self.running_call.step.attempt)})
                 raise
             self._thread.begin_work(self.stored)
         return None

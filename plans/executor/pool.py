@@ -106,18 +106,23 @@ class ExecutorPool:
             self._hints.put(unstored_call)
         return is_idle
 
-    def plans_at_work(self) -> set[int]:
-        """Return the plans of running and queued calls that were not asked to stop."""
+    def calls_at_work(self) -> list[RunningCall]:
+        """Return the running and queued calls that were not asked to stop."""
         works = [*self._taken.copy().values(), *(worker.work for worker in self._all())]
-        return {work.plan.pk for work in works if isinstance(work, RunningCall) and not work.stop.is_set}
+        return [work for work in works if isinstance(work, RunningCall) and not work.stop.is_set]
 
     def stop_plans(self, plan_pks: Collection[int]) -> None:
-        """Ask the calls of ended plans to stop; queued calls will not begin."""
+        """Ask the calls of ended plans to stop."""
+        self.stop_calls([running_call for running_call in self.calls_at_work() if running_call.plan.pk in plan_pks])
+
+    def stop_calls(self, running_calls: Collection[RunningCall]) -> None:
+        """Ask these calls to stop; queued calls will not begin."""
+        attempts = {(each.step.pk, each.step.attempt) for each in running_calls}
         for run in self._taken.copy().values():
-            if run.plan.pk in plan_pks:
+            if (run.step.pk, run.step.attempt) in attempts:
                 run.stop.set()
         for worker in self._all():
-            worker.stop(plan_pks)
+            worker.stop(attempts)
 
     def has_threads(self) -> bool:
         return bool(self._active)

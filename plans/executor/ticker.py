@@ -34,6 +34,7 @@ from plans import metrics
 from plans.engine import client_runs, hints, recovery, retries
 from plans.engine.cancellation import end_overdue_plans
 from plans.engine.limits import wake_deferred_steps
+from plans.engine.stops import cancel_stopped_calls, resume_after_stops
 from plans.executor import heartbeats
 from plans.executor.leases import Renewer
 from plans.executor.pool import ExecutorPool
@@ -102,8 +103,10 @@ class Ticker:
             return
         if executor is not None:
             _run_job("stop", partial(_stop_ended_plans, executor))
+            _run_job("cancel", partial(cancel_stopped_calls, executor))
             _run_job("beat", partial(self._beat, executor))
             _run_job("end_overdue", executor.end_overdue)
+        _run_job("resume", lambda: resume_after_stops(clock.now()))
         self._done += _run_job("apply", lambda: effects.apply_due(clock.now()))
         _run_job("void", lifecycle.invalidate_outdated)
         self._done += _run_job("remind", lambda: deadlines.send_due_reminders(clock.now()))
@@ -176,7 +179,7 @@ def _warn_of_skew() -> None:
 
 
 def _stop_ended_plans(executor: ExecutorPool) -> None:
-    plans = executor.plans_at_work()
+    plans = {running_call.plan.pk for running_call in executor.calls_at_work()}
     if plans:
         with connection.cursor() as cursor:
             executor.stop_plans(statements.ended_plans(cursor, plans))

@@ -75,12 +75,12 @@ class WorkerThread:
                 self.was_slow = self.is_slow_now()
             self.state = ThreadState.STORING
 
-    def stop(self, plan_pks: Collection[int]) -> None:
-        """Ask a running handler of one of these plans to stop within STOP_SECONDS."""
+    def stop(self, attempts: Collection[tuple[int, int]]) -> None:
+        """Ask the running handler to stop within STOP_SECONDS if it is one of these: key and attempt of its step."""
         with self.lock:
-            in_tool = self.state is ThreadState.IN_TOOL
-            if isinstance(self.work, RunningCall) and self.work.plan.pk in plan_pks and in_tool:
-                self.work.stop.set()
+            in_tool, work = self.state is ThreadState.IN_TOOL, self.work
+            if isinstance(work, RunningCall) and (work.step.pk, work.step.attempt) in attempts and in_tool:
+                work.stop.set()
                 self.ends_at = min(self.ends_at, monotonic() + STOP_SECONDS)
 
     def is_kept_from(self, plan_pk: int) -> bool:

@@ -13,6 +13,7 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext, ngettext
 
 from approvals.queue.saved_views import HOME, WAITING, Queues, needed_count
+from approvals.stops.services import stop_lines_for
 from approvals.web.review.inbox import inbox_list
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, can_see_all, groups_of, has_role, roles_of
 from catalog.calls.privacy import can_see_private
@@ -267,13 +268,17 @@ def model_output_fragment(number: int, text: str) -> str:
 
 def _render_shell(viewer: User) -> Fragments:
     waiting = needed_count(viewer)
-    shell = {"waiting": waiting, "running_plans": running_plans(viewer)}
+    shell = {"waiting": waiting, "running_plans": running_plans(viewer), "roles": roles_of(viewer)}
     fragments = {place: _render("_waiting.html", shell=shell, place=place) for place in ("side", "tab", "list")}
     fragments["running"] = _render("_running.html", shell=shell)
+    stops = stop_lines_for(viewer)
+    fragments["stops"] = _render("_stops.html", shell=shell | {"stops": stops})
     if waiting:
         says = ngettext("%(count)s request needs you", "%(count)s requests need you", waiting) % {"count": waiting}
     else:
         says = gettext("No requests need you")
+    if stops:
+        says = f"{gettext('Stopped: %(scope)s.') % {'scope': stops[0].words}} {says}"
     return Fragments(fragments, says=says)
 
 

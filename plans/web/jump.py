@@ -23,7 +23,7 @@ from django.views.decorators.http import require_safe
 from approvals.models import ApprovalRequest, Policy
 from approvals.requests.queries import pending_for, requests_for
 from approvals.web.review.inbox import summarised_requests
-from catalog.access.roles import ADMINISTRATOR, OPERATOR, ROLES, roles_of, user_display_name
+from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, ROLES, roles_of, user_display_name
 from catalog.connections.selectors import connections_for
 from catalog.core import clock
 from catalog.core.database import on_sqlite
@@ -49,6 +49,7 @@ LAST_CHARACTER = "\x7f"
 """Sorts after every character of an id where texts are compared by their bytes, as on SQLite."""
 EVERYONE = frozenset[str]()
 ANY_ROLE, PLANNERS, ADMINISTRATORS = frozenset(ROLES), frozenset({OPERATOR, ADMINISTRATOR}), frozenset({ADMINISTRATOR})
+STOPPERS = frozenset({REVIEWER, ADMINISTRATOR})
 PAUSE, RESUME = gettext_lazy("Pause plan"), gettext_lazy("Resume plan")
 
 
@@ -78,6 +79,7 @@ COMMANDS = (
     Place(gettext_lazy("New plan"), "plan-new", "plan", PLANNERS, "write create json yaml"),
     Place(gettext_lazy("New token"), "token-new", "lock", words="create api key"),
     Place(gettext_lazy("Connect an agent"), "connect", "plug", words="mcp client claude cursor"),
+    Place(gettext_lazy("Stop…"), "stops", "stop", STOPPERS, "emergency everything halt kill switch pause"),
     Place(gettext_lazy("New policy"), "policy-new", "filter", ADMINISTRATORS, "create rule"),
     Place(gettext_lazy("Add source"), "source-new", "source", ADMINISTRATORS, "new mcp openapi server"),
     Place(gettext_lazy("New HTTP tool"), "http-tool-new", "tools", ADMINISTRATORS, "create api"),
@@ -99,6 +101,7 @@ PAGES = (
     Place(gettext_lazy("Tools"), "tools", "tools", words="catalog"),
     Place(gettext_lazy("Sources"), "sources", "source", ADMINISTRATORS, "mcp openapi servers"),
     Place(gettext_lazy("Policies"), "policies", "filter", ANY_ROLE, "rules"),
+    Place(gettext_lazy("Stops"), "stops", "stop", ANY_ROLE, "stopped lifted resume"),
     Place(gettext_lazy("People"), "people", "people", ADMINISTRATORS, "users accounts members invitations"),
     Place(gettext_lazy("Roles and groups"), "groups", "people", ADMINISTRATORS, "people reviewers permissions"),
     Place(gettext_lazy("Which policy decides?"), "policy-simulator", "filter", ANY_ROLE, "simulator test"),

@@ -264,6 +264,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View(f"/tokens/{token.pk}/"),
         View("", "the text of a new token", act=create_a_token),
         View("/connections/", tabs=True),
+        View("/stops/", tabs=True),
         View(f"/connections/{connection.token_id}/", tabs=True),
         View(client.address(resource=None), "consent", tabs=True),
         *(View(path, tabs=True) for path in ("/people/", f"/people/{ada.pk}/", "/people/new/")),

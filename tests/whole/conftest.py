@@ -3,7 +3,8 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.models import PushDevice
+from approvals.models import PushDevice, Stop
+from approvals.stops.services import Scope, lift_stop, set_stop
 from catalog.access.tokens import create_token
 from catalog.connections.models import Connection
 from catalog.core import clock
@@ -80,11 +81,18 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "sessions": plan.public_id,
         "sources": Source.objects.create(name="shop", kind=Source.Kind.OPENAPI, document=SHOP).name,
         "steps": "2",
+        "stops": lifted_stop(admin).public_id,
         "tokens": str(create_token(user=ada, kind="agent", scopes=["calls:create"])[0].pk),
         "tools": "dangerous",
         "runs": str(ungated_run(ada).pk),
         "values": "kept",
     }
+
+
+def lifted_stop(admin: User) -> Stop:
+    """Store a stop that holds nothing up any more."""
+    stop = set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day.", by=admin)
+    return lift_stop(stop, "Over.", by=admin)
 
 
 def ungated_run(user: User) -> UngatedRun:

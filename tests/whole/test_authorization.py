@@ -26,6 +26,7 @@ from tests.routes import filled, operations, pages
 
 METHODS = ("get", "post", "patch", "delete")
 COMMENT = {"comment": "c"}
+REASON = {"reason": "r"}
 BODIES: dict[str, Any] = {
     "PATCH tokens/{number}/": {"name": "n"},
     "POST approvals/{public_id}/comments/": {"text": "t"},
@@ -43,6 +44,8 @@ BODIES: dict[str, Any] = {
     "POST hooks/{client}/": {"hook_event_name": "PostToolUse"},
     "POST plans/{public_id}/steps/{step_id}/outcome/": {"verdict": "did_not_happen", **COMMENT},
     "POST plans/{public_id}/steps/{step_id}/skip/": {"reason": "r"},
+    "POST stops/": {"scope": {"everything": True}, **REASON},
+    "DELETE stops/{public_id}/": REASON,
 }
 """Bodies that are read before the object is looked for; elsewhere an empty one does."""
 FORMS: dict[str, dict[str, str]] = {
@@ -51,6 +54,8 @@ FORMS: dict[str, dict[str, str]] = {
     "/approvals/<slug:public_id>/decision/": {"verdict": "reject", "seen_digest": "0" * 64, **COMMENT},
     "/tools/<slug:name>/change/": {"what": "level", "safety_level": "dangerous", "reason": "r"},
     "/audit/export/": {"format": "jsonl"},
+    "/stops/": {"kind": "everything", **REASON},
+    "/stops/<slug:public_id>/": REASON,
     "/plans/new/": {"text": '{"goal": "g", "steps": []}', "do": "start"},
     "/policies/<slug:public_id>/": {"do": "save"},
     "/policies/<slug:public_id>/act/": {"do": "end"},
@@ -101,6 +106,10 @@ REST: dict[str, str] = {
     "GET notifications/": "1++++++33",
     "PATCH notifications/": "1++++++33",
     "GET notifications/deliveries/": "1++++++33",
+    "GET stops/": "1++++++++",
+    "POST stops/": "13333++33",
+    "DELETE stops/{public_id}/": "133333+33",
+    "GET stops/{public_id}/": "14+++++44",
     "GET people/": "133333+33",
     "POST people/": "133333333",
     "DELETE people/{username}/": "133333333",
@@ -275,6 +284,9 @@ PAGES: dict[str, str] = {
     "POST /groups/<number:number>/change/": "333333+",
     "GET /groups/new/": "133333+",
     "POST /groups/new/": "333333+",
+    "GET /stops/": "1++++++",
+    "POST /stops/": "33333++",
+    "POST /stops/<slug:public_id>/": "343333+",
     "GET /people/": "133333+",
     "GET /people/<number:number>/": "133333+",
     "POST /people/<number:number>/": "333333+",

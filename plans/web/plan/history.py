@@ -87,6 +87,8 @@ def _waiting(subject: str, data: Data) -> HistoryEntry:
         return HistoryEntry("clock", "run", _("%(subject)s is waiting for %(steps)s") % steps)
     if data.get("waiting_for") == "client":
         return HistoryEntry("clock", "run", _("%(subject)s is with its client") % {"subject": subject})
+    if data.get("waiting_for") == "stop":
+        return HistoryEntry("stop", "danger", _("%(subject)s waits until a stop is lifted") % {"subject": subject})
     text = _("%(subject)s is") % {"subject": subject}
     if data.get("question"):
         return HistoryEntry("hand", "human", text, _("waiting for an answer"))
@@ -113,6 +115,14 @@ RETRIED = (
     "retry",
     gettext_noop("%(subject)s failed and will be retried in %(seconds)s s (attempt %(attempt)s of %(of)s)"),
 )
+
+
+@_entry_for("approval.extended")
+def _extended(subject: str, data: Data) -> HistoryEntry:
+    text = _("%(subject)s: the request was extended by half an hour")
+    if "stopped_seconds" in data:
+        text = _("%(subject)s: the request has more time, because of a stop")
+    return HistoryEntry("clock", "idle", text % {"subject": subject}, code=str(data.get("approval", "")))
 
 
 @_entry_for("plan.created")
@@ -353,9 +363,6 @@ ENTRY_BUILDERS |= {
     ),
     "approval.escalated": _fixed_entry(
         "clock", "warn", gettext_noop("%(subject)s was not decided in time; also requested from"), name="to"
-    ),
-    "approval.extended": _fixed_entry(
-        "clock", "idle", gettext_noop("%(subject)s: the request was extended by half an hour"), name="approval"
     ),
     "approval.claimed": _fixed_entry(
         "human", "idle", gettext_noop("%(subject)s: a reviewer claimed the request"), name="approval"

@@ -15,7 +15,7 @@ from django.db.models import Prefetch, prefetch_related_objects
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from approvals.models import ApprovalRequest, Delegation, Review, Round
+from approvals.models import ApprovalRequest, Delegation, Review, Round, Stop
 from approvals.policies.eligibility import counting_groups, may_decide, people_named
 from approvals.policies.quorum import approvals_of, unmet_stages, voters
 from approvals.policies.rulebook import Rule, rule_for
@@ -23,11 +23,13 @@ from approvals.policy_language.sentences import expiry_consequence
 from approvals.policy_language.stages import Stage, people_in_words
 from approvals.requests.limits import TooManyWaiting
 from approvals.states import RequestStatus
+from approvals.stops.standing import covers
 from catalog.access.roles import prefetch_groups, user_display_name
 from catalog.inventory import snapshot
 from plans.actions.give_input import is_sent_back
 from plans.documents.graphs import descendants
 from plans.engine.questions import waits_for_answer
+from plans.engine.stops import facts_of_stored_step
 from plans.executor.heartbeats import live_executors
 from plans.models import Event, Plan, Step
 from plans.states import PLAN_TERMINAL, PlanStatus, StepStatus, WaitingFor
@@ -57,6 +59,8 @@ class WaitKind(StrEnum):
     """Handed out to its client, which has not reported the end."""
     CALLS = "calls"
     """An agent's step, for its model or its calls."""
+    STOP = "stop"
+    """Under a stop, until an administrator lifts it."""
     WORKER = "worker"
     PAUSED = "paused"
     NOT_STARTED = "not_started"
@@ -67,7 +71,11 @@ class WaitKind(StrEnum):
     FAILED = "failed"
 
 
-KINDS: Mapping[str, WaitKind] = {WaitingFor.APPROVAL: WaitKind.APPROVAL, WaitingFor.CALLS: WaitKind.CALLS}
+KINDS: Mapping[str, WaitKind] = {
+    WaitingFor.APPROVAL: WaitKind.APPROVAL,
+    WaitingFor.CALLS: WaitKind.CALLS,
+    WaitingFor.STOP: WaitKind.STOP,
+}
 """Kinds of waits of steps that cannot be claimed; what is awaited as input depends on the step."""
 RETRY_REASONS = {
     "rate_limited": gettext_lazy("Its tool has reached its rate limit."),
@@ -122,8 +130,8 @@ class StepWait:
 
 
 PRIORITY = (
-    *(WaitKind.OUTCOME, WaitKind.ANSWER, WaitKind.ARGUMENTS, WaitKind.APPROVAL, WaitKind.FAILED, WaitKind.WORKER),
-    *(WaitKind.RETRY, WaitKind.START, WaitKind.ALLOWED, WaitKind.REPORT),
+    *(WaitKind.OUTCOME, WaitKind.ANSWER, WaitKind.ARGUMENTS, WaitKind.APPROVAL, WaitKind.FAILED, WaitKind.STOP),
+    *(WaitKind.WORKER, WaitKind.RETRY, WaitKind.START, WaitKind.ALLOWED, WaitKind.REPORT),
 )
 """Waits that the head of the plan names, most urgent first."""
 FOR_PEOPLE = PRIORITY[:4]
@@ -139,6 +147,7 @@ SEVERAL = {
         "%(count)s step waits for approval.", "%(count)s steps wait for approval.", "count"
     ),
     WaitKind.FAILED: ngettext_lazy("%(count)s step has failed.", "%(count)s steps have failed.", "count"),
+    WaitKind.STOP: ngettext_lazy("%(count)s step is stopped.", "%(count)s steps are stopped.", "count"),
     WaitKind.WORKER: ngettext_lazy("%(count)s step waits for a worker.", "%(count)s steps wait for a worker.", "count"),
     WaitKind.RETRY: ngettext_lazy("%(count)s step is tried again.", "%(count)s steps are tried again.", "count"),
     WaitKind.ALLOWED: ngettext_lazy(
@@ -151,7 +160,7 @@ SEVERAL = {
 }
 TOLD_ON_CARD = frozenset(
     {WaitKind.APPROVAL, WaitKind.START, WaitKind.RETRY, WaitKind.WORKER, WaitKind.PAUSED, WaitKind.NOT_STARTED}
-    | {WaitKind.BEHIND, WaitKind.BLOCKED, WaitKind.ALLOWED}
+    | {WaitKind.BEHIND, WaitKind.BLOCKED, WaitKind.ALLOWED, WaitKind.STOP}
 )
 """Waits that the card of a step tells; it has parts of its own for the others."""
 
@@ -269,6 +278,8 @@ def load_waits(
         for number, wait in found.items():
             if wait.kind == WaitKind.WORKER and not wait.reason:
                 found[number] = StepWait(WaitKind.WORKER, number, wait.since, reason=reason)
+    if any(wait.kind == WaitKind.STOP for wait in found.values()):
+        found |= _load_stops(plan, [step for step in steps if step.waiting_for == WaitingFor.STOP])
     written = [step for step in steps if step.parent_id is None]
     return PlanWaits(
         plan,
@@ -279,6 +290,19 @@ def load_waits(
         total=len(written),
         open_steps=frozenset(number for number, each in status.items() if each == StepStatus.PENDING),
     )
+
+
+def _load_stops(plan: Plan, steps: Sequence[Step]) -> dict[int, StepWait]:
+    """Return the waits of steps under stops, with the reason of the stop and the person who set it."""
+    stops = list(Stop.objects.filter(lifted_at=None).select_related("set_by").order_by("pk"))
+    found = {}
+    for step in steps:
+        step.plan = plan
+        covering = [stop for stop in stops if covers(stop, facts_of_stored_step(step))] if len(stops) > 1 else stops
+        stop = covering[0] if covering else None
+        people, reason = (stop.set_by_name, stop.reason) if stop is not None else ("", _("The stop was just lifted."))
+        found[step.step_id] = StepWait(WaitKind.STOP, step.step_id, step.waiting_since, people=people, reason=reason)
+    return found
 
 
 def _blockers(needs: Mapping[int, Sequence[int]], status: Mapping[int, StepStatus]) -> Mapping[int, int]:

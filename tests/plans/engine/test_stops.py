@@ -35,7 +35,7 @@ def stopped(db, admin):
 
 def lift(stop, admin) -> None:
     lift_stop(stop, "Over.", by=admin)
-    stops.wake_stopped_steps()
+    stops.resume_after_stops(clock.now())
 
 
 def waits(plan, step_id=1) -> bool:

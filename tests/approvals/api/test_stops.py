@@ -1,0 +1,134 @@
+"""Tests of stops over REST, on their page and by their commands."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
+
+from approvals.models import AuditEntry, Stop
+from approvals.stops import services
+from catalog.access.tokens import create_token
+from catalog.models import Call
+from tests.approvals.stops.test_stops import EVERYTHING
+from tests.pages import Pages
+from tests.rest import Rest, agent, wrong_paths
+
+BODY = {"scope": {"everything": True}, "reason": "A bad day."}
+
+
+def test_stop_is_set_read_and_lifted(rosa, admin, vera):
+    answer = Rest(rosa).post("stops/", BODY)
+    stop = answer.json()
+    assert answer.status_code == 201
+    assert (stop["scope"], stop["by"], stop["lifted_at"]) == ({"everything": True}, "rosa", None)
+    assert [each["id"] for each in Rest(vera).get("stops/", standing="true").json()["results"]] == [stop["id"]]
+    assert Rest(admin).delete(f"stops/{stop['id']}/").status_code == 422
+    lifted = Rest(admin).delete(f"stops/{stop['id']}/", {"reason": "Over."})
+    assert (lifted.status_code, lifted.json()["lifted_by"]) == (200, "admin")
+    assert Rest(admin).delete(f"stops/{stop['id']}/", {"reason": "Over."}).status_code == 409
+    assert Rest(vera).get("stops/", standing="true").json()["results"] == []
+
+
+def test_same_scope_again_answers_with_the_one_that_stands(rosa, admin):
+    stop = Rest(rosa).post("stops/", BODY).json()
+    again = Rest(admin).post("stops/", BODY)
+    assert (again.status_code, again.json()["stop"]["id"]) == (409, stop["id"])
+    cancels = Rest(admin).post("stops/", {**BODY, "cancel_running": True})
+    assert (cancels.status_code, cancels.json()["id"], cancels.json()["cancel_running"]) == (200, stop["id"], True)
+    assert Stop.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({**BODY, "scope": {"tool": "no_such_tool"}}, "scope.tool"),
+        ({**BODY, "scope": {}}, "scope"),
+        ({**BODY, "reason": ""}, "reason"),
+        ({"scope": {"everything": True}}, "reason"),
+        ({**BODY, "scope": {"planet": "earth"}}, "scope.planet"),
+    ],
+)
+def test_bad_input_names_the_field_and_stops_nothing(rosa, body, path):
+    assert wrong_paths(Rest(rosa).post("stops/", body)) == [path]
+    assert not Stop.objects.exists()
+
+
+def test_personal_tokens_need_the_scopes(rosa, admin):
+    assert Rest(rosa, "approvals:read").post("stops/", BODY).status_code == 403
+    stop = Rest(rosa, "approvals:decide").post("stops/", BODY).json()
+    assert Rest(admin, "approvals:decide").delete(f"stops/{stop['id']}/", {"reason": "Over."}).status_code == 403
+    assert agent(admin).post("stops/", BODY).status_code == 403
+
+
+def test_answer_says_that_nothing_was_stopped_while_the_database_is_away(rosa, monkeypatch):
+    def lose(*_: object) -> None:
+        raise OperationalError("gone")
+
+    rest = Rest(rosa)
+    monkeypatch.setattr(services, "lock_until_commit", lose)
+    answer = rest.post("stops/", BODY)
+    assert answer.status_code == 503
+    assert "nothing was stopped" in answer.json()["detail"]
+    with pytest.raises(CommandError, match="nothing was stopped"):
+        call_command("stop", reason="A bad day.")
+
+
+def test_direct_call_in_scope_is_503(stage, ada, rosa):
+    Rest(rosa).post("stops/", {**BODY, "scope": {"tool": "safe"}})
+    answer = Rest(ada).post("calls/", {"tool": "safe", "arguments": {}})
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:toolgate:stopped")
+    assert answer.json()["detail"] == "Stopped: A bad day. Do not retry."
+    assert not Call.objects.exists()
+
+
+def test_commands_stop_and_resume(catalog, ada):
+    out = StringIO()
+    call_command("stop", reason="A bad day.", tool="write_file", stdout=out)
+    token, _ = create_token(user=ada, kind="agent", scopes=["calls:create"])
+    call_command("stop", reason="A bad day.", token=token.pk, cancel_running=True, stdout=out)
+    with pytest.raises(CommandError, match="stopped already"):
+        call_command("stop", reason="A bad day.", tool="write_file")
+    with pytest.raises(CommandError, match="no such tool"):
+        call_command("stop", reason="A bad day.", tool="nothing")
+    first = Stop.objects.earliest("pk")
+    call_command("resume", first.public_id, reason="Over.", stdout=out)
+    call_command("resume", reason="Over.", stdout=out)
+    assert not Stop.objects.filter(lifted_at=None).exists()
+    with pytest.raises(CommandError, match="Nothing is stopped"):
+        call_command("resume", reason="Over.")
+    entry = AuditEntry.objects.get(action="stop.lifted", object_ref=first.public_id)
+    assert '"through":"manage.py resume"' in entry.details
+
+
+def test_two_presses_and_a_reason_stop_everything_from_any_page(rosa, admin, vera):
+    pages = Pages(rosa)
+    pages.open("/plans/")
+    assert 'href="/stops/"' in pages.html
+    pages.open("/stops/")
+    words = pages.send("/stops/", {"kind": "everything", "name": "", "reason": "Bad <b>mails</b>."})
+    assert "Stopped: Everything." in words
+    seen = Pages(vera).open("/tools/")
+    assert "Stopped: Everything. Bad <b>mails</b>. By Rosa" in seen
+    boss = Pages(admin)
+    boss.open("/stops/")
+    assert "lifted. It goes on within a second." in boss.send(
+        f"/stops/{Stop.objects.get().public_id}/", {"reason": "Over."}
+    )
+    assert "Stopped: Everything" not in Pages(vera).open("/tools/")
+
+
+def test_page_explains_what_is_wrong_with_the_form(rosa):
+    pages = Pages(rosa)
+    pages.open("/stops/?tool=nothing")
+    assert "There is no such tool." in pages.send("/stops/", {"kind": "tool", "name": "x", "reason": "r"}, status=422)
+    pages.send("/stops/", {"kind": "everything", "reason": ""}, status=422)
+    assert not Stop.objects.exists()
+
+
+def test_person_without_a_role_sees_no_names_of_others(ada, admin, client):
+    services.set_stop(services.scope_of_person(ada), "Ask me.", by=admin)
+    nobody = Pages(admin.__class__.objects.create(username="nobody"))
+    assert "Ask me." not in nobody.open("/profile/")
+    services.set_stop(EVERYTHING, "All of it.", by=admin)
+    assert "All of it." in nobody.open("/profile/")
