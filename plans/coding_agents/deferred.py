@@ -151,8 +151,8 @@ def renew(call_ref: str, claim_ref: str, *, seconds: float, by: Requester) -> Cl
 def give_back(call_ref: str, claim_ref: str, *, by: Requester) -> DeferredCall:
     """End a claim before its process was started. Raises Conflict if the claim was lost, and Call.DoesNotExist."""
     run = _claimed(call_ref, claim_ref, by)
-    changes = {"resume_owner": "", "resume_lease_until": None, "resume_claimed_at": None}
-    changes |= {"resume_attempts": max(0, run.resume_attempts - 1)}
+    changes: dict[str, object] = {"resume_owner": "", "resume_lease_until": None, "resume_claimed_at": None}
+    changes["resume_attempts"] = max(0, run.resume_attempts - 1)
 
     def release(tx: PlanTransaction) -> None:
         if not _under_claim(run).update(**changes):

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
 
-from approvals.policies.shipped import CODING_AGENT, add_coding_agent_policies, coding_agent_policies
+from approvals.policies.shipped import CODING_AGENT, NAMES, add_coding_agent_policies, policies_named
 from approvals.policy_language.sentences import policy_sentence
 from catalog.access.tokens import ASK_SCOPE, MAX_TOKEN_NAME
 from catalog.errors import ToolgateError
@@ -125,7 +125,7 @@ class Command(BaseCommand):
         return policy_changer(username)
 
     def _add_policies(self, by: User) -> None:
-        if coding_agent_policies():
+        if policies_named(*NAMES):
             self.stdout.write("The policies for coding agents are there already; none was added.")
             return
         self.stdout.write(f"Adds the policies for coding agents, by {by.get_username()}:")

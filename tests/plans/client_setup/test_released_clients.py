@@ -16,7 +16,7 @@ from catalog.models import ApiToken, ClientRun, UngatedRun
 from catalog.states import CallStatus
 from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, ClientWithHooks, Codex, OpenCode
-from plans.client_setup.scripted_model import ToolUse
+from plans.client_setup.scripted_model import ScriptedUse
 from plans.live.long_polling import WaitForCall
 from plans.models import Plan
 from tests.builders import approve, reject, request_of
@@ -157,8 +157,8 @@ def test_codex_is_judged_in_the_directory_of_its_session(
     add_coding_agent_policies(by=admin)
     home.connect(url, token[1])
     home.turns = [
-        [ToolUse("exec_command", {"cmd": "echo here > asked"})],
-        [ToolUse("exec_command", {"cmd": "cat asked", "workdir": "/"})],
+        [ScriptedUse("exec_command", {"cmd": "echo here > asked"})],
+        [ScriptedUse("exec_command", {"cmd": "cat asked", "workdir": "/"})],
     ]
     with home.running():
         reject(eventually(held_run, SECONDS, "A held call"), rosa)

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError
 
-from approvals.policies.shipped import coding_agent_policies
+from approvals.policies.shipped import NAMES, policies_named
 from catalog.access.tokens import authenticate_token
 from catalog.models import ApiToken
 from plans.client_setup import tokens
@@ -65,9 +65,9 @@ def test_a_second_time_keeps_the_token(home: Path, ada: User) -> None:
 
 def test_policies_are_added_by_an_administrator_when_asked_for(home: Path, ada: User, admin: User) -> None:
     assert "Adds the policies" not in run("claude-code", "--user", "ada")
-    assert not coding_agent_policies()
+    assert not policies_named(*NAMES)
     output = run("claude-code", "--user", "ada", "--policies")
-    added = coding_agent_policies()
+    added = policies_named(*NAMES)
     assert {policy.revision.created_by for policy in added if policy.revision} == {admin}
     assert all(policy.name in output for policy in added)
     assert "there already" in run("claude-code", "--user", "ada", "--policies", "admin")
