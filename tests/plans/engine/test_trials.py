@@ -113,6 +113,14 @@ def test_row_says_nothing_to_the_requester(trial, ada):
     assert "Only tried." not in made.response + made.message
 
 
+def test_rule_that_counts_calls_is_tried_with_its_counts(stage, ada):
+    add_policy(1, effect="deny", mode="trial", recent={"count": 2, "seconds": 60, "by": "tool"})
+    forget_what_was_read()
+    made = [call(ada, "cautious") for _ in range(2)]
+    assert [work_off(plan_of(each)).status for each in made] == ["completed", "completed"]
+    assert [each.call for each in TrialResult.objects.all()] == [made[1]]
+
+
 def test_without_a_trial_a_call_needs_no_statement_more(stage, ada):
     call(ada, "safe")
     with CaptureQueriesContext(connection) as queries:
