@@ -19,6 +19,7 @@ from catalog.signals import record_fact
 from catalog.states import CallStatus
 from plans.coding_agents.permissions import owner_of
 from plans.engine.client_runs import stop_waiting_for_report
+from plans.engine.stops import tools_not_stopped
 from plans.store.requesters import Requester
 from plans.store.transactions import PlanTransaction, transact_for
 
@@ -75,7 +76,9 @@ def list_deferred(by: Requester, *, client: str | None = None) -> list[DeferredC
         runs = runs.filter(client=client)
     found = list(runs[:MAX_LISTED])
     busy = set(_of(by).filter(resume_lease_until__gt=clock.now()).values_list("client", "session"))
-    return [_described(run) for run in found if (run.client, run.session) not in busy]
+    free = tools_not_stopped({run.call.tool_name for run in found}, by.ids)
+    resumable = [run for run in found if (run.client, run.session) not in busy and run.call.tool_name in free]
+    return [_described(run) for run in resumable]
 
 
 def _of(by: Requester) -> QuerySet[ClientRun]:
@@ -108,6 +111,8 @@ def claim(call_ref: str, runner: str, *, seconds: float, by: Requester) -> Claim
     claim_ref = new_public_id("clm")
 
     def take(tx: PlanTransaction) -> datetime:
+        if not tools_not_stopped({run.call.tool_name}, by.ids, tx):
+            raise Conflict("This is stopped. Its session is resumed once the stop is lifted.")
         until = tx.now + timedelta(seconds=seconds)
         is_busy = _of(by).filter(client=run.client, session=run.session, resume_lease_until__gt=tx.now).exists()
         changes = {"resume_owner": f"{claim_ref} {runner}"[:64], "resume_lease_until": until}

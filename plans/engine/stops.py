@@ -72,6 +72,12 @@ def require_requester_not_stopped(tool: str, asker: RequesterIds) -> None:
         _require_uncovered(stops, _facts(tool, [asker]))
 
 
+def tools_not_stopped(tools: Collection[str], asker: RequesterIds, tx: PlanTransaction | None = None) -> set[str]:
+    """Return those of the tools whose calls for the requester no stop covers, at this moment or in a transaction."""
+    stops = standing_stops() if tx is None else tx.stops()
+    return {tool for tool in tools if not stops or find_covering(stops, _facts(tool, [asker])) is None}
+
+
 def facts_of_call(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> StopFacts:
     return _facts_of_step(plan, step_id, prepared.target.tool.name, prepared.asker)
 

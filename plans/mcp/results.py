@@ -22,7 +22,7 @@ from catalog.core.canonical_json import format_utc
 from catalog.core.content_blocks import OWN_KEYS, described_block, holds_json, says, text_of
 from catalog.core.transactions import log_unexpected
 from catalog.models import Call, ToolVersion
-from catalog.rest.problems import problem_for
+from catalog.rest.problems import EXPECTED_FAILURES, problem_for
 from catalog.results import NO_MESSAGE, STANDARD_FIELDS, TRUNCATION_MARK, ResultWarning, render_value
 from catalog.schemas import compile_schema
 from catalog.states import CallStatus
@@ -320,7 +320,7 @@ def refusal(error: Exception) -> types.CallToolResult | None:
     problem = problem_for(error)
     if problem is None:
         return None
-    if problem.status >= 500:
+    if problem.status >= 500 and not isinstance(error, EXPECTED_FAILURES):
         log_unexpected(error)
     message = error.user_message() if hasattr(error, "user_message") else problem.detail
     document = problem.as_json()

@@ -7,6 +7,7 @@ import pytest
 from approvals.audit import checkpoint_file, checkpoints
 from approvals.models import AuditEntry, PolicyRevision, RefusedCall
 from approvals.requests import deadlines
+from approvals.stops.services import lift_stop, parse_scope, set_stop
 from catalog.access.limits import Limits
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
@@ -380,3 +381,15 @@ def test_tools_that_touch_only_what_the_client_keeps_run_at_once(agent, tool, se
 def test_input_that_does_not_fit_the_fields_is_refused_in_words(agent):
     answer = agent.ask(input={"command": ["rm"]})
     assert (answer.decision, "command" in answer.message) == ("deny", True)
+
+
+def test_stop_denies_with_its_reason_and_leaves_the_call_for_later(agent, rosa, admin):
+    first = agent.ask()
+    answer_request(first, rosa)
+    stop = set_stop(parse_scope({"source": "claude-code"}), "A bad day.", by=admin)
+    for call_id in ("toolu_1", "toolu_2"):
+        denied = agent.ask(call_id=call_id)
+        assert (denied.decision, denied.message) == ("deny", "Stopped: A bad day. Do not retry.")
+    assert (call_of(first).status, Call.objects.count()) == ("ready", 1)
+    lift_stop(stop, "Over.", by=admin)
+    assert agent.ask().decision == "allow"

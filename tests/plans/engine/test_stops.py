@@ -1,27 +1,34 @@
 """Tests of stops where calls start: whatever the way there, nothing in scope starts, and all goes on afterwards."""
 
+import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
 
 from approvals.models import Stop
 from approvals.reviews.edits import check_edit
-from approvals.stops.services import Scope, lift_stop, parse_scope, set_stop
+from approvals.stops.services import Scope, cancel_under, lift_stop, parse_scope, set_stop
 from catalog.core import clock
 from catalog.errors import Stopped
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import ApiToken, Call
 from plans.actions.call import CallOrder, create_call, rehearse
+from plans.actions.retry import retry_plan
+from plans.actions.skip import skip_step
 from plans.engine import loop, stops
 from plans.engine.holding import NOT_PREVIEWED
 from plans.engine.loop import TimeSlice
 from plans.engine.work import ApprovedCall, HeldCall, RunningCall
+from plans.mcp.results import refusal
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.builders import act, approve, assert_gapless, call_of, events_of, make_plan, request_of, step_of, work_off
 from tests.invariants import assert_invariants
+from tests.plans.agents.scripted import agent_plan, calls, make_agent
 from tests.plans.factories import act_raising
+from tests.waiting import eventually
 
 EVERYTHING = Scope(Stop.Kind.EVERYTHING)
 REASON = "Too many mails."
@@ -158,3 +165,73 @@ def test_stop_leaves_others_alone(stage, people, kind):
         create_call(CallOrder("safe", {}), by=Requester(ben, token))
     tool, by = ("safe", Requester(ada)) if kind in ("requester", "token") else ("render_text", Requester(ben, token))
     create_call(CallOrder(tool, {"template": "x", "values": {}} if tool != "safe" else {}), by=by)
+
+
+def test_step_can_be_skipped_while_it_waits(stage, ada, stopped):
+    plan = work_off(make_plan(ada, act(1, 7)))
+    skip_step(plan, 1, reason="Not needed.", by=Requester(ada))
+    assert step_of(plan).skipped
+    assert plan_status(plan) == "completed"
+
+
+def plan_status(plan) -> str:
+    return Plan.objects.values_list("status", flat=True).get(pk=plan.pk)
+
+
+def test_stop_of_an_agent_holds_up_its_turns_and_calls_alone(script, stage, ada, admin):
+    make_agent("ann")
+    make_agent("bob")
+    script.says(calls(("safe", {"value": 1})), "Done.")
+    mine, other = agent_plan(ada), make_plan(ada, act(1, 2))
+    stop = set_stop(parse_scope({"agent": "ann"}), REASON, by=admin)
+    work_off(mine)
+    assert waits(mine)
+    assert script.read == []
+    assert work_off(other).status == "completed"
+    lift(stop, admin)
+    work = loop.claim_work(mine.pk, owner="tests")  # the turn of the agent's model
+    assert work is None or isinstance(work, RunningCall)
+    stop = set_stop(parse_scope({"agent": "ann"}), REASON, by=admin)
+    while work is not None:
+        work = loop.advance(work, TimeSlice("tests", until=float("inf"), steps_left=1000))
+    work_off(mine)
+    assert stage.values("safe") == [2]
+    lift(stop, admin)
+    assert work_off(mine).status == "completed"
+    assert stage.values("safe") == [2, 1]
+
+
+def test_agent_reads_the_reason_over_mcp(stage, ada, stopped, caplog):
+    with pytest.raises(Stopped) as refused:
+        create_call(CallOrder("safe", {}), by=Requester(ada))
+    result = refusal(refused.value)
+    assert result is not None
+    assert result.is_error
+    assert result.content[0].text == "Stopped: Too many mails. Do not retry."
+    assert caplog.records == []
+
+
+@pytest.mark.usefixtures("transactional_db", "executor")
+def test_what_runs_is_asked_to_cancel_and_its_step_can_be_retried(stage, ada, admin):
+    begun = threading.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    stage.acts |= {"safe_async": lambda *_: hang(), "cautious_async": lambda *_: hang()}
+    harmless = make_plan(ada, act(1, tool="safe_async"))
+    assert begun.wait(60)
+    begun.clear()
+    unknown = make_plan(ada, act(1, tool="cautious_async"))
+    assert begun.wait(60)
+    stop = set_stop(EVERYTHING, REASON, by=admin)
+    assert [step_of(each).status for each in (harmless, unknown)] == ["in_progress"] * 2
+    cancel_under(stop, "Now.", by=admin)
+    eventually(lambda: step_of(harmless).status == "failed", what="the end of the step")
+    eventually(lambda: step_of(unknown).waiting_for == "outcome", what="the unknown outcome")
+    assert call_of(harmless).status == "cancelled"
+    lift_stop(stop, "Over.", by=admin)
+    stage.acts.clear()
+    retry_plan(harmless, by=Requester(ada))
+    eventually(lambda: plan_status(harmless) == "completed", what="the retried plan")
