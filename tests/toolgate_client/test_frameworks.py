@@ -24,6 +24,8 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 FRAMEWORKS = Path(__file__).parent / "frameworks"
+SECONDS = 300
+"""Limit for an agent that hangs: the import of a framework alone takes up to a minute."""
 DECISIONS: list[tuple[ReviewVerdict, dict[str, Any]]] = [
     (ReviewVerdict.APPROVE, {"arguments": {"path": "edited"}}),
     (ReviewVerdict.REJECT, {"comment": "Not on a Friday."}),
@@ -60,12 +62,15 @@ def test_tools_run_with_what_people_approved(
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        pending = ApprovalRequest.objects.filter(status=RequestStatus.PENDING)
-        for verdict, options in DECISIONS:
-            request = eventually(lambda: pending.first() or process.poll() is not None, what="a request")
-            assert isinstance(request, ApprovalRequest), process.communicate()[1][-2000:]
-            decide(request, by=rosa, decision=Decision(verdict, request.digest, **options))
-        output, errors = process.communicate(timeout=300)
+        try:
+            pending = ApprovalRequest.objects.filter(status=RequestStatus.PENDING)
+            for verdict, options in DECISIONS:
+                request = eventually(lambda: pending.first() or process.poll() is not None, SECONDS, "a request")
+                assert isinstance(request, ApprovalRequest), process.communicate()[1][-2000:]
+                decide(request, by=rosa, decision=Decision(verdict, request.digest, **options))
+            output, errors = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
     assert process.returncode == 0, errors[-2000:]
     found = json.loads(output.splitlines()[-1])
     assert found["runs"] == ["edited", "third"]
