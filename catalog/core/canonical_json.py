@@ -179,7 +179,7 @@ def _validate(value: object, depth: int) -> None:
     elif kind is dict:
         _validate_members(value, depth)  # type: ignore[arg-type]
     elif kind is list:
-        _validate_each(enumerate(value), depth)  # type: ignore[arg-type, var-annotated]
+        _validate_each(enumerate(value), depth)  # type: ignore[arg-type]
     elif kind is int:
         if abs(value) > MAX_SAFE_INTEGER:  # type: ignore[arg-type]
             message = f"An integer is beyond ±{MAX_SAFE_INTEGER}. Send it as a string."
