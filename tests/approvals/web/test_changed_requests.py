@@ -9,6 +9,7 @@ from approvals.models import ApprovalRequest, Round
 from approvals.policy_language.sentences import expiry_consequence
 from approvals.requests.lifecycle import invalidate, supersede
 from approvals.reviews.decisions import decide, revoke
+from approvals.web.review.rendering import effect_lines
 from catalog.core import clock
 from catalog.models import Call
 from catalog.results import Preview
@@ -164,3 +165,9 @@ def test_empty_text_is_labelled(ada, rosa):
     request = ask(ada)
     request.rounds.update(arguments='{"content":"","path":"note.txt"}', preview="")
     assert "content empty text" in Pages(rosa).open(page_of_request(request))
+
+
+def test_rows_are_compared_as_the_preview_shows_them():
+    row = {"Part": "rm -r build", "Does": "deletes", "Cannot be told": ""}
+    lines = effect_lines({"kind": "rows", "summary": "Run rm", "rows": [row]})
+    assert lines == "(summary): Run rm\nPart: rm -r build\n    Does: deletes\n"
