@@ -367,9 +367,9 @@ class EarlierCallsSerializer(serializers.Serializer[EarlierCalls]):
     calls = serializers.ListField(child=serializers.CharField())
     others = serializers.IntegerField(help_text="Number of calls that are not listed.")
 
-    def to_representation(self, found: EarlierCalls) -> dict[str, Any]:
+    def to_representation(self, earlier: EarlierCalls) -> dict[str, Any]:
         """Return the calls by their ids."""
-        return {"count": found.count, "calls": [call.public_id for call in found.calls], "others": found.others}
+        return {"count": earlier.count, "calls": [call.public_id for call in earlier.calls], "others": earlier.others}
 
 
 class ApprovalDetailSerializer(ApprovalSerializer):

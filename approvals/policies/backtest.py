@@ -13,7 +13,7 @@ from typing import Any
 from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import Policy, PolicyRevision, Review
-from approvals.policies.history import CallOrigin, Finding, LooksBack, client_of, count_key
+from approvals.policies.history import CallOrigin, Finding, RuleTerms, client_of, count_key
 from approvals.policies.rulebook import (
     Clause,
     Rulebook,
@@ -208,7 +208,7 @@ def _read_chunk(rows: Sequence[dict[str, Any]]) -> list[_ReplayedCall]:
     return read
 
 
-def _judge(found: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCall]) -> None:
+def _judge(test: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCall]) -> None:
     """Judge calls, which are given newest first, in the order in which they were made; add them up newest first."""
     history, judged = _ReplayedHistory(), []
     for call in reversed(replayed):
@@ -222,16 +222,16 @@ def _judge(found: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCa
         judged.append((call, old, new, changed.applies(facts, at)))
     for call, old, new, is_matched in reversed(judged):
         effects, review = (effect_of(old), effect_of(new)), call.review
-        found.matched += is_matched
-        found.counts[effects[1]] += 1
-        found.rejected += effects[1] == "allow" and review == ReviewVerdict.REJECT
+        test.matched += is_matched
+        test.counts[effects[1]] += 1
+        test.rejected += effects[1] == "allow" and review == ReviewVerdict.REJECT
         if isinstance(old, Hold) and isinstance(new, Hold):
-            found.other_people += old.terms.stages != new.terms.stages
+            test.other_people += old.terms.stages != new.terms.stages
         if effects[0] != effects[1]:
-            found.changes += 1
-            if len(found.changed) < MAX_CHANGED:
+            test.changes += 1
+            if len(test.changed) < MAX_CHANGED:
                 names = call.row["public_id"], call.row["tool_name"]
-                found.changed.append(ChangedCall(*names, *effects, review, call.row["plan_ref"]))
+                test.changed.append(ChangedCall(*names, *effects, review, call.row["plan_ref"]))
 
 
 class _ReplayedHistory:
@@ -245,7 +245,7 @@ class _ReplayedHistory:
         self._call: _ReplayedCall | None = None
         self._answers: dict[int | None, Finding] = {}
 
-    def of(self, call: _ReplayedCall) -> Callable[[Sequence[LooksBack]], Mapping[int | None, Finding]]:
+    def of(self, call: _ReplayedCall) -> Callable[[Sequence[RuleTerms]], Mapping[int | None, Finding]]:
         """Return a function that judges this call, each rule once; calls come in the order in which they were made."""
         if call is not self._call:
             self._call, self._answers = call, {}
@@ -255,13 +255,13 @@ class _ReplayedHistory:
             self._begin(call)
         return partial(self._judge_call, call)
 
-    def _judge_call(self, call: _ReplayedCall, rules: Sequence[LooksBack]) -> Mapping[int | None, Finding]:
+    def _judge_call(self, call: _ReplayedCall, rules: Sequence[RuleTerms]) -> Mapping[int | None, Finding]:
         for rule in rules:
             if rule.revision_id not in self._answers:
                 self._answers[rule.revision_id] = self._finding(call, rule)
         return self._answers
 
-    def _finding(self, call: _ReplayedCall, rule: LooksBack) -> Finding:
+    def _finding(self, call: _ReplayedCall, rule: RuleTerms) -> Finding:
         at, seen, recent = call.row["created_at"], rule.seen, rule.recent
         if seen is not None:
             earliest = at - timedelta(seconds=seen.within)

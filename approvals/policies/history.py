@@ -10,7 +10,7 @@ Elsewhere, as in a rehearsal or before a direct call is stored, the answers are 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Protocol
 
 from django.db import connection
@@ -41,7 +41,7 @@ COUNT = (
 )
 
 
-class LooksBack(Protocol):
+class RuleTerms(Protocol):
     """The terms of a rule about what came before; `revision_id` is the key of its revision."""
 
     @property
@@ -102,14 +102,15 @@ class History:
     is_exact: bool = False
     waits: bool = True
     _new: dict[tuple[int | None, str], Finding] = field(default_factory=dict)
-    _rules: dict[int | None, LooksBack] = field(default_factory=dict)
+    _rules: dict[int | None, RuleTerms] = field(default_factory=dict)
+    _values: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def was_asked(self) -> bool:
         """True if a rule that looks back fits the call otherwise."""
         return bool(self._rules)
 
-    def answers(self, rules: Sequence[LooksBack]) -> dict[int | None, Finding]:
+    def answers(self, rules: Sequence[RuleTerms]) -> dict[int | None, Finding]:
         """Return what was found for each of these rules. Raises HistoryBusy."""
         keys = {rule.revision_id: (rule.revision_id, self._value(rule)) for rule in rules}
         self._rules |= {rule.revision_id: rule for rule in rules}
@@ -157,7 +158,7 @@ class History:
             return {}
         return {(finding.revision_id, finding.value): finding for finding in findings_of(self.call)}
 
-    def _judge(self, rules: Sequence[LooksBack]) -> None:
+    def _judge(self, rules: Sequence[RuleTerms]) -> None:
         seen = self._seen({rule.seen for rule in rules if rule.seen is not None})
         counting = [rule for rule in rules if rule.recent is not None and (rule.seen is None or rule.seen in seen)]
         counts = self._counts(counting) if counting else {}
@@ -169,16 +170,16 @@ class History:
                 fits = count >= rule.recent.count
             self._new[revision, value] = Finding(revision, fits, count, value)
 
-    def _counts(self, rules: Sequence[LooksBack]) -> dict[int | None, int]:
+    def _counts(self, rules: Sequence[RuleTerms]) -> dict[int | None, int]:
         """Return how many earlier calls each rule counts, with one query."""
         row = "(%s, %s, %s)" if on_sqlite() else "(%s::bigint, %s::text, %s::timestamptz)"
-        asked: list[Any] = []
-        number = 0
+        asked, number, times = list[Any](), 0, dict[int, Any]()
         for rule in rules:
             if rule.recent is None or rule.revision_id is None:
                 continue
-            since = bind_datetime(self.now - timedelta(seconds=rule.recent.seconds))
-            for value in _digests(self._key(rule.recent)):
+            seconds = rule.recent.seconds
+            since = times[seconds] = times.get(seconds) or bind_datetime(self.now - timedelta(seconds=seconds))
+            for value in self._digests(rule.recent):
                 asked += (rule.revision_id, value, since)
                 number += 1
         if not number:
@@ -187,9 +188,9 @@ class History:
             cursor.execute(COUNT.format(asked=", ".join([row] * number)), [*asked, self.replaced or 0])
             return dict(cursor.fetchall())
 
-    def _seen(self, terms: Iterable[Seen]) -> set[Seen]:
+    def _seen(self, seen_terms: Iterable[Seen]) -> set[Seen]:
         """Return the terms that fit, with one query."""
-        asked = list(terms)
+        asked = list(seen_terms)
         if not asked:
             return set()
         columns, parameters = list[str](), list[Any]()
@@ -242,11 +243,16 @@ class History:
             calls = sorted({pk for part in newest for pk in part[:MAX_CALLS_NAMED]}, reverse=True)[:MAX_CALLS_NAMED]
         return Finding(finding.revision_id, finding.fits, finding.count, finding.value, tuple(calls))
 
-    def _value(self, rule: LooksBack) -> str:
-        return _digests(self._key(rule.recent))[0] if rule.recent is not None else ""
+    def _value(self, rule: RuleTerms) -> str:
+        return self._digests(rule.recent)[0] if rule.recent is not None else ""
 
-    def _key(self, recent: Recent) -> str:
-        return count_key(recent, self.origin, self._client if recent.by == "token" else "")
+    def _digests(self, recent: Recent) -> tuple[str, ...]:
+        """Return the digests of the value by which a rule counts the call, under all keys: the newest first."""
+        found = self._values.get(recent.by)
+        if found is None:
+            key = count_key(recent, self.origin, self._client if recent.by == "token" else "")
+            found = self._values[recent.by] = tuple(keyring().fingerprints(f"recent calls\0{key}"))
+        return found
 
     @cached_property
     def _client(self) -> str:
@@ -302,11 +308,6 @@ def findings_of(call: Call) -> list[Finding]:
     """Return what was found for a stored call, in the order in which it was judged."""
     stored = CallHistory.objects.filter(call=call).values_list("findings", flat=True).first()
     return [_from_document(document) for document in stored or ()]
-
-
-@lru_cache(maxsize=1000)
-def _digests(key: str) -> tuple[str, ...]:
-    return tuple(keyring().fingerprints(f"recent calls\0{key}"))
 
 
 def _own_calls(origin: CallOrigin) -> Q | None:

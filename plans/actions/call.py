@@ -242,7 +242,7 @@ class _AdmittedCall:
 class _JudgedOtherwise(Exception):
     """In the transaction that stores a call, what came before it gave a verdict that needs work outside of it."""
 
-    def __init__(self, verdict: pipeline.Hold | pipeline.Deny) -> None:
+    def __init__(self, verdict: GateDecision) -> None:
         super().__init__()
         self.verdict = verdict
 
