@@ -146,6 +146,13 @@ for _table in (
     RightsTable("stop", "approvals.Stop", "public_id", ("stop.",), left_out=frozenset({"counted_at"})),
     RightsTable("grant", "approvals.Grant", "public_id", ("grant.",), left_out=frozenset({"uses"})),
     RightsTable(
+        "envelope",
+        "approvals.Envelope",
+        "public_id",
+        ("envelope.",),
+        parts=(Part("approvals.EnvelopeItem", "envelope_id", left_out=frozenset({"used", "sum_used"})),),
+    ),
+    RightsTable(
         "approval",
         "approvals.ApprovalRequest",
         "public_id",

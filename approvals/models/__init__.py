@@ -1,6 +1,7 @@
 """Models of approvals: policies, requests with rounds and reviews, grants, stops, notifications, the audit log."""
 
 from approvals.models.audit import AuditEntry, Instance
+from approvals.models.envelopes import Envelope, EnvelopeItem, EnvelopeMismatch, EnvelopeUse
 from approvals.models.grants import Grant, GrantUse
 from approvals.models.history import CallHistory, RecentCall
 from approvals.models.notifications import Delivery, NotificationChoice, PushDevice
@@ -27,6 +28,10 @@ __all__ = [
     "Comment",
     "Delegation",
     "Delivery",
+    "Envelope",
+    "EnvelopeItem",
+    "EnvelopeMismatch",
+    "EnvelopeUse",
     "Grant",
     "GrantUse",
     "Instance",

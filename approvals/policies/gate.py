@@ -8,7 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from time import monotonic
 
+from approvals.policies.envelope_rules import verdict_on_proposal
 from approvals.policies.rulebook import Rulebook, build_rulebook, enabled_revisions, requesters_named
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog.access.limits import refusal_of
 from catalog.dispatch.pipeline import CallFacts, GateDecision
 from catalog.inventory import snapshot
@@ -30,7 +32,12 @@ _reading = threading.Lock()
 
 def gate(facts: CallFacts) -> GateDecision:
     """Return the verdict of the token's limits, then of the current rules; an unknown level counts as dangerous."""
-    return refusal_of(facts) or _fresh().book.verdict(facts)
+    refusal = refusal_of(facts)
+    if refusal is not None:
+        return refusal
+    book = _fresh().book
+    verdict = book.verdict(facts)
+    return verdict_on_proposal(facts, verdict, book) if facts.tool_name == PROPOSE_ENVELOPE else verdict
 
 
 def refuses(facts: CallFacts) -> bool:
@@ -48,7 +55,7 @@ def can_look_back(facts: CallFacts) -> bool:
 
 def can_require_approval(facts: CallFacts, names: Collection[str]) -> bool:
     """Return True if the current rules would hold a call with arguments of these names for some values or time."""
-    return _fresh().book.can_require_approval(facts, names)
+    return facts.tool_name == PROPOSE_ENVELOPE or _fresh().book.can_require_approval(facts, names)
 
 
 def rules_in_force() -> Rulebook:

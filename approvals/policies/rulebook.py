@@ -17,6 +17,7 @@ from django.db.models import F
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policies.history import Finding, History, kept_history
 from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
+from approvals.policy_language.containment import is_within, may_meet
 from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.history import Recent, Seen, read_recent, read_seen
 from approvals.policy_language.hours import Hours, read_hours
@@ -469,6 +470,29 @@ class Rulebook:
                 continue
             found.append(verdict)
             if not (match.predicate.rows or match.plan or match.looks_back):
+                return found
+        return [*found, answers.otherwise]
+
+    def verdicts_within(self, facts: CallFacts, at: datetime, rows: Sequence[Mapping[str, Any]]) -> list[GateDecision]:
+        """Return the verdicts that calls can get whose arguments fit all of these conditions, from now on.
+
+        The arguments in `facts` are ignored. A rule for some hours or one plan counts, since such a call may be made
+        then or there. What cannot be proven of a condition is assumed to be possible.
+        """
+        found: list[GateDecision] = []
+        answers = self._known_answers(facts)
+        for match, verdict in answers.conditional:
+            is_allowed = isinstance(verdict, Allow)
+            terms = [{"path": row.path, "operator": row.operator, "value": row.value} for row in match.predicate.rows]
+            judged = [row for row in terms if not (facts.runs_in_client and row["path"] in DERIVED_FACTS)]
+            if not (match.fits_requesters(facts, entirely=is_allowed) and may_meet(rows, judged)):
+                continue
+            found.append(verdict)
+            if (
+                not (match.plan or match.hours or match.looks_back)
+                and len(judged) == len(terms)
+                and is_within(rows, terms)
+            ):
                 return found
         return [*found, answers.otherwise]
 

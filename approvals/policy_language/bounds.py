@@ -39,10 +39,10 @@ def conditions_cover(rows: list[dict[str, Any]], arguments: CallArguments) -> bo
         return False
     named = {tuple(row["path"].split(".")) for row in rows}
     exact = {tuple(row["path"].split(".")) for row in rows if row["operator"] in OPERATORS_FOR_COMMANDS}
-    return all(_is_named(leaf, exact if is_command(leaf) else named) for leaf in leaf_paths(arguments.given))
+    return all(is_named(leaf, exact if is_command(leaf) else named) for leaf in leaf_paths(arguments.given))
 
 
-def _is_named(leaf: ArgumentPath, named: set[ArgumentPath]) -> bool:
+def is_named(leaf: ArgumentPath, named: set[ArgumentPath]) -> bool:
     """Return True if the path of a leaf begins with one of these."""
     return any(leaf[:length] in named for length in range(1, len(leaf) + 1))
 

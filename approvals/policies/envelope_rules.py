@@ -1,0 +1,97 @@
+"""Rules and envelopes: the rule that holds a proposal, and the rules under which an open envelope lets a call start."""
+
+from collections.abc import Sequence
+
+from approvals.policies.combined_rules import combine
+from approvals.policies.rulebook import Rule, Rulebook
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE, Item, read_proposal
+from catalog.access.limits import refusal_of
+from catalog.client_tools.facts import NOT_UNDERSTOOD
+from catalog.core import clock
+from catalog.definitions.levels import Reversibility
+from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
+from catalog.errors import ParameterError
+from catalog.inventory import snapshot
+from catalog.inventory.snapshot import CallableTool
+
+ALLOW, NEVER = "allow", "never"
+
+
+def coverage_objection(rule: Rule, reversibility: str) -> str:
+    """Return the reason why no envelope lets a call start that this rule holds; empty if one may.
+
+    `reversibility` is that of the call's tool.
+    """
+    if rule.envelope == NEVER:
+        return f"The policy “{rule.policy}” lets no envelope cover its calls."
+    if rule.envelope == ALLOW:
+        return ""
+    asked = [
+        ("cannot be undone", reversibility == Reversibility.IRREVERSIBLE),
+        ("need a signature with a passkey", rule.fresh_passkey),
+        ("need a minimum time on screen", bool(rule.min_review_seconds)),
+        ("need their target typed", rule.typed_target),
+        ("need a fresh sign-in", bool(rule.fresh_sign_in_seconds)),
+        ("are held because of what came before", rule.looks_back),
+    ]
+    reason = next((words for words, is_asked in asked if is_asked), "")
+    return f"Its calls {reason}, and the policy “{rule.policy}” has no envelope: allow." if reason else ""
+
+
+def verdict_on_proposal(facts: CallFacts, own: GateDecision, book: Rulebook) -> GateDecision:
+    """Return the verdict on a call that proposes an envelope, whose own verdict by the rules is `own`.
+
+    It is held by the strictest of the rules that calls inside its items may meet, and denied if one of its items would
+    let no call start.
+    """
+    if isinstance(own, Deny):
+        return own
+    try:
+        proposal = read_proposal(facts.arguments)
+    except (ParameterError, LookupError, TypeError, AttributeError) as error:
+        message = error.message if isinstance(error, ParameterError) else "Its arguments are not complete yet."
+        return Deny(message)
+    rules = [own.terms] if isinstance(own, Hold) else []
+    for number, item in enumerate(proposal.items):
+        found = _rules_for_item(item, facts, book)
+        if isinstance(found, str):
+            return Deny(f"items.{number} ({item.tool}): {found}")
+        rules += found
+    return Hold(combine(list({rule.revision_id: rule for rule in rules}.values())))
+
+
+def _rules_for_item(item: Item, facts: CallFacts, book: Rulebook) -> Sequence[Rule] | str:
+    """Return the rules under which an item lets calls start, or the reason why there are none."""
+    target = snapshot.callable_tool(item.tool)
+    if target is None or item.tool == PROPOSE_ENVELOPE:
+        return "An envelope cannot cover calls of this tool. Leave the item out."
+    call = _facts_of_item(target, facts)
+    refusal = refusal_of(call)
+    if refusal is not None:
+        return refusal.message
+    verdicts = book.verdicts_within(call, clock.now(), item.conditions)
+    held: list[Rule] = [verdict.terms for verdict in verdicts if isinstance(verdict, Hold)]
+    reversibility = str(target.tool.reversibility)
+    covered = [rule for rule in held if not coverage_objection(rule, reversibility)]
+    if covered:
+        return covered
+    if held:
+        return f"{coverage_objection(held[0], reversibility)} Leave the item out: each of these calls waits for people."
+    denied = next((verdict.message for verdict in verdicts if isinstance(verdict, Deny)), "")
+    runs = "These calls run without approval. Leave the item out."
+    return f"A policy blocks these calls: {denied}" if denied else runs
+
+
+def _facts_of_item(target: CallableTool, facts: CallFacts) -> CallFacts:
+    return CallFacts(
+        tool_name=target.tool.name,
+        safety_level=target.tool.safety_level,
+        categories=target.tool.categories,
+        arguments={},
+        requested_by=facts.requested_by,
+        plan_ref=facts.plan_ref,
+        source=target.source,
+        limits=facts.limits,
+        find_requesters=facts.find_requesters,
+        find_derived=(lambda: NOT_UNDERSTOOD) if target.tool.runs_in_client else None,
+    )
