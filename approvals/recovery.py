@@ -6,6 +6,7 @@ from django.db import transaction
 
 from approvals.audit import checkpoint_file, checkpoints
 from approvals.audit.log import AuditRecord, append_entry
+from approvals.envelopes.services import end_older_epochs
 from approvals.grants.services import end_grants, in_force
 from approvals.models import ApprovalRequest, AuditEntry, Grant, Instance
 from approvals.requests.lifecycle import invalidate_and_reopen
@@ -53,6 +54,7 @@ def begin_epoch(reason: str) -> EpochSummary:
     instance = _raise_epoch(max((each.epoch for each in known), default=1), reason, kept_to=kept_to, known_to=known_to)
     ended += _void_open(why)
     grants = end_grants(Grant.objects.filter(in_force(clock.now()), epoch__lt=instance.epoch), why)
+    end_older_epochs(instance.epoch, why)
     instance.refresh_from_db()
     checkpoints.store_checkpoint(instance)
     return EpochSummary(instance.epoch, ended, grants, max(0, known_to - kept_to))

@@ -76,13 +76,14 @@ def _record_rights(sender: AppConfig, *, using: str, **kwargs: Any) -> None:
 
 def _register_with_lower_layers() -> None:
     from approvals.audit import rights
+    from approvals.envelopes.services import register_plan_owner
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.queue.grouping import register_plan_titles
     from approvals.reviews.edits import register_previewer
     from approvals.stops.services import register_agent_lookup
     from approvals.stops.stopped_time import register_call_facts
     from catalog.calls.privacy import register_privacy_judge
-    from plans.engine.grants import is_direct_plan
+    from plans.engine.grants import is_direct_plan, plan_owner
     from plans.engine.holding import preview_again
     from plans.engine.stops import facts_of_stored_call
     from plans.llm.provider import is_configured
@@ -93,6 +94,7 @@ def _register_with_lower_layers() -> None:
     rights.register(rights.RightsTable("agent", "plans.Agent", "name", ("agent.",), left_out=frozenset({"updated_at"})))
     register_privacy_judge(hidden_by_call)
     register_direct_plan_lookup(is_direct_plan)
+    register_plan_owner(plan_owner)
     register_previewer(preview_again)
     register_plan_titles(plan_titles)
     register_call_facts(facts_of_stored_call)

@@ -25,11 +25,12 @@ from catalog.signals import Fact
 
 SYSTEM_ACTOR = "Toolgate"
 AUDITED_CALL_FACTS = (
-    *("approval.", "grant.", "resumption.", "call.refused", "call.revealed", "call.settled", "step.outcome_unknown"),
+    *("approval.", "grant.", "envelope.", "resumption.", "call.refused"),
+    *("call.revealed", "call.settled", "step.outcome_unknown"),
 )
 UNAUDITED_FACTS = ("call.changing", "call.voided", "approval.snoozed")
 AUDITED_CATALOG_FACTS = (
-    *("tool.", "source.", "token.", "client.", "policy.", "grant."),
+    *("tool.", "source.", "token.", "client.", "policy.", "grant.", "envelope."),
     *("notifications.", "agent.", "account.", "link.", "connection.", "run.", "stop."),
 )
 FORBIDDEN_DETAILS = frozenset({"arguments", "parameters", "result", "results", "response", "message", "value"})

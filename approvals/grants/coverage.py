@@ -47,6 +47,7 @@ class GrantCandidate:
 
     `requesters` are the users who shaped the arguments; `barred` are the requesters and the authors of the call's
     input. Unless the rule allows self-review, grants created by a user in `barred` do not cover the call.
+    `token` is the key of the token through which the call is made.
     """
 
     target: CallableTool
@@ -57,6 +58,7 @@ class GrantCandidate:
     requesters: frozenset[int]
     barred: frozenset[int]
     replaces_call: bool = False
+    token: int | None = None
 
 
 def tools_with_grants(person: User) -> set[int]:
@@ -94,7 +96,7 @@ def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Gran
         if not _is_bound_to(grant, candidate.target):
             _end_if_changed(grant)
         elif _permits(grant, candidate, rule):
-            usable = Grant.objects.filter(in_force(now), pk=grant.pk, epoch=_lock_epoch())
+            usable = Grant.objects.filter(in_force(now), pk=grant.pk, epoch=lock_epoch())
             if usable.filter(fingerprint=candidate.target.fingerprint).update(uses=F("uses") + 1):
                 return grant
     return None
@@ -105,14 +107,14 @@ def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: da
 
     Raises RestoredDatabase and AuditUnavailable. The audit head is locked, so the grant cannot be revoked meanwhile.
     """
-    used = Grant.objects.filter(used__call=call, epoch=_lock_epoch(), revoked_at=None, expires_at__gt=now)
+    used = Grant.objects.filter(used__call=call, epoch=lock_epoch(), revoked_at=None, expires_at__gt=now)
     grant = used.select_related("created_by").first()
     if grant is None or rule.quorum != 1 or rule.fresh_passkey:
         return False
     return _is_bound_to(grant, candidate.target) and _permits(grant, candidate, rule)
 
 
-def _lock_epoch() -> int:
+def lock_epoch() -> int:
     """Lock the audit head and return the current epoch. Raises RestoredDatabase and AuditUnavailable."""
     ensure_start_allowed()
     epoch: int = Instance.objects.select_for_update().values_list("epoch", flat=True).get(pk=1)

@@ -19,6 +19,7 @@ from approvals.audit.log import SYSTEM_ACTOR
 from approvals.audit.restore_guard import ensure_not_restored
 from approvals.errors import Drift
 from approvals.models import ApprovalRequest, Round
+from approvals.policies.combined_rules import store_rule
 from approvals.policies.eligibility import is_requester
 from approvals.policies.rulebook import Rule, rule_from_revision
 from approvals.requests.digests import ApprovalBinding, action_digest, call_digest, intent_digest
@@ -92,6 +93,7 @@ def open_request(
     """
     early_by = provenance.early_by
     announce_call_change(call)
+    rule = store_rule(rule)
     binding = ApprovalBinding(
         fingerprint=call.version.fingerprint,
         implementation_digest=call.implementation.digest if call.implementation else "",

@@ -14,9 +14,11 @@ from pydantic_core import to_jsonable_python
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.models import ApprovalRequest, Round
+from approvals.policies.combined_rules import store_rule
 from approvals.policies.gate import can_look_back, gate
 from approvals.policies.history import History, kept_history
 from approvals.policies.rulebook import Rule, call_facts, rule_from_revision
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE, read_proposal, require_narrower
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
 from approvals.requests.text_warnings import is_deceptive
@@ -219,6 +221,9 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     checked = prepare_arguments(target.tool, restored.in_place())
     cut = vault.redact_arguments(target.tool, checked.storable)
     restored.check(cut)
+    if call.tool_name == PROPOSE_ENVELOPE:
+        before = vault.load_available(round_.arguments, request.call.plan_ref)
+        require_narrower(read_proposal(before), read_proposal(checked.given), call.created_at)
     rule = _rule_for_edit(request, checked)
     try:
         preview = compute_preview(call, checked.given)
@@ -301,7 +306,7 @@ def _rule_for_original(request: ApprovalRequest, previous_round: Round) -> Rule:
 
 
 def _open_round(request: ApprovalRequest, edit: Edit, *, editor: "User | None") -> None:
-    call, rule = request.call, edit.rule
+    call, rule = request.call, store_rule(edit.rule)
     code = call.implementation.digest if call.implementation else ""
     binding = ApprovalBinding(call.version.fingerprint, code, edit.text, edit.state_token)
     digest, number = action_digest(call, binding, rule), request.round_number + 1

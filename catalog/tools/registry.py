@@ -115,7 +115,12 @@ def describe_import_error(error: BaseException, module: str) -> str:
 SHIPPED_TOOLSETS = ("workspace", "introspection", "finance", "text", "greetings", "registrations", "office")
 SHIPPED_PACKAGE = "catalog.toolsets"
 ENTRY_POINT_GROUP = "toolgate.tools"
-RESERVED_NAMES = frozenset({"agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"})
+RESERVED_NAMES = frozenset(
+    {
+        *("agent_turn", "approval_result", "ask_user", "compose_reply", "draft_plan", "plan_on"),
+        "propose_envelope",
+    }
+)
 """Names with a special meaning in the layers above, also without a configured model."""
 STEP_TOOLS = frozenset({"agent_turn", "ask_user"})
 """Names of tools that work only as steps of a plan: a direct call of one fails."""

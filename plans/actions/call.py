@@ -265,7 +265,7 @@ def _as_judged(
         first = admission.rejected_request(plan.ref, prepared) if plan.pk else None
         if first is not None:
             return replace(admitted, rule=verdict.terms, first=first, is_previewed=True)
-        if prepared.target.grant_limits is None:
+        if not grants.may_be_covered(plan, prepared):
             check_pending_limit(request_owner(plan, prepared))
     counted_at = limits.count_call(prepared, plan) if counts and limits.is_rate_limited(prepared) else None
     try:  # last: a safe call that runs before it is stored starts at this moment
@@ -371,7 +371,7 @@ def _store(
 def _add_client_call(
     tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall, run: ClientRun
 ) -> Call:
-    """Store a call that its client runs: handed out if it is allowed or a grant covers it, else held.
+    """Store a call that its client runs: handed out if it is allowed or a grant or an envelope covers it, else held.
 
     Its row replaces that of the call which it replaces. Raises AuditUnavailable if the start of a dangerous call could
     not be witnessed, and IntegrityError if the client's call is stored already.
@@ -380,7 +380,7 @@ def _add_client_call(
     claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(client_runs.OWNER, tx))
     if prepared.replaces is not None:
         ClientRun.objects.filter(call=prepared.replaces).update(is_current=False)
-    if rule is None or grants.is_covered_by_grant(plan, prepared, rule):
+    if rule is None or grants.coverage_of(plan, prepared, rule) is not None:
         fault = checkpoint_write_fault() if prepared.level == SafetyLevel.DANGEROUS else ""
         if fault:
             raise AuditUnavailable(fault)
@@ -395,14 +395,15 @@ def _add_client_call(
 
 def _add_call(tx: PlanTransaction, plan: PlanSnapshot, step: Step, admitted: _AdmittedCall) -> Call:
     prepared, rule, is_drifted = admitted.prepared, admitted.rule, admitted.prepared.target.drifted
-    is_granted = rule is not None and admitted.first is None and grants.is_covered_by_grant(plan, prepared, rule)
+    is_held = rule is not None and admitted.first is None
+    is_covered = is_held and rule is not None and grants.coverage_of(plan, prepared, rule) is not None
     # If the tool's code differs in this process, a process with the right code holds or starts the call.
-    if admitted.first is not None or (rule is not None and not is_granted and not is_drifted):
+    if admitted.first is not None or (rule is not None and not is_covered and not is_drifted):
         claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease("api", tx))
         if admitted.first is not None:
             return admission.refuse_as_before(StartContext(tx, plan, claimed), prepared, admitted.first)
         return _request_approval(tx, plan, claimed, admitted)
-    may_start = not is_drifted and not (is_granted and checkpoint_write_fault())
+    may_start = not is_drifted and not (is_covered and checkpoint_write_fault())
     if may_start and limits.can_start_now(tx.cursor, step.tool, plan.pk, joins=step.step_id > 1):
         executor = hints.local_executor()
         if executor is not None:
@@ -425,7 +426,8 @@ def _start(
 ) -> Call:
     """Start the call in this transaction. The executor of this process holds the lease and runs the call after commit.
 
-    If the call's grant was used up in the meantime, request approval instead. Raises Conflict if a policy changed.
+    If the call's grant or envelope was used up in the meantime, request approval instead. Raises Conflict if a policy
+    changed.
     """
     claimed = statements.insert_claimed_step(tx.cursor, step, calls.new_lease(executor.owner, tx))
     running_call = _begin(tx, plan, claimed, admitted)
@@ -438,14 +440,14 @@ def _start(
 def _begin(
     tx: PlanTransaction, plan: PlanSnapshot, claimed: ClaimedStep, admitted: _AdmittedCall
 ) -> RunningCall | None:
-    """Start an allowed call in this transaction; None if its grant was used up in the meantime.
+    """Start an allowed call in this transaction; None if its grant or envelope was used up in the meantime.
 
     Raises Conflict if a policy changed.
     """
     tx.record("step.started", claimed.step_id, attempt=claimed.attempt)
     if admitted.rule is not None:
         held_call = HeldCall(claimed, plan, admitted.prepared, admitted.rule, history=admitted.history)
-        return holding.start_granted(tx, held_call, admitted.preview)
+        return holding.start_covered(tx, held_call, admitted.preview)
     context = StartContext(tx, plan, claimed, just_claimed=True)
     work = admission.admit(context, admitted.prepared, counted=True, history=admitted.history)
     if not isinstance(work, RunningCall):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from approvals.models import ApprovalRequest
+from approvals.models import ApprovalRequest, Grant
 from approvals.policies.gate import gate
 from approvals.policies.rulebook import Rule
 from approvals.states import RequestStatus
@@ -122,8 +122,10 @@ class _UpcomingSteps:
             return UpcomingStep(step, STOPS, verdict.message)
         if isinstance(verdict, pipeline.Allow):
             return UpcomingStep(step, ALONE)
-        if grants.is_covered_by_grant(self.facts, prepared, verdict.terms, step.pk):
-            return UpcomingStep(step, ALONE, "A grant covers it.")
+        covering = grants.coverage_of(self.facts, prepared, verdict.terms, step.pk)
+        if covering is not None:
+            noun = "A grant" if isinstance(covering, Grant) else "An envelope"
+            return UpcomingStep(step, ALONE, f"{noun} covers it.")
         if admission.rejected_request(self.facts.ref, prepared) is not None:
             return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:

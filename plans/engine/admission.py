@@ -24,7 +24,18 @@ from catalog.inventory import snapshot
 from catalog.models import Call
 from catalog.states import TERMINAL, CallStatus
 from plans import conditions
-from plans.engine import early_requests, extensions, finishing, hints, limits, questions, retries, start, stops
+from plans.engine import (
+    early_requests,
+    extensions,
+    finishing,
+    grants,
+    hints,
+    limits,
+    questions,
+    retries,
+    start,
+    stops,
+)
 from plans.engine.calls import (
     edited_arguments,
     facts_for_rules,
@@ -179,7 +190,7 @@ def admit(
             if first is not None:
                 refuse_as_before(context, prepared, first)
                 return None
-            if not counted and defer_if_queue_full(tx, hold):
+            if not counted and not grants.may_be_covered(plan, prepared) and defer_if_queue_full(tx, hold):
                 return None
         limits.check_budget(tx.cursor, plan)
     except (PolicyRefusal, BudgetExceeded) as refusal:
@@ -249,8 +260,8 @@ class CallSituation(Enum):
     """The call is approved and its approval not yet consumed."""
     HANDED_BACK = auto()
     """The approval is consumed, and the worker stopped before the handler began."""
-    GRANTED = auto()
-    """A grant let the call start, and the worker stopped before the handler began."""
+    COVERED = auto()
+    """A grant or an envelope let the call start, and the worker stopped before the handler began."""
     UNBEGUN = auto()
     """The call needed no approval and has not run: a direct call left to the executor, or a call handed back."""
     ATTEMPTED = auto()
@@ -262,7 +273,7 @@ EARLY_SITUATIONS = (CallSituation.EARLY, CallSituation.EARLY_ANSWERED, CallSitua
 
 
 def classify(call: Call) -> CallSituation:
-    """Return the situation of a call; no query if its `approval` and `grant_use` are loaded."""
+    """Return the situation of a call; no query if its `approval`, `grant_use` and `envelope_use` are loaded."""
     request = call.approval if hasattr(call, "approval") else None
     has_ended = call.status in TERMINAL
     if request is not None and request.is_pre_approval:
@@ -274,7 +285,8 @@ def classify(call: Call) -> CallSituation:
         return CallSituation.ENDED
     if request is not None and request.consumed_at is None:
         return CallSituation.APPROVED
-    unattempted = CallSituation.GRANTED if hasattr(call, "grant_use") else CallSituation.UNBEGUN
+    is_covered = hasattr(call, "grant_use") or hasattr(call, "envelope_use")
+    unattempted = CallSituation.COVERED if is_covered else CallSituation.UNBEGUN
     if request is not None:
         unattempted = CallSituation.HANDED_BACK
     return CallSituation.ATTEMPTED if call.attempt else unattempted
@@ -282,7 +294,7 @@ def classify(call: Call) -> CallSituation:
 
 def _continue_with_call(context: StartContext, call_pk: int) -> WorkItem | None:
     tx, plan, step = context.tx, context.plan, context.step
-    call = Call.objects.select_related("approval", "grant_use", "token").get(pk=call_pk)
+    call = Call.objects.select_related("approval", "grant_use", "envelope_use", "token").get(pk=call_pk)
     situation = classify(call)
     if _skip_if_done(context, call, has_check=situation in EARLY_SITUATIONS):
         return None
@@ -317,7 +329,7 @@ def _is_request_current(context: StartContext, call: Call, prepared: PreparedCal
 def start_stored(context: StartContext, call: Call, situation: CallSituation) -> RunningCall | HeldCall:
     """Start a stored call. Hold it if it needed no approval when it was stored but policies now require one.
 
-    A call that a grant allowed is held too, because its grant is checked again after the preview. A call with a
+    A call that a grant or envelope allowed is held too, because that is checked again after the preview. A call with a
     consumed approval must still match it.
 
     Raises ToolDrifted if the tool's definition has changed, and ToolError if policies now deny the call, its approval

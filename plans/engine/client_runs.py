@@ -117,7 +117,7 @@ def _start(
     context = _claim(tx, run.call_id)
     if context is None:
         return False
-    call = Call.objects.select_related("approval", "grant_use", "token").get(pk=run.call_id)
+    call = Call.objects.select_related("approval", "grant_use", "envelope_use", "token").get(pk=run.call_id)
     if call.arguments != arguments:
         raise Conflict("The call was edited at this moment.")
     situation = admission.classify(call)

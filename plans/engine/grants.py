@@ -1,9 +1,11 @@
-"""Grants that cover a call: queries about them; `plans.engine.holding` starts calls under a grant."""
+"""Grants and envelopes that cover a call: queries; `plans.engine.holding` starts the calls that they cover."""
 
 from collections.abc import Collection
 
+from approvals.envelopes import coverage as envelope_coverage
 from approvals.grants import coverage
 from approvals.grants.coverage import GrantCandidate
+from approvals.models import Envelope, Grant
 from approvals.policies.rulebook import Rule
 from catalog.dispatch.arguments import stored_arguments
 from plans.engine.calls import requesters_of
@@ -15,11 +17,26 @@ def is_direct_plan(plan_ref: str) -> bool:
     return Plan.objects.filter(public_id=plan_ref, kind=Plan.Kind.CALL).exists()
 
 
-def is_covered_by_grant(plan: PlanSnapshot, prepared: PreparedCall, rule: Rule, step_pk: int | None = None) -> bool:
-    """Return whether a grant covers a call that the rule would hold; no query if the tool allows no grants."""
-    if prepared.target.grant_limits is None:
-        return False
-    return coverage.find_covering(grant_query(plan, prepared, requesters_of(plan, prepared, step_pk)), rule) is not None
+def plan_owner(plan_ref: str) -> int | None:
+    """Return the key of the person who makes a plan's calls; None for the plan of a direct call, or no plan."""
+    plan = Plan.objects.select_related("token").filter(public_id=plan_ref).exclude(kind=Plan.Kind.CALL).first()
+    return None if plan is None else plan.token.user_id if plan.token is not None else plan.author_id
+
+
+def coverage_of(
+    plan: PlanSnapshot, prepared: PreparedCall, rule: Rule, step_pk: int | None = None
+) -> Grant | Envelope | None:
+    """Return a grant or an envelope that covers a call which the rule would hold, or None."""
+    candidate = grant_query(plan, prepared, requesters_of(plan, prepared, step_pk))
+    grant = coverage.find_covering(candidate, rule) if prepared.target.grant_limits is not None else None
+    return grant or envelope_coverage.find_covering(candidate, rule)
+
+
+def may_be_covered(plan: PlanSnapshot, prepared: PreparedCall) -> bool:
+    """Return whether a grant or an envelope might let the call start, whatever its arguments are."""
+    if prepared.target.grant_limits is not None:
+        return True
+    return envelope_coverage.may_cover(grant_query(plan, prepared, set()))
 
 
 def end_denied_grants(plan: PlanSnapshot, prepared: PreparedCall) -> None:
@@ -45,4 +62,5 @@ def grant_query(
         requesters=frozenset(requesters),
         barred=frozenset((*requesters, *input_authors)),
         replaces_call=prepared.replaces is not None,
+        token=asker.token_id,
     )

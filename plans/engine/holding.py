@@ -1,29 +1,36 @@
-"""Held calls: their preview, their approval request, and their start once they are approved or a grant covers them.
+"""Held calls: their preview, their request, and their start once they are approved or a grant or envelope covers them.
 
 Previews run outside transactions. For requests of people and agents, each preview runs in its own thread, so a hanging
 tool cannot block the request: after a timeout the approval request is opened with a notice instead. The preview is
 computed again and compared before the call starts. Each requester may wait for only a few previews at once, so that
 other requesters need not wait behind them.
 
-A use of a grant is counted when it lets a call start. A call started by a grant is treated like an approved one: it
-does not restart when its worker is lost, and repeating it needs a person.
+A use of a grant or an envelope is counted when it lets a call start. A call so started is treated like an approved one:
+it does not restart when its worker is lost, and repeating it needs a person.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
 
+from approvals.envelopes import coverage as envelope_coverage
+from approvals.envelopes.services import open_envelope
 from approvals.errors import ApprovalExpired, Invalidated
 from approvals.grants import coverage
+from approvals.grants.coverage import GrantCandidate
 from approvals.models import ApprovalRequest
 from approvals.policies.gate import can_look_back
+from approvals.policies.rulebook import Rule
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.requests import deadlines, lifecycle, start_check
 from approvals.requests import limits as request_limits
 from approvals.requests.digests import ApprovalBinding
@@ -197,7 +204,7 @@ def hold_or_start(
         if not isinstance(held, HeldCall):
             return held
         work = held
-        run = start_granted(tx, work, preview)
+        run = start_covered(tx, work, preview)
         if run is None and not defer_if_queue_full(tx, work, exactly=True):
             store_held(tx, work, preview)
         return run
@@ -250,41 +257,57 @@ def _start_approved(
         return StaleApproval(approved.step, approved.plan, call, str(change), change.what)
     edited = summarise_edits(approved_round.request) if approved_round.number > 1 else None
     context = StartContext(tx, approved.plan, approved.step)
-    return start.begin(context, prepared, call, Permission(state or None, edited, history=history))
+    opens = partial(open_envelope, now=tx.now) if call.tool_name == PROPOSE_ENVELOPE else None
+    permission = Permission(state or None, edited, record=opens, history=history)
+    return start.begin(context, prepared, call, permission)
 
 
-def start_granted(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> RunningCall | None:
-    """Start a held call under a grant that covers it, in this transaction; None if no grant covers it now.
+def start_covered(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> RunningCall | None:
+    """Start a held call under a grant or an envelope that covers it, in this transaction; None if none covers it now.
 
-    If the call was started before and handed back before its handler began, it keeps that use of its grant, if valid.
+    If the call was started before and handed back before its handler began, it keeps that use, if it is still valid.
     Raises Conflict if the step was taken over in the meantime, and BudgetExceeded.
     """
     prepared, plan, step = held_call.prepared, held_call.plan, held_call.step
-    if prepared.target.grant_limits is None:
+    was_covered = held_call.call is not None and classify(held_call.call) is CallSituation.COVERED
+    if not (was_covered or grants.may_be_covered(plan, prepared)):
         return None
     # Without a grant a request is opened; its slot lock comes before the audit log's, which a grant's use takes.
     request_limits.lock_slots(request_owner(plan, prepared))
     limits.check_budget(tx.cursor, plan)
     people = requesters_of(plan, prepared, step.pk)
     candidate = grants.grant_query(plan, prepared, people, input_authors_of(step))
-    record: Callable[[Call], None] | None = None
-    if held_call.call is not None and classify(held_call.call) is CallSituation.GRANTED:
-        if not coverage.is_still_valid(held_call.call, candidate, held_call.rule, now=tx.now):
+    if held_call.call is not None and was_covered:
+        used = coverage if hasattr(held_call.call, "grant_use") else envelope_coverage
+        if not used.is_still_valid(held_call.call, candidate, held_call.rule, now=tx.now):
             return None
+        record = None
     else:
-        grant = coverage.consume_use(candidate, held_call.rule, now=tx.now)
-        if grant is None:
+        record = _use_recorder(candidate, held_call.rule, people, tx.now)
+        if record is None:
             return None
-
-        def record_use(call: Call) -> None:
-            CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
-            coverage.record_grant_use(grant, call, now=tx.now)
-
-        record = record_use
-
     state = (preview.state_token or None) if preview else None
     permission = Permission(state, record=record, history=held_call.history)
     return start.begin(StartContext(tx, plan, step), prepared, held_call.call, permission)
+
+
+def _use_recorder(
+    candidate: GrantCandidate, rule: Rule, people: Iterable[int], now: datetime
+) -> Callable[[Call], None] | None:
+    """Count a use of a grant, or else of an envelope, and return what records it with the call; None without one."""
+    grant = coverage.consume_use(candidate, rule, now=now)
+    fit = envelope_coverage.consume_use(candidate, rule, now=now) if grant is None else None
+    if grant is None and fit is None:
+        return None
+
+    def record_use(call: Call) -> None:
+        CallRequester.objects.bulk_create(CallRequester(call=call, user_id=person) for person in people)
+        if grant is not None:
+            coverage.record_grant_use(grant, call, now=now)
+        elif fit is not None:
+            envelope_coverage.record_use(fit, call, now=now)
+
+    return record_use
 
 
 def store_held(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None) -> Call:
@@ -327,6 +350,8 @@ def open_approval_request(
     CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
     background = RequestProvenance(early_by, input_authors_of(held_call.step))
     request = lifecycle.open_request(call, rule=held_call.rule, preview=preview, now=tx.now, provenance=background)
+    candidate = grants.grant_query(held_call.plan, held_call.prepared, people)
+    envelope_coverage.record_mismatch(candidate, call, now=tx.now)
     if held_call.prepared.replaces is not None:
         lifecycle.supersede(held_call.prepared.replaces, request)
     return request

@@ -235,11 +235,9 @@ def request_owner(plan: PlanSnapshot, prepared: PreparedCall) -> RequesterScope:
 def defer_if_queue_full(tx: PlanTransaction, held_call: HeldCall, *, exactly: bool = False) -> bool:
     """Defer a claimed step if the limit of pending requests is reached; return whether it was deferred.
 
-    `exactly` says that the request is opened in this transaction; its slot is then reserved. Without `exactly`, a call
-    that a grant may still start is not deferred.
+    `exactly` says that the request is opened in this transaction; its slot is then reserved. Without it, the caller has
+    found that neither a grant nor an envelope might start the call.
     """
-    if held_call.prepared.target.grant_limits is not None and not exactly:
-        return False
     try:
         (reserve_slot if exactly else check_pending_limit)(request_owner(held_call.plan, held_call.prepared))
     except TooManyWaiting as full:

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from approvals.audit.restore_guard import RestoreMonitor
+from approvals.envelopes import services as envelopes
 from approvals.notifications.delivery import DeliveryThread, clear_deliveries
 from approvals.policies.history import clear_recent_calls
 from approvals.policies.refused_calls import clear_refused_calls, count_left_calls
@@ -111,6 +112,7 @@ class Ticker:
         _run_job("void", lifecycle.invalidate_outdated)
         self._done += _run_job("remind", lambda: deadlines.send_due_reminders(clock.now()))
         self._done += _run_job("expire", lambda: deadlines.expire_due(clock.now()))
+        _run_job("envelopes", lambda: envelopes.end_due(clock.now()))
         _run_job("overdue", lambda: end_overdue_plans(clock.now()))
         _run_job("recover", lambda: recovery.take_back_lost_steps(clock.now()))
         _run_job("unreported", lambda: client_runs.expire_unreported(clock.now()))

@@ -17,12 +17,14 @@ from catalog.definitions.tool import FINGERPRINT_COLUMNS
 from catalog.inventory.versions import columns_fingerprint
 from catalog.models import ToolVersion
 from plans.invariants.base import AT_ONCE, CheckInput, Finding, findings, invariant
+from plans.invariants.envelopes import envelope_uses_are_counted, envelopes_cover_their_calls
 
 NOT_APPROVED = """
     SELECT c.public_id FROM catalog_call c JOIN catalog_toolversion v ON v.id = c.version_id
     LEFT JOIN approvals_approvalrequest r ON r.call_id = c.id
     WHERE c.attempt > 0 AND COALESCE(r.status, '') <> 'consumed' AND (v.safety_level = %s OR r.id IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM approvals_grantuse g WHERE g.call_id = c.id AND r.id IS NULL)
+      AND NOT EXISTS (SELECT 1 FROM approvals_envelopeuse e WHERE e.call_id = c.id AND r.id IS NULL)
 """
 SOMETHING_ELSE_RAN = """
     SELECT c.public_id FROM catalog_call c JOIN approvals_approvalrequest r ON r.call_id = c.id
@@ -37,9 +39,10 @@ OTHER_DIGEST_USED = """
 
 @invariant(1, "Each call that needed approval ran exactly as approved: same arguments, definition, code and state.")
 def started_calls_were_approved(check: CheckInput) -> Iterator[Finding]:
-    """Find started calls without a used approval or grant, or with an argument or version that it does not cover."""
+    """Find started calls without a used approval, grant or envelope, or that differ from what these cover."""
     yield from findings("The call started without a used approval.", NOT_APPROVED, str(SafetyLevel.DANGEROUS))
     yield from grants_cover_their_calls()
+    yield from envelopes_cover_their_calls()
     yield from findings("The call differs from the approved one.", SOMETHING_ELSE_RAN)
     yield from findings("The audit log has another digest for its use.", OTHER_DIGEST_USED)
     for round_ in _rounds_with_other_digest(used=True):
@@ -156,10 +159,12 @@ BY_THE_LOG = """
       GROUP BY object_ref) u ON u.object_ref = r.public_id
     LEFT JOIN (SELECT object_ref, MIN(seq) AS seq, MAX(seq) AS last FROM approvals_auditentry
       WHERE action = 'call.started' GROUP BY object_ref) s ON s.object_ref = c.public_id
-    LEFT JOIN approvals_grantuse g ON g.call_id = c.id
-    WHERE r.consumed_at IS NOT NULL AND (d.seq > u.seq OR u.seq > CASE WHEN g.id IS NULL THEN s.seq ELSE s.last END)
+    LEFT JOIN (SELECT call_id FROM approvals_grantuse UNION ALL SELECT call_id FROM approvals_envelopeuse) g
+      ON g.call_id = c.id
+    WHERE r.consumed_at IS NOT NULL
+      AND (d.seq > u.seq OR u.seq > CASE WHEN g.call_id IS NULL THEN s.seq ELSE s.last END)
 """
-"""A call that started under a grant and was handed back before it began has one start before its request."""
+"""A call that a grant or an envelope let start, and that was handed back, has one start before its request."""
 
 
 @invariant(2, "Each call that needed approval started after the decision and within the allowed time.")
@@ -192,6 +197,7 @@ STARTED_AGAIN = """
 def approvals_are_used_once(check: CheckInput) -> Iterator[Finding]:
     """Count the uses of each request, the requests of each call, and the attempts of calls that may have only one."""
     yield from grant_uses_are_counted()
+    yield from envelope_uses_are_counted()
     yield from findings("Its status and its time of use contradict each other.", USE_CONTRADICTS_STATE)
     yield from findings("The audit log has more than one use.", USED_TWICE)
     yield from findings("The call has more than one request.", ONE_REQUEST)

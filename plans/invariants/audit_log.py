@@ -12,6 +12,7 @@ from catalog.states import CallStatus
 from plans.engine.retries import UNSTARTED_REASONS
 from plans.invariants.approvals import audit_log_has_grants
 from plans.invariants.base import CheckInput, Finding, findings, invariant, rows
+from plans.invariants.envelopes import audit_log_has_envelopes
 
 OPENED = """
     SELECT ref FROM (SELECT public_id AS ref, 1 AS n FROM approvals_approvalrequest WHERE NOT is_early UNION ALL
@@ -117,6 +118,7 @@ def audit_log_is_whole(check: CheckInput) -> Iterator[Finding]:
     ends = (SafetyLevel.SAFE, CallStatus.COMPLETED, CallStatus.FAILED)
     yield from findings("The end of this call is not in the audit log exactly once.", FINISHED, *map(str, ends))
     yield from audit_log_has_grants()
+    yield from audit_log_has_envelopes()
     yield from findings("The creation of this token is not in the audit log.", TOKENS)
     entries = [json.loads(row[0]) for row in rows(OF_TOOLS)]
     recorded = {(data.get("tool"), data.get(name)) for data in entries for name in ("fingerprint", "held_fingerprint")}

@@ -41,7 +41,7 @@ EVENT_TYPES = frozenset(
         "approval.revoked", "approval.escalated", "approval.claimed", "approval.released", "approval.delegated",
         "approval.commented", "approval.reminded", "approval.extended",
         "resumption.claimed", "resumption.given_back", "resumption.lost", "resumption.ended",
-        "grant.used", "input.requested", "input.received", "memory.written", "tool.invoked",
+        "grant.used", "envelope.used", "input.requested", "input.received", "memory.written", "tool.invoked",
     )
 )  # fmt: skip
 STEP_ENDS = frozenset(("step.completed", "step.skipped", "step.failed", "step.cancelled"))

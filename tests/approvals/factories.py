@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.grants.services import GrantTerms, create_grant, grant_status
-from approvals.models import ApprovalRequest, Delegation, Delivery, Grant, Policy, PolicyRevision
+from approvals.models import ApprovalRequest, Delegation, Delivery, Envelope, Grant, Policy, PolicyRevision
 from approvals.policies.rulebook import rule_from_revision
 from approvals.requests.digests import ApprovalBinding
 from approvals.requests.lifecycle import open_request
@@ -27,7 +27,9 @@ from catalog.inventory.overrides import apply_overrides
 from catalog.models import Call, CallRequester, Implementation, Source, Tool, ToolVersion
 from catalog.results import Preview
 from catalog.states import CallStatus
+from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
+from plans.store.requesters import Requester
 from tests.builders import act, approve, make_plan, request_of, work_off
 from tests.pages import Pages
 
@@ -251,3 +253,32 @@ def approved(ada: User, rosa: User) -> ApprovalRequest:
 def terms_from(request: ApprovalRequest, scope: str = "requester", ref: str = "ada") -> GrantTerms:
     """Return terms about the dangerous tool."""
     return GrantTerms(tool="dangerous", rows=ANY, scope=scope, scope_ref=ref)
+
+
+def item(tool: str = "dangerous", rows: object = None, count: int = 2, **more: Any) -> dict[str, Any]:
+    """Return an item of a proposal, by default for any two calls of the dangerous tool."""
+    return {"tool": tool, "arguments": ANY if rows is None else rows, "count": count, **more}
+
+
+def propose(by: Requester, *items: dict[str, Any], **more: Any) -> Envelope:
+    """Propose an envelope for an hour with a direct call."""
+    arguments = {"purpose": "Tidy up", "items": list(items) or [item()], "minutes": 60, **more}
+    call = create_call(CallOrder("propose_envelope", arguments), by=by)
+    return Envelope.objects.select_related("call__approval").get(call=call)
+
+
+def open_envelope(by: Requester, reviewer: User, *items: dict[str, Any], **more: Any) -> Envelope:
+    """Propose an envelope, let a reviewer approve it, and start its call."""
+    envelope = propose(by, *items, **more)
+    plan = Plan.objects.get(public_id=envelope.call.plan_ref)
+    approve(plan, reviewer)
+    work_off(plan)
+    envelope.refresh_from_db()
+    return envelope
+
+
+def call_within(by: Requester, value: object = "x", tool: str = "dangerous", **more: Any) -> Call:
+    """Make a direct call, do what is ready, and return the call as it is then."""
+    call = create_call(CallOrder(tool, {"value": value}, **more), by=by)
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    return Call.objects.get(pk=call.pk)

@@ -1,0 +1,1 @@
+"""Envelopes: tasks approved once, whose calls then start without a review each."""

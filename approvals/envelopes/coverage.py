@@ -1,0 +1,292 @@
+"""Use of envelopes: a call that would wait starts at once if it is inside an open envelope; uses are counted.
+
+Called inside the transaction that starts the call. An envelope covers a call if it is made by whom and where the
+envelope is for, if an item with room left bounds all its arguments, if the tool still has the definition and code of
+the time when the envelope opened, and if the people who approved the envelope could approve the call by the rule that
+holds it now. The first such item counts the call, and no use is ever given back. Calls that replace an earlier one are
+never covered.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+
+from approvals.envelopes.services import (
+    TOOL_CHANGED,
+    close_envelope,
+    end_of_changed_tool,
+    end_stopped,
+    follow_edit,
+    has_changed,
+    propose,
+    refuse_proposal,
+)
+from approvals.grants.coverage import GrantCandidate, lock_epoch
+from approvals.models import ApprovalRequest, Envelope, EnvelopeItem, EnvelopeMismatch, EnvelopeUse, Review, Stop
+from approvals.policies.envelope_rules import coverage_objection
+from approvals.policies.quorum import is_enough
+from approvals.policies.rulebook import Rule
+from approvals.policy_language.envelopes import (
+    COUNT,
+    EXPIRED,
+    PROPOSE_ENVELOPE,
+    RULE,
+    SUM,
+    TOOL,
+    amount_of,
+    broken_argument,
+    decimal_text,
+    exact_sum,
+)
+from approvals.requests.queries import counted_approvals, current_round
+from approvals.states import ReviewVerdict
+from catalog.access.roles import user_display_name
+from catalog.core import clock
+from catalog.dispatch.arguments import stored_arguments, validator_of
+from catalog.inventory.snapshot import CallableTool
+from catalog.models import Call
+from catalog.signals import Fact, record_fact
+
+Status = Envelope.Status
+Scope = Envelope.Scope
+REMEMBERED = timedelta(days=1)
+"""Time for which a call that waits is shown beside an envelope that has ended by its time."""
+MOST_COMPARED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """An item that a call is inside of, and the amount that the call adds to its sum."""
+
+    item: EnvelopeItem
+    amount: Decimal
+
+    @property
+    def has_room(self) -> bool:
+        return not self.shortage
+
+    @property
+    def shortage(self) -> str:
+        """The promise that one more call would break; empty if there is room."""
+        if self.item.used >= self.item.count:
+            return COUNT
+        return SUM if self.item.sum_path and self.sum_after > Decimal(self.item.at_most) else ""
+
+    @property
+    def sum_after(self) -> Decimal:
+        return exact_sum([Decimal(self.item.sum_used), self.amount])
+
+
+def may_cover(candidate: GrantCandidate) -> bool:
+    """Return True if an open envelope is there for calls like this one, whatever its items are."""
+    return not candidate.replaces_call and _in_scope(candidate, clock.now()).exists()
+
+
+def find_covering(candidate: GrantCandidate, rule: Rule) -> Envelope | None:
+    """Return an envelope that covers the call now, or None. Never writes."""
+    if candidate.replaces_call:
+        return None
+    for envelope in _in_scope(candidate, clock.now()):
+        for fit in _fits(envelope, candidate):
+            bound = _is_bound_to(fit.item, candidate.target)
+            if fit.has_room and bound and not _rule_objection(envelope, candidate, rule):
+                return envelope
+    return None
+
+
+def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Fit | None:
+    """Count one use of an envelope that covers the call; None if none covers it.
+
+    The call must start in this transaction, whose time is `now`. Raises RestoredDatabase and AuditUnavailable. Of
+    several concurrent calls only one gets the last place: items are read and counted under the lock of the audit head.
+    """
+    if candidate.replaces_call:
+        return None
+    for envelope in _in_scope(candidate, now):
+        if not covers_arguments(envelope, candidate) or _rule_objection(envelope, candidate, rule):
+            continue
+        usable = Envelope.objects.filter(pk=envelope.pk, status=Status.OPEN, expires_at__gt=now, epoch=lock_epoch())
+        if not usable.exists():
+            continue
+        for fit in _fits(envelope, candidate):  # read again, now that nobody else counts
+            if not _is_bound_to(fit.item, candidate.target):
+                if has_changed(EnvelopeItem.objects.select_related("tool__current_version").get(pk=fit.item.pk)):
+                    close_envelope(envelope, TOOL_CHANGED.format(tool=fit.item.tool.name))
+            elif fit.has_room and _count(fit):
+                return fit
+    return None
+
+
+def _count(fit: Fit) -> bool:
+    before = EnvelopeItem.objects.filter(pk=fit.item.pk, used=fit.item.used, sum_used=fit.item.sum_used)
+    room = before.filter(used__lt=F("count"), envelope__status=Status.OPEN)
+    return bool(room.update(used=F("used") + 1, sum_used=decimal_text(fit.sum_after)))
+
+
+def record_use(fit: Fit, call: Call, *, now: datetime) -> None:
+    """Record that the call used the envelope, with an audit entry and an event; an envelope without room is used up."""
+    envelope = fit.item.envelope
+    EnvelopeUse.objects.create(item=fit.item, call=call, amount=decimal_text(fit.amount), at=now)
+    approvers = [user_display_name(review.person) for review in _approvals(envelope)[1]]
+    record_fact("envelope.used", call=call, envelope=envelope.public_id, item=fit.item.number, approved_by=approvers)
+    if not envelope.items.filter(used__lt=F("count")).exists():
+        Envelope.objects.filter(pk=envelope.pk, status=Status.OPEN).update(status=Status.USED, ended_at=now)
+        record_fact("envelope.used_up", envelope=envelope.public_id)
+
+
+def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: datetime) -> bool:
+    """Return True if the envelope that this call used still allows it to start, even without room left.
+
+    Raises RestoredDatabase and AuditUnavailable. The audit head is locked, so the envelope cannot be ended meanwhile.
+    """
+    going = Q(status__in=[Status.OPEN, Status.USED], expires_at__gt=now)
+    envelope = Envelope.objects.filter(going, epoch=lock_epoch(), items__uses__call=call).first()
+    if envelope is None or candidate.replaces_call:
+        return False
+    bound = _is_bound_to(call.envelope_use.item, candidate.target)
+    return bound and not _rule_objection(envelope, candidate, rule)
+
+
+def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Envelope]:
+    """Return the open envelopes whose scope includes the call, with one query on an index."""
+    return _of_scope(candidate).filter(status=Status.OPEN, expires_at__gt=now).order_by("pk")
+
+
+def _of_scope(candidate: GrantCandidate) -> QuerySet[Envelope]:
+    scopes = Q(scope=Scope.PLAN, scope_ref=candidate.plan_ref)
+    if candidate.session:
+        scopes |= Q(scope=Scope.SESSION, scope_ref=candidate.session)
+    if candidate.token is not None:
+        scopes |= Q(scope=Scope.TOKEN, token=candidate.token, token__revoked_at=None)
+    return Envelope.objects.filter(scopes, requester=candidate.requested_by)
+
+
+def _fits(envelope: Envelope, candidate: GrantCandidate) -> Iterator[Fit]:
+    """Yield the items that the call is inside of, with or without room left, in order."""
+    arguments = candidate.arguments
+    for item in envelope.items.filter(tool=candidate.target.tool_pk).select_related("tool", "envelope"):
+        terms = item.terms
+        amount = amount_of(terms, arguments)
+        if amount is not None and broken_argument(terms, arguments) is None:
+            yield Fit(item, amount)
+
+
+def _approvals(envelope: Envelope) -> tuple[ApprovalRequest, list[Review]]:
+    related = ("call", "policy_revision__policy")
+    request = ApprovalRequest.objects.select_related(*related).get(call=envelope.call_id)
+    return request, counted_approvals(current_round(request))
+
+
+def _rule_objection(envelope: Envelope, candidate: GrantCandidate, rule: Rule) -> str:
+    """Return the reason why the envelope's approval is not enough for the rule that holds the call; empty if it is."""
+    objection = coverage_objection(rule, str(candidate.target.tool.reversibility))
+    if objection:
+        return objection
+    request, approvals = _approvals(envelope)
+    if not candidate.requesters <= {each.user_id for each in request.call.requesters.all()}:
+        return "Other people than those who proposed the envelope have shaped this call."
+    if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well
+        rule = replace(rule, escalated_to=request.escalated_to)
+    barred = frozenset() if rule.allow_self_review else candidate.barred
+    counting = [each for each in approvals if not {each.person_id, each.on_behalf_of_id} & barred]
+    return "" if is_enough(request, counting, rule) else f"The envelope's approvers are not enough. {rule.sentence}"
+
+
+def _is_bound_to(item: EnvelopeItem, tool: CallableTool) -> bool:
+    return item.fingerprint == tool.fingerprint and tool.implementation_digest in item.implementation_digests
+
+
+def covers_arguments(envelope: Envelope, candidate: GrantCandidate) -> bool:
+    """Return True if the call is inside an item of the envelope, whatever room is left."""
+    return any(True for _ in _fits(envelope, candidate))
+
+
+def record_mismatch(candidate: GrantCandidate, call: Call, *, now: datetime) -> None:
+    """Store which promise a call breaks that now waits, beside the envelope of its requester.
+
+    For a day, an envelope that ended by its time or was used up counts too, for calls of its tools.
+    """
+    if candidate.replaces_call:
+        return
+    ended = Q(status=Status.ENDED, ended_at__gte=F("expires_at"))
+    there = _of_scope(candidate).filter(Q(status__in=[Status.OPEN, Status.USED]) | ended, opened_at__isnull=False)
+    found: tuple[Envelope, str] | None = None
+    for envelope in there.filter(expires_at__gt=now - REMEMBERED).order_by("-pk")[:MOST_COMPARED]:
+        mismatch = _mismatch(envelope, candidate, now)
+        if mismatch and (found is None or found[1] == TOOL != mismatch):
+            found = envelope, mismatch
+    if found is not None:
+        EnvelopeMismatch.objects.get_or_create(call=call, defaults={"envelope": found[0], "mismatch": found[1]})
+
+
+def _mismatch(envelope: Envelope, candidate: GrantCandidate, now: datetime) -> str:
+    """Return the promise that the call breaks; empty for an envelope that is over and has no item of its tool."""
+    is_open = envelope.status == Status.OPEN and envelope.expires_at > now
+    fits = list(_fits(envelope, candidate))
+    if fits:
+        is_over = envelope.expires_at <= now
+        return EXPIRED if is_over else next((fit.shortage for fit in reversed(fits) if fit.shortage), RULE)
+    found = ""
+    for item in envelope.items.filter(tool=candidate.target.tool_pk).select_related("tool"):
+        broken = broken_argument(item.terms, candidate.arguments)
+        found = SUM if broken is None else found or f"argument:{broken}"
+        if found == SUM:
+            break
+    return found or (TOOL if is_open else "")
+
+
+REFUSED = frozenset(
+    {
+        *("approval.withdrawn", "approval.expired", "approval.invalidated"),
+        *("call.refused", "call.sent_back", "call.responded"),
+    }
+)
+"""Facts with which a proposal has come to nothing."""
+CALL_REJECTED = "{who} rejected a call that it would have covered."
+APPROVAL_REVOKED = "{who} revoked the approval of a call that it would have covered."
+
+
+def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
+    """Follow the request that proposes an envelope; end envelopes when something about their calls changes.
+
+    That is the rejection of a call that one would cover, a change of one of its tools, and a stop.
+    """
+    call, kind = fact.call, fact.kind
+    if call is None:
+        if kind.startswith("tool."):
+            end_of_changed_tool(str(fact.data.get("tool", "")))
+        elif kind == "stop.set":
+            end_stopped(Stop.objects.get(public_id=fact.data["stop"]))
+    elif call.tool_name == PROPOSE_ENVELOPE:
+        if kind in ("approval.opened", "approval.prepared"):
+            propose(ApprovalRequest.objects.select_related("policy_revision__policy").get(call=call))
+        elif kind == "approval.edited":
+            follow_edit(call)
+        elif kind in REFUSED:
+            refuse_proposal(call, str(fact.data.get("message") or fact.data.get("reason") or "It was not approved."))
+    elif kind == "approval.revoked" or (
+        kind == "approval.decided" and fact.data.get("verdict") == ReviewVerdict.REJECT
+    ):
+        who = user_display_name(fact.by) if fact.by else "Someone"
+        because = CALL_REJECTED if kind == "approval.decided" else APPROVAL_REVOKED
+        _end_refused(call, because.format(who=who))
+
+
+def _end_refused(call: Call, because: str) -> None:
+    """End the open envelopes of which an item bounds this call."""
+    scopes = Q(scope=Scope.PLAN, scope_ref=call.plan_ref) | Q(scope=Scope.TOKEN, token=call.token_id or 0)
+    if call.session:
+        scopes |= Q(scope=Scope.SESSION, scope_ref=call.session)
+    open_ones = Envelope.objects.filter(scopes, status=Status.OPEN, requester=call.requested_by_id)
+    items = EnvelopeItem.objects.filter(envelope__in=open_ones, tool__name=call.tool_name)
+    found = list(items.select_related("envelope", "tool").order_by("envelope_id"))
+    if not found:
+        return
+    arguments = stored_arguments(validator_of(call.version.input_schema), call.arguments_json, call.defaults)
+    for item in found:
+        if broken_argument(item.terms, arguments) is None:
+            close_envelope(item.envelope, because)

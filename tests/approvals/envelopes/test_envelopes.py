@@ -1,0 +1,383 @@
+"""Envelopes: proposal, opening, covered calls, counting, and the events that end one."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals import recovery
+from approvals.envelopes import services
+from approvals.envelopes.services import end_envelope
+from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Stop
+from approvals.stops.services import Scope, set_stop
+from catalog.access.roles import NotAllowed
+from catalog.access.tokens import create_token, revoke_token
+from catalog.core import clock
+from catalog.errors import Conflict, PolicyRefusal
+from catalog.inventory import snapshot
+from catalog.inventory.overrides import apply_overrides
+from catalog.models import Tool
+from plans.actions.call import CallOrder, create_call
+from plans.models import Plan
+from plans.store.requesters import Requester
+from tests.approvals.factories import (
+    ANY,
+    add_policy,
+    answer,
+    call_within,
+    item,
+    open_envelope,
+    propose,
+    refusal_at,
+    set_rule,
+)
+from tests.builders import act, approve, call_of, make_plan, reject, work_off
+from tests.conftest import person
+from tests.invariants import assert_invariants
+
+PENNIES = {"path": "value", "at_most": 0.3}
+
+
+@pytest.fixture
+def agent(stage: Any, ada: User, settings: Any, monkeypatch: Any) -> Requester:
+    """An agent of Ada, on a stage without caches of policies and tools."""
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    monkeypatch.setattr(snapshot, "SNAPSHOT_SECONDS", 0.0)
+    return agent_of(ada)
+
+
+def agent_of(owner: User) -> Requester:
+    return Requester(owner, create_token(user=owner, kind="agent", scopes=["calls:create"])[0], "mcp")
+
+
+def plan_of(envelope: Envelope) -> Plan:
+    return Plan.objects.get(public_id=envelope.call.plan_ref)
+
+
+def test_calls_inside_an_approved_envelope_run_until_it_is_used_up(agent, rosa, stage):
+    envelope = propose(agent)
+    assert (envelope.status, envelope.call.approval.status, envelope.call.status) == ("proposed", "pending", "held")
+    assert call_within(agent).status == "held"
+    envelope = open_envelope(agent, rosa)
+    assert envelope.status == "open"
+    first, second, third = (call_within(agent, value) for value in "abc")
+    assert [first.status, second.status, third.status] == ["completed", "completed", "held"]
+    assert stage.values("dangerous") == ["a", "b"]
+    assert third.envelope_mismatch.mismatch == "count"
+    envelope.refresh_from_db()
+    used = EnvelopeItem.objects.get(envelope=envelope)
+    assert (envelope.status, used.used, EnvelopeUse.objects.count()) == ("used", 2, 2)
+    entry = AuditEntry.objects.filter(action="envelope.used").latest("seq")
+    assert entry.object_ref == second.public_id
+    assert entry.details_json == {"envelope": envelope.public_id, "item": 0, "approved_by": ["Rosa"]}
+    assert_invariants()
+
+
+def test_step_of_a_plan_proposes_for_its_plan(agent, ada, rosa, stage):
+    arguments = {"purpose": "Tidy up", "items": [item()], "minutes": 60}
+    steps = [act(1, tool="propose_envelope", parameters=arguments), act(2, "x", "dangerous", dependencies=[1])]
+    plan = work_off(make_plan(ada, *steps))
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    envelope = Envelope.objects.get()
+    assert (envelope.scope, envelope.scope_ref) == ("plan", plan.public_id)
+    assert call_of(plan, 2).envelope_use.item.envelope == envelope
+    assert call_within(Requester(ada)).status == "held"  # not of the plan
+
+
+def row(path: str, operator: str, value: object = None) -> dict[str, Any]:
+    return {"path": path, "operator": operator} | ({} if value is None else {"value": value})
+
+
+@pytest.mark.parametrize(
+    ("terms", "values", "mismatch"),
+    [
+        (item("dangerous_hasty"), ["a"], "tool"),
+        (item(rows=[row("value", "in", ["a"])]), ["b"], "argument:value"),
+        (item(rows=[row("value.to", "exists")]), [{"to": 1, "cc": 2}], "argument:value.cc"),
+        (item(rows=[row("value", "starts_with", "a/")]), ["a/../b"], "argument:value"),
+        (item(count=1), ["a", "b"], "count"),
+        (item(rows=[], count=9, sum=PENNIES), [0.1, 0.1, 0.1, 1e-18], "sum"),
+        (item(rows=[], sum=PENNIES), [-1], "sum"),
+        (item(rows=[], sum=PENNIES), ["0.1"], "sum"),
+        (item(rows=[], sum=PENNIES), [True], "sum"),
+        (item(rows=[], sum=PENNIES), [1e-19], "sum"),
+        (item(rows=[], sum=PENNIES), [0.31], "sum"),
+    ],
+)
+def test_first_call_outside_waits_beside_the_promise_it_broke(terms, values, mismatch, agent, rosa):
+    envelope = open_envelope(agent, rosa, terms)
+    *inside, outside = [call_within(agent, value) for value in values]
+    assert all(call.status == "completed" for call in inside)
+    assert (outside.status, outside.envelope_mismatch.mismatch) == ("held", mismatch)
+    assert outside.envelope_mismatch.envelope == envelope
+
+
+def test_overlapping_items_are_used_in_their_order(agent, rosa):
+    envelope = open_envelope(agent, rosa, item(count=1), item(count=2))
+    assert [call_within(agent).status for _ in range(4)] == ["completed", "completed", "completed", "held"]
+    assert list(envelope.items.values_list("used", flat=True)) == [1, 2]
+
+
+def test_calls_of_others_are_not_covered(agent, ada, ben, rosa):
+    open_envelope(agent, rosa, item(count=9))
+    for other in (agent_of(ada), agent_of(ben), Requester(ada)):
+        held = call_within(other)
+        assert (held.status, hasattr(held, "envelope_mismatch")) == ("held", False)
+    assert not EnvelopeUse.objects.exists()
+
+
+def test_session_of_a_person_is_covered_for_that_person_alone(agent, ada, ben, rosa):
+    mine = Requester(ada, None, "rest", "errand")
+    open_envelope(mine, rosa, item(count=9), **{"for": {"session": "errand"}})
+    assert call_within(mine).status == "completed"
+    for other in (Requester(ben, None, "rest", "errand"), Requester(ada, None, "rest", "other")):
+        assert call_within(other).status == "held"
+
+
+def test_replacing_call_is_not_covered(agent, rosa):
+    held = call_within(agent)
+    reject(Plan.objects.get(public_id=held.plan_ref), rosa)
+    open_envelope(agent, rosa)
+    assert call_within(agent, replaces=held.public_id).status == "held"
+
+
+@pytest.mark.parametrize(
+    ("terms", "status"),
+    [
+        ({"envelope": "never"}, "held"),
+        ({"typed_target": True}, "held"),
+        ({"min_review_seconds": 5}, "held"),
+        ({"fresh_sign_in_seconds": 600}, "held"),
+        ({"fresh_passkey": True}, "held"),
+        ({"fresh_passkey": True, "envelope": "allow"}, "held"),  # its approval has no signature
+        ({"typed_target": True, "envelope": "allow"}, "completed"),
+        ({"seen": {"category": "web", "within": 60}, "recent": None}, "held"),
+        ({"stages": [{"group": "reviewer", "count": 2}]}, "held"),
+        ({"stages": [{"group": "administrator", "count": 1}]}, "held"),
+        ({"min_role_age_seconds": 86_400}, "held"),
+    ],
+)
+def test_each_use_meets_the_rule_in_force(terms, status, agent, rosa):
+    open_envelope(agent, rosa)
+    if "seen" in terms:
+        call_within(agent, tool="safe")
+        terms = {"seen": {"tool": "safe", "within": 60}}
+        shared = {"stages": [{"group": "reviewer", "count": 1}], "safety_level": "dangerous"}
+        add_policy(0, effect="hold", **shared, **terms)
+    else:
+        set_rule(**terms)
+    call = call_within(agent)
+    assert call.status == status
+    assert status == "completed" or call.envelope_mismatch.mismatch == "rule"
+
+
+def test_irreversible_tools_are_left_out_unless_the_policy_says_so(agent, rosa):
+    Tool.objects.get(name="dangerous").versions.update(reversibility="irreversible")
+    snapshot.callable_tool("dangerous").tool.reversibility = "irreversible"
+    try:
+        with pytest.raises(PolicyRefusal, match="cannot be undone"):
+            propose(agent)
+        set_rule(envelope="allow")
+        open_envelope(agent, rosa)
+        assert call_within(agent).status == "completed"
+    finally:
+        snapshot.callable_tool("dangerous").tool.reversibility = "restorable"
+
+
+def test_approver_who_may_no_longer_decide_counts_no_more(agent, rosa):
+    open_envelope(agent, rosa)
+    assert call_within(agent).status == "completed"
+    rosa.groups.clear()
+    assert call_within(agent).envelope_mismatch.mismatch == "rule"
+
+
+def test_proposal_needs_all_that_the_rules_of_its_items_ask(agent, rosa, admin, tomas):
+    add_policy(0, tool="dangerous_hasty", effect="hold", stages=[{"group": "administrator", "count": 1}])
+    envelope = propose(agent, item(), item("dangerous_hasty"))
+    request = envelope.call.approval
+    assert request.policy_revision.stages == [
+        {"group": "reviewer", "count": 1},
+        {"group": "administrator", "count": 1},
+    ]
+    assert propose(agent, item(), item("dangerous_hasty")).call.approval.policy_revision == request.policy_revision
+    approve(plan_of(envelope), rosa)
+    approve(plan_of(envelope), admin)
+    work_off(plan_of(envelope))
+    assert call_within(agent).status == call_within(agent, tool="dangerous_hasty").status == "completed"
+    assert_invariants()
+
+
+def test_items_ask_only_rules_that_their_calls_can_meet(agent, rosa):
+    rows = [{"path": "value", "operator": "greater_than", "value": 1000}]
+    add_policy(0, tool="dangerous", conditions=rows, effect="hold", stages=[{"group": "reviewer", "count": 2}])
+    small = item(rows=[{"path": "value", "operator": "less_than", "value": 1000}])
+    assert propose(agent, small).call.approval.policy_revision.quorum == 1
+
+
+def test_edit_narrows_and_asks_for_new_votes(agent, rosa, tomas):
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    envelope = propose(agent, item(count=5))
+    approve(plan_of(envelope), tomas)
+    wider = {"purpose": "Tidy up", "items": [item(count=6)], "minutes": 60}
+    with refusal_at("items.0.count", "widened"):
+        answer(plan_of(envelope), rosa, "approve", arguments=wider)
+    narrower = wider | {"items": [item(count=1)], "minutes": 30}
+    request = answer(plan_of(envelope), rosa, "approve", arguments=narrower)
+    assert (request.status, request.round_number) == ("pending", 2)
+    envelope.refresh_from_db()
+    assert envelope.expires_at == envelope.proposed_at + timedelta(minutes=30)
+    assert_invariants()
+
+
+@pytest.mark.parametrize("by", ["agent", "ada", "rosa", "admin"])
+def test_proposers_and_reviewers_end_an_envelope(by, agent, rosa, admin):
+    envelope = open_envelope(agent, rosa)
+    with pytest.raises(NotAllowed):
+        end_envelope(envelope, reason="Mine now", by=person("ben", "operator"))
+    with refusal_at("reason", "required"):
+        end_envelope(envelope, reason=" ", by=rosa)
+    user = User.objects.get(username="ada" if by == "agent" else by)
+    if by == "agent":
+        user.acting_token = agent.token
+    end_envelope(envelope, reason="Enough", by=user)
+    assert call_within(agent).status == "held"
+    with pytest.raises(Conflict):
+        end_envelope(envelope, reason="Enough", by=rosa)
+    assert_invariants()
+
+
+def test_rejected_call_ends_the_envelope_that_would_have_covered_it(agent, rosa, ada):
+    held = call_within(agent)
+    envelope = open_envelope(agent, rosa)
+    reject(Plan.objects.get(public_id=held.plan_ref), rosa)
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.ended_because) == ("ended", "Rosa rejected a call that it would have covered.")
+
+
+def end_by_stop(agent: Requester, admin: User) -> None:
+    set_stop(Scope(Stop.Kind.TOOL, "dangerous", "dangerous"), "A bad day", by=admin)
+
+
+def end_by_token(agent: Requester, admin: User) -> None:
+    revoke_token(agent.token, by=agent.user)
+    services.end_due(clock.now())
+
+
+def end_by_time(agent: Requester, admin: User) -> None:
+    Envelope.objects.update(expires_at=clock.now())
+    services.end_due(clock.now())
+
+
+def end_by_epoch(agent: Requester, admin: User) -> None:
+    recovery.begin_epoch("The disk failed.")
+
+
+@pytest.mark.parametrize("end", [end_by_stop, end_by_token, end_by_time, end_by_epoch])
+def test_envelope_ends_with_what_it_stands_on(end, agent, rosa, admin):
+    envelope = open_envelope(agent, rosa)
+    end(agent, admin)
+    envelope.refresh_from_db()
+    assert envelope.status == "ended"
+
+
+def test_changed_tool_ends_the_envelope(agent, rosa, admin):
+    envelope = open_envelope(agent, rosa)
+    apply_overrides("dangerous", {"description_override": "Do worse."}, by=admin)
+    assert call_within(agent).status == "held"
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.ended_because) == (
+        "ended",
+        "The definition or the code of dangerous has changed since the envelope was opened.",
+    )
+
+
+def test_call_past_the_end_is_shown_beside_the_expired_envelope(agent, rosa):
+    open_envelope(agent, rosa)
+    Envelope.objects.update(expires_at=clock.now())
+    assert call_within(agent).envelope_mismatch.mismatch == "expired"
+
+
+def test_proposal_whose_time_is_over_is_withdrawn(agent, rosa):
+    envelope = propose(agent)
+    Envelope.objects.update(expires_at=clock.now())
+    services.end_due(clock.now())
+    envelope.refresh_from_db()
+    request = ApprovalRequest.objects.get()
+    assert (envelope.status, request.status) == ("refused", "withdrawn")
+    assert_invariants()
+
+
+@pytest.mark.parametrize("verdict", ["reject", "request_changes"])
+def test_proposal_that_is_not_approved_is_refused(verdict, agent, rosa):
+    envelope = propose(agent)
+    answer(plan_of(envelope), rosa, verdict, comment="Too much.")
+    envelope.refresh_from_db()
+    assert (envelope.status, "Too much." in envelope.ended_because) == ("refused", True)
+
+
+def test_covered_call_waits_if_its_envelope_ends_before_the_start(agent, ada, rosa):
+    envelope = open_envelope(agent, rosa)
+    call = create_call(CallOrder("dangerous", {"value": "x"}), by=agent)
+    assert call.status == "created"
+    end_envelope(envelope, reason="Enough", by=ada)
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    call.refresh_from_db()
+    assert (call.status, EnvelopeUse.objects.count()) == ("held", 0)
+
+
+@pytest.mark.parametrize(
+    ("terms", "more", "path", "code"),
+    [
+        (item(), {"items": []}, "items", "minItems"),
+        (item(), {"items": [item()] * 501}, "items", "maxItems"),
+        (item(), {"items": [item(rows=ANY * 20)] * 101}, "items", "too_many"),
+        (item(count=0), {}, "items.0.count", "minimum"),
+        (item(count=10_001), {}, "items.0.count", "maximum"),
+        (item("nothing"), {}, "items.0.tool", "unknown"),
+        (item(rows=[row("other", "exists")]), {}, "items.0.arguments.0.path", "unknown"),
+        (item(rows=[row("command", "starts_with", "git ")]), {}, "items.0.arguments.0.operator", "inexact"),
+        (item(sum={"path": "other", "at_most": 5}), {}, "items.0.sum.path", "unknown"),
+        (item("write_file", rows=[], sum={"path": "path", "at_most": 5}), {}, "items.0.sum.path", "no_number"),
+        (item(sum={"path": "value", "at_most": 0}), {}, "items.0.sum.at_most", "invalid"),
+        (item(), {"minutes": 1441}, "minutes", "maximum"),
+        (item(), {"expires_at": "2026-01-01T00:00:00Z"}, "minutes", "required"),
+        (item(), {"purpose": "  "}, "purpose", "required"),
+        (item(), {"for": {"token": 10**6}}, "for", "not_yours"),
+        (item(), {"for": {"plan": "a", "session": "b"}}, "for", "invalid"),
+    ],
+)
+def test_bad_proposals_name_field_and_remedy(terms, more, path, code, agent):
+    with refusal_at(path, code):
+        propose(agent, terms, **more)
+    assert not ApprovalRequest.objects.exists()
+
+
+def test_proposal_for_someone_elses_calls_is_refused(agent, ada, ben, rosa):
+    theirs = {"token": agent_of(ben).token.pk}, {"plan": make_plan(ben, act(1)).public_id}
+    for scope, path in zip(theirs, ("for.token", "for.plan"), strict=True):
+        with refusal_at(path, "not_yours"):
+            propose(Requester(ada), **{"for": scope})
+    with refusal_at("for", "required"):
+        propose(Requester(ada))
+
+
+@pytest.mark.parametrize("end", ["2026-01-01T00:00:00Z", "tomorrow", "2999-01-01T00:00:00Z"])
+def test_end_is_within_a_day(end, agent, rosa):
+    codes = {"2026-01-01T00:00:00Z": "past", "tomorrow": "invalid", "2999-01-01T00:00:00Z": "too_late"}
+    with refusal_at("expires_at", codes[end]):
+        arguments = {"purpose": "Tidy up", "items": [item()], "expires_at": end}
+        create_call(CallOrder("propose_envelope", arguments), by=agent)
+
+
+def test_proposer_who_is_the_only_reviewer_is_told(agent, rosa):
+    with refusal_at("items", "no_reviewers"):
+        propose(agent_of(rosa))
+
+
+@pytest.mark.parametrize(("tool", "reason"), [("safe", "run without approval"), ("propose_envelope", "cannot cover")])
+def test_items_that_would_let_nothing_start_are_refused(tool, reason, agent, rosa):
+    rows = [] if tool == "propose_envelope" else ANY
+    with pytest.raises(PolicyRefusal, match=reason):
+        propose(agent, item(tool, rows=rows))
