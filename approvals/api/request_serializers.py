@@ -10,6 +10,7 @@ from rest_framework import serializers
 
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policies import eligibility, quorum
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import ORDERS, STATUSES
 from approvals.requests.privacy import mask_preview
@@ -275,6 +276,11 @@ class ApprovalSerializer(CoordinationSerializer):
     plan = BlankAsNullField(source="plan_ref")
     step_id = serializers.SerializerMethodField()
     call = serializers.CharField(source="call.public_id")
+    kind = serializers.SerializerMethodField(help_text="`envelope` if it asks for a task, otherwise `call`.")
+    envelope = serializers.SerializerMethodField(
+        help_text="The envelope that it proposes, or that its call fell outside."
+    )
+    mismatch = serializers.SerializerMethodField(help_text="The promise of the envelope that its call broke.")
     requester = serializers.SerializerMethodField(help_text="Name of the token or person that requested the call.")
     requested_by = serializers.CharField(source="call.requested_by.username", allow_null=True)
     reason = serializers.SerializerMethodField(help_text="The agent's own words; unverified.")
@@ -318,6 +324,22 @@ class ApprovalSerializer(CoordinationSerializer):
         """Return the requester's reason, masked like private data, since it may repeat it."""
         reason = request.call.reason
         return PRIVATE_NOTICE if reason and self._hidden(request) else reason
+
+    @extend_schema_field(serializers.ChoiceField(choices=["call", "envelope"]))
+    def get_kind(self, request: ApprovalRequest) -> str:
+        return "envelope" if request.call.tool_name == PROPOSE_ENVELOPE else "call"
+
+    def get_envelope(self, request: ApprovalRequest) -> str | None:
+        """Return the id of the envelope, or None."""
+        call = request.call
+        envelope = getattr(call, "proposed_envelope", None)
+        if envelope is None and hasattr(call, "envelope_mismatch"):
+            envelope = call.envelope_mismatch.envelope
+        return envelope.public_id if envelope is not None else None
+
+    def get_mismatch(self, request: ApprovalRequest) -> str | None:
+        """Return the promise, or None."""
+        return request.call.envelope_mismatch.mismatch if hasattr(request.call, "envelope_mismatch") else None
 
     def _hidden(self, request: ApprovalRequest) -> PrivateCallParts | None:
         private: Mapping[int, PrivateCallParts] = self.context["private"]

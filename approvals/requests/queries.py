@@ -90,10 +90,15 @@ def waiting_count(user: User) -> int:
     return pending_for(user).count()
 
 
+ENVELOPE_OF_CALL = ("call__proposed_envelope", "call__envelope_mismatch__envelope")
+"""Relations to the envelope that a call proposes, or outside of which it fell."""
+
+
 def with_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load the relations of requests in a fixed number of queries."""
     related = (
         *("call__requested_by", "call__token", "tool_version__tool__source"),
+        *ENVELOPE_OF_CALL,
         *("policy_revision__policy", "superseded_by"),
     )
     unused = [f"tool_version__tool__source__{name}" for name in ("document", "secrets", "tool_settings")]
@@ -105,15 +110,16 @@ LISTED_REQUEST_FIELDS = (
     *(field.name for field in ApprovalRequest._meta.concrete_fields if not field.is_relation),
     *("policy_revision", "tool_version", "superseded_by__public_id"),
     *(f"call__{name}" for name in ("public_id", "tool_name", "plan_ref", "step_ref", "reason", "token__name")),
+    *("call__proposed_envelope__public_id", "call__envelope_mismatch__mismatch"),
+    "call__envelope_mismatch__envelope__public_id",
     *(f"{person}__{name}" for person in ("claimed_by", "call__requested_by") for name in PERSON_FIELDS),
 )
 
 
 def with_list_related(requests: QuerySet[ApprovalRequest]) -> QuerySet[ApprovalRequest]:
     """Load the columns for lists of requests; rules and tools, which many requests share, are loaded once."""
-    listed = requests.select_related("call__requested_by", "call__token", "superseded_by", "claimed_by").only(
-        *LISTED_REQUEST_FIELDS
-    )
+    related = ("call__requested_by", "call__token", "superseded_by", "claimed_by", *ENVELOPE_OF_CALL)
+    listed = requests.select_related(*related).only(*LISTED_REQUEST_FIELDS)
     return _prefetch_all(listed).prefetch_related(
         Prefetch("tool_version", ToolVersion.objects.select_related("tool")),
         Prefetch("policy_revision", PolicyRevision.objects.select_related("policy")),

@@ -411,6 +411,12 @@ class CallApprovalSerializer(serializers.Serializer[Any]):
         return f"{settings.TOOLGATE_URL}/approvals/?item={request.public_id}"
 
 
+MISMATCH_HELP = (
+    "The promise that the call broke, so that it waits beside the envelope: `tool`, `argument:PATH`, `count`, `sum`, "
+    "`expired`, or `rule` if its policy or the approvers do not let the envelope cover it. Null if it ran."
+)
+
+
 class CallGrantSerializer(serializers.Serializer[Any]):
     """The grant that allowed a call without a review."""
 
@@ -465,6 +471,10 @@ class CallSerializer(serializers.Serializer[Any]):
     warnings = ResultWarningSerializer(many=True, source="warnings_json")
     approval = CallApprovalSerializer(allow_null=True)
     grant = CallGrantSerializer(source="grant_use", allow_null=True)
+    envelope = serializers.CharField(
+        allow_null=True, help_text="The one through which it ran, or that it fell outside."
+    )
+    mismatch = serializers.CharField(allow_null=True, help_text=MISMATCH_HELP)
     replaces = serializers.CharField(source="replaces.public_id", allow_null=True)
     replaced_by = serializers.CharField(source="successor", allow_null=True)
     attempt = serializers.IntegerField()

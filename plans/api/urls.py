@@ -3,7 +3,7 @@
 from django.urls import path
 
 from plans.api import agents as agents_api
-from plans.api import calls, deferred, drafts, hooks, permissions, plans, sessions, slices
+from plans.api import calls, deferred, drafts, envelopes, hooks, permissions, plans, sessions, slices
 
 PLAN = "plans/<slug:public_id>/"
 urlpatterns = [
@@ -36,6 +36,9 @@ urlpatterns = [
     path("permissions/deferred/", deferred.DeferredList.as_view(), name="api-deferred"),
     path("permissions/<slug:public_id>/resumed/", deferred.DeferredResumed.as_view(), name="api-resumed"),
     path("hooks/<slug:client>/", hooks.HookEndpoint.as_view(), name="api-hook"),
+    path("envelopes/", envelopes.EnvelopeList.as_view(), name="api-envelopes"),
+    path("envelopes/<slug:public_id>/", envelopes.EnvelopeDetail.as_view(), name="api-envelope"),
+    path("envelopes/<slug:public_id>/end/", envelopes.EnvelopeEnd.as_view(), name="api-envelope-end"),
     path("calls/", calls.CallList.as_view(), name="api-calls"),
     path("tools/<slug:name>/preview/", calls.CallPreview.as_view(), name="api-tool-preview"),
     path("calls/<slug:public_id>/", calls.CallDetail.as_view(), name="api-call"),

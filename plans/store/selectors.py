@@ -105,7 +105,8 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
     if row is None:
         raise Call.DoesNotExist
     call = _call_reader().read(row)
-    call.successor = row[-1]  # type: ignore[attr-defined] # an annotation
+    for name, value in zip(CALL_ANNOTATIONS, row[-len(CALL_ANNOTATIONS) :], strict=True):
+        setattr(call, name, value)
     if token is not None and token.kind == ApiToken.Kind.AGENT:
         is_visible = call.token_id == token.pk
     else:
@@ -113,6 +114,13 @@ def call_for(viewer: User, token: ApiToken | None, public_id: str) -> Call:
     if not is_visible and not plans_for(viewer, token).filter(public_id=call.plan_ref).exists():
         raise Call.DoesNotExist
     return call
+
+
+CALL_ANNOTATIONS = ("successor", "envelope", "mismatch")
+"""Set on a call that was read for one viewer: the ids of the call that replaced it and of its envelope, if any.
+
+The envelope is the one through which it ran, or whose promise, `mismatch`, it broke.
+"""
 
 
 @cache
@@ -130,14 +138,19 @@ def _call_reader() -> JoinedReader[Call]:
 
 @cache
 def _call_statement() -> str:
-    """Return the query for a call by its id; its last column is the id of the call that replaced it."""
+    """Return the query for a call by its id; its last columns are CALL_ANNOTATIONS."""
     return (
-        f"SELECT {_call_reader().columns}, successor.public_id FROM catalog_call AS call "  # noqa: S608 - names of our columns
+        f"SELECT {_call_reader().columns}, "  # noqa: S608 - names of our columns
+        "successor.public_id, envelope.public_id, mismatch.mismatch FROM catalog_call AS call "
         "JOIN catalog_toolversion AS version ON version.id = call.version_id "
         "LEFT JOIN catalog_implementation AS implementation ON implementation.id = call.implementation_id "
         "LEFT JOIN auth_user AS requester ON requester.id = call.requested_by_id "
         "LEFT JOIN approvals_approvalrequest AS request ON request.call_id = call.id "
         "LEFT JOIN approvals_grantuse AS grant_use ON grant_use.call_id = call.id "
+        "LEFT JOIN approvals_envelopeuse AS envelope_use ON envelope_use.call_id = call.id "
+        "LEFT JOIN approvals_envelopeitem AS item ON item.id = envelope_use.item_id "
+        "LEFT JOIN approvals_envelopemismatch AS mismatch ON mismatch.call_id = call.id "
+        "LEFT JOIN approvals_envelope AS envelope ON envelope.id = COALESCE(item.envelope_id, mismatch.envelope_id) "
         "LEFT JOIN catalog_call AS replaced ON replaced.id = call.replaces_id "
         "LEFT JOIN catalog_call AS successor ON successor.replaces_id = call.id WHERE call.public_id = %s"
     )

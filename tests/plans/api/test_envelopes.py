@@ -1,0 +1,117 @@
+"""REST endpoints of envelopes, and the tool that agents propose them with over MCP."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import Envelope
+from catalog.core import clock
+from catalog.core.canonical_json import format_utc
+from plans.mcp import calls, listing
+from plans.mcp.callers import Caller
+from plans.models import Plan
+from tests.approvals.factories import item
+from tests.builders import approve, work_off
+from tests.rest import Rest, agent, wrong_paths
+
+
+@pytest.fixture(autouse=True)
+def at_once(stage: Any, settings: Any, read_anew: Any) -> None:
+    """Decisions take effect at once."""
+    settings.TOOLGATE_UNDO_SECONDS = 0
+
+
+def body(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    end = format_utc(clock.now() + timedelta(hours=1))
+    return {"purpose": "Tidy up", "items": list(items) or [item()], "expires_at": end, **more}
+
+
+def opened(client: Rest, reviewer: User, *items: dict[str, Any]) -> dict[str, Any]:
+    """Propose an envelope, let it be approved, and return it as it is then."""
+    proposed = client.post("envelopes/", body(*items)).json()
+    plan = Plan.objects.get(public_id=Envelope.objects.get(public_id=proposed["id"]).call.plan_ref)
+    approve(plan, reviewer)
+    work_off(plan)
+    answer: dict[str, Any] = client.get(f"envelopes/{proposed['id']}/").json()
+    return answer
+
+
+def test_agent_proposes_and_sees_what_is_used(ada, rosa):
+    client = agent(ada)
+    terms = item(rows=[], count=5, sum={"path": "value", "at_most": 10})
+    answer = client.post("envelopes/", body(terms), key="once")
+    proposed = answer.json()
+    assert (answer.status_code, proposed["status"], proposed["calls"]) == (201, "proposed", 0)
+    assert proposed["items"] == [terms | {"used": 0, "sum_used": 0}]
+    assert proposed["for"] == {"token": client.token.pk}
+    assert client.post("envelopes/", body(terms), key="once").status_code == 422  # another end
+    envelope = opened(client, rosa, terms)
+    assert (envelope["status"], envelope["opened_at"] is not None) == ("open", True)
+    call = client.post("calls/", {"tool": "dangerous", "arguments": {"value": 2.5}, "wait_seconds": 0}).json()
+    work_off(Plan.objects.get(public_id=call["plan"]))
+    ran = client.get(f"calls/{call['id']}/").json()
+    assert (ran["status"], ran["envelope"], ran["mismatch"]) == ("completed", envelope["id"], None)
+    now = client.get(f"envelopes/{envelope['id']}/").json()
+    assert (now["calls"], now["items"][0]["used"], now["items"][0]["sum_used"]) == (1, 1, 2.5)
+
+
+def test_approval_shows_kind_envelope_and_mismatch(ada, rosa):
+    client = agent(ada)
+    envelope = opened(client, rosa)
+    proposal = Rest(rosa).get(f"approvals/{envelope['approval']}/").json()
+    assert (proposal["kind"], proposal["envelope"], proposal["mismatch"]) == ("envelope", envelope["id"], None)
+    call = client.post("calls/", {"tool": "dangerous_hasty", "arguments": {"value": 1}, "wait_seconds": 0}).json()
+    assert (call["envelope"], call["mismatch"]) == (envelope["id"], "tool")
+    outside = Rest(rosa).get("approvals/", status="pending").json()["results"]
+    assert [(each["kind"], each["envelope"], each["mismatch"]) for each in outside] == [
+        ("call", envelope["id"], "tool")
+    ]
+
+
+def test_envelopes_are_listed_for_those_who_may_see_them(ada, ben, rosa):
+    client = agent(ada)
+    envelope = opened(client, rosa)
+    path = f"envelopes/{envelope['id']}/"
+    for seen in (client, Rest(ada), Rest(rosa)):
+        assert [each["id"] for each in seen.get("envelopes/", status="open").json()["results"]] == [envelope["id"]]
+    assert Rest(rosa).get("envelopes/", status="ended").json()["results"] == []
+    assert agent(ben).get("envelopes/").json()["results"] == []
+    assert agent(ben).get(path).status_code == agent(ada).get(path).status_code == 404
+    assert agent(ben).post(f"{path}end/", {"reason": "Mine"}).status_code == 404
+
+
+def test_envelope_is_ended_once_with_a_reason(ada, rosa):
+    envelope = opened(agent(ada), rosa)
+    path, client = f"envelopes/{envelope['id']}/end/", Rest(rosa)
+    assert wrong_paths(client.post(path, {})) == ["reason"]
+    ended = client.post(path, {"reason": "Enough"}).json()
+    assert (ended["status"], ended["ended_by"], ended["ended_because"]) == ("ended", "rosa", "Ended by Rosa: Enough")
+    assert client.post(path, {"reason": "Enough"}).status_code == 409
+
+
+def test_wrong_fields_of_a_proposal_are_named(ada, rosa):
+    client = agent(ada)
+    for sent, path in (
+        (body() | {"items": []}, "items"),
+        (body(item(count=0)), "items.0.count"),
+        (body(item(rows=[{"path": "other", "operator": "exists"}])), "items.0.arguments.0.path"),
+        (body(item(sum={"path": "value", "at_most": "much"})), "items.0.sum.at_most"),
+        (body() | {"expires_at": "2026-01-01T00:00:00Z"}, "expires_at"),
+        (body() | {"for": {"plan": "plan_1"}}, "for"),
+        (body() | {"minutes": 5}, "minutes"),
+    ):
+        assert wrong_paths(client.post("envelopes/", sent)) == [path], sent
+    assert agent(ada, "tools:read").post("envelopes/", body()).status_code == 403
+
+
+def test_tool_is_offered_over_mcp_and_answers_like_a_held_call(ada, rosa):
+    client = agent(ada, "calls:create")
+    caller = Caller(client.token, ada)
+    names = [tool.name for tool in listing.list_tools(caller, None).tools]
+    assert "propose_envelope" in names
+    held = calls.open_held_call(
+        caller, "propose_envelope", {"purpose": "Tidy up", "items": [item()], "minutes": 30}, "s1"
+    )
+    assert held.request is not None and held.call.proposed_envelope.status == "proposed"
