@@ -11,10 +11,12 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.utils.translation import gettext, ngettext
 
+from approvals.envelopes.reading import EnvelopeView, Outside, view_of
 from approvals.models import ApprovalRequest, Review
 from approvals.policies.eligibility import candidate_reviewers, is_input_author, may_decide
 from approvals.policies.quorum import extra_approval_reason
 from approvals.policies.rulebook import Rule, rule_for
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.policy_language.sentences import expiry_consequence
 from approvals.queue.precedents import precedents_for
 from approvals.queue.saved_views import duplicates_of
@@ -85,7 +87,8 @@ class RequestDetail:
         self.is_private = private_parts is not None
         shown = private_parts.mask_arguments(arguments) if private_parts else arguments
         self.arguments: Mapping[str, Any] = in_schema_order(shown, request.tool_version.input_schema)
-        self.reason = "" if private_parts else request.call.reason
+        purpose = str(arguments.get("purpose", "")) if request.call.tool_name == PROPOSE_ENVELOPE else ""
+        self.reason = "" if private_parts else request.call.reason or purpose
         self.preview: Mapping[str, Any] = {} if private_parts else current_round(request).preview_json or {}
 
     def after(self, confirmation: Confirmation, edited_subject: ApprovalSubject | None) -> "RequestDetail":
@@ -141,6 +144,18 @@ class RequestDetail:
         arguments = current_round(self.request).arguments_json if run else {}
         find = facts_finder(run.client, run.client_tool, arguments, run.cwd) if run else None
         return find() if find is not None else None
+
+    @cached_property
+    def envelope(self) -> EnvelopeView | None:
+        """The envelope that the call proposes; None for other calls, and for viewers without access."""
+        proposed = getattr(self.request.call, "proposed_envelope", None)
+        return view_of(proposed, None) if proposed is not None and not self.is_private else None
+
+    @cached_property
+    def outside(self) -> Outside | None:
+        """The envelope outside of which the call fell, and the promise that it broke; None if there is none."""
+        mismatch = getattr(self.request.call, "envelope_mismatch", None)
+        return None if mismatch is None else Outside(view_of(mismatch.envelope, self.hidden), mismatch.mismatch)
 
     @cached_property
     def earlier(self) -> EarlierCalls | None:

@@ -292,6 +292,13 @@ def _granted(subject: str, data: Data) -> HistoryEntry:
     )
 
 
+@_entry_for("envelope.used")
+def _inside_envelope(subject: str, data: Data) -> HistoryEntry:
+    return HistoryEntry(
+        "check", "ok", _("%(subject)s runs inside the envelope") % {"subject": subject}, code=str(data.get("envelope"))
+    )
+
+
 @_entry_for("input.requested")
 def _input_requested(subject: str, data: Data) -> HistoryEntry:
     if data.get("question"):

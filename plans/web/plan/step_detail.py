@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Left, Length
 from django.http import Http404
 
-from approvals.models import ApprovalRequest, GrantUse
+from approvals.envelopes.reading import mismatch_sentence
+from approvals.models import ApprovalRequest, Envelope, GrantUse
 from approvals.states import RequestStatus
 from catalog.calls.argument_notes import ArgumentNote, notes_on_arguments
 from catalog.calls.privacy import PrivateCallParts, is_mask, mask, masked_fields
@@ -100,6 +101,7 @@ def masked_parameters(parameters: Mapping[str, Any], private_parts: PrivateCallP
 CALL_FIELDS = (
     *("call__approval", "call__version", "call__client_run"),
     *("call__grant_use__grant__created_by", "call__grant_use__grant__created_from"),
+    *("call__envelope_use__item__envelope", "call__envelope_mismatch__envelope"),
 )
 CALL_PART_FIELDS = ("call__arguments", "call__late_evidence")
 PRIVATE_FIELDS = ("arguments", "late_evidence")
@@ -156,6 +158,22 @@ class StepCard:
     def client_run(self) -> ClientRun | None:
         """The row of a call that its client runs, else None."""
         return getattr(self.step.call, "client_run", None) if self.step.call else None
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """The envelope through which the call ran, or outside of which it fell."""
+        call = self.step.call
+        if call is not None and hasattr(call, "envelope_use"):
+            return call.envelope_use.item.envelope
+        return call.envelope_mismatch.envelope if call is not None and hasattr(call, "envelope_mismatch") else None
+
+    @property
+    def mismatch(self) -> str:
+        """The promise of the envelope that the call broke, in words; empty if it ran inside it."""
+        call = self.step.call
+        if call is None or hasattr(call, "envelope_use") or not hasattr(call, "envelope_mismatch"):
+            return ""
+        return mismatch_sentence(call.envelope_mismatch.mismatch)
 
     @property
     def grant_use(self) -> GrantUse | None:

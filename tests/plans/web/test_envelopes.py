@@ -1,0 +1,69 @@
+"""Pages of envelopes: the form of a proposal, the desk, the list, and the page with what is used."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from approvals.models import Envelope
+from catalog.access.tokens import create_token
+from plans.store.requesters import Requester
+from tests.approvals.factories import call_within, item, open_envelope
+from tests.approvals.factories import propose as propose_by_call
+from tests.pages import Pages
+
+ROWS = "value in a, b\n"
+FORM = {"purpose": "Tidy up", "scope": "session", "ref": "errand", "minutes": "30", "items": "1"}
+ITEM = {"item-0-tool": "dangerous", "item-0-arguments": ROWS, "item-0-count": "3"}
+
+
+@pytest.fixture
+def agent(stage: Any, ada: User, settings: Any, read_anew: Any) -> Requester:
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    return Requester(ada, create_token(user=ada, kind="agent", scopes=["calls:create"])[0], "mcp")
+
+
+def test_person_proposes_by_form(agent, ada, rosa):
+    pages = Pages(ada)
+    assert "No envelopes yet" in pages.open("/envelopes/")
+    pages.open("/envelopes/new/?scope=session&ref=errand")
+    assert pages.send("/envelopes/new/", FORM | ITEM | {"do": "add"}).count("Calls at most") == 2
+    wrong = FORM | ITEM | {"item-0-arguments": "value is a"}
+    assert "Write path, operator and value" in pages.send("/envelopes/new/", wrong, status=422)
+    wrong = FORM | ITEM | {"item-0-arguments": "other exists"}
+    assert "has no argument other" in pages.send("/envelopes/new/", wrong, status=422)
+    words = pages.send("/envelopes/new/", FORM | ITEM | {"do": "propose"})
+    assert "Proposed" in words and "calls in the session errand" in words and "at most 3" in words
+    assert "Tidy up" in Pages(rosa).open("/envelopes/?status=proposed")
+    envelope = Envelope.objects.get()
+    assert (envelope.scope, envelope.requester, envelope.status) == ("session", ada, "proposed")
+
+
+def test_desk_shows_the_proposal_as_a_table_with_the_agents_words_apart(agent, rosa):
+    envelope = propose_by_call(agent, item(count=7, sum={"path": "value", "at_most": 12.5}), purpose="Pay <b>all</b>")
+    words = Pages(rosa).open(f"/approvals/?item={envelope.call.approval.public_id}")
+    assert "Pay <b>all</b> Written by the requester. Not checked." in words
+    assert "calls through the token" in words and "at most 7" in words and "at most 12.5" in words
+
+
+def test_page_shows_promised_beside_used_and_ends_the_envelope(agent, ada, ben, rosa):
+    envelope = open_envelope(agent, rosa, item(count=2))
+    call_within(agent)
+    outside = call_within(agent, tool="dangerous_hasty")
+    path, pages = f"/envelopes/{envelope.public_id}/", Pages(ada)
+    words = pages.open(path)
+    assert "1 of 2 calls" in words and "The envelope has no calls of this tool." in words
+    desk = Pages(rosa).open(f"/approvals/?item={outside.approval.public_id}")
+    assert "Outside an envelope" in desk and "The envelope has no calls of this tool." in desk
+    Pages(ben).open(path, status=404 if not ben.groups.exists() else 200)
+    assert "Say why the envelope ends." in pages.send(f"{path}end/", {"reason": " "}, status=422)
+    assert "Envelope ended" in pages.send(f"{path}end/", {"reason": "Enough"})
+    assert "Ended by Ada: Enough" in pages.open(path)
+    assert pages.client.get(path, headers={"HX-Request": "true", "HX-Target": "envelope-live"}).status_code == 200
+
+
+def test_call_names_its_envelope_on_its_page(agent, ada, rosa):
+    envelope = open_envelope(agent, rosa)
+    call = call_within(agent)
+    words = Pages(ada).open(f"/plans/{call.plan_ref}/?step=1")
+    assert envelope.public_id[:10] in words and "ran inside it" in words
