@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 
 from approvals.policies.gate import rules_in_force
 from approvals.policies.rulebook import Rulebook
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.policy_language.stages import people_in_words
 from approvals.policy_language.terms import TERMS
 from catalog.access.limits import Limits, refusal_of
@@ -125,7 +126,7 @@ def outlook_for(person: User, limits: Limits | None = None, *, granted: Set[int]
     offered: list[ToolOutlook] = []
     refused: list[ToolOutlook] = []
     for name, target in sorted(snapshot.callable_tools().items()):
-        if not target.is_ready or PLANNER_CATEGORY in target.tool.categories:
+        if not target.is_ready or PLANNER_CATEGORY in target.tool.categories or name == PROPOSE_ENVELOPE:
             continue
         facts = _facts(target, person, limits)
         if refusal_of(facts) is not None:

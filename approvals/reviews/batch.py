@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db.models import Prefetch
 
 from approvals.models import ApprovalRequest, PolicyRevision, Review
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.requests.queries import requests_for
 from approvals.reviews import coordination
 from approvals.reviews.confirmation import requires_individual_review
@@ -122,6 +123,8 @@ def individual_objection(request: ApprovalRequest) -> str | None:
     """Return the reason why a request cannot be approved in a batch; None if it can."""
     terms, tool = request.policy_revision, request.tool_version.tool.name
     name = f"The policy “{terms.policy.name}”"
+    if tool == PROPOSE_ENVELOPE:
+        return "Each proposed envelope is a task of its own: approve them one by one."
     if not terms.batchable:
         return f"{name} requires calls of {tool} to be approved one by one."
     if request.tool_version.reversibility == Reversibility.IRREVERSIBLE and terms.tool != tool:

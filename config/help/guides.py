@@ -19,7 +19,18 @@ GROUPS = (
     (gettext_lazy("Start"), ("quickstart", "first-team", "glossary")),
     (
         gettext_lazy("Use"),
-        ("reviewing", "lists", "plans", "policies", "people", "grants", "notifications", "profile", "accounts"),
+        (
+            "reviewing",
+            "lists",
+            "plans",
+            "policies",
+            "people",
+            "grants",
+            "envelopes",
+            "notifications",
+            "profile",
+            "accounts",
+        ),
     ),
     (
         gettext_lazy("Connect agents"),

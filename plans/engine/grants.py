@@ -7,6 +7,7 @@ from approvals.grants import coverage
 from approvals.grants.coverage import GrantCandidate
 from approvals.models import Envelope, Grant
 from approvals.policies.rulebook import Rule
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog.dispatch.arguments import stored_arguments
 from plans.engine.calls import requesters_of
 from plans.engine.work import PlanSnapshot, PreparedCall
@@ -27,6 +28,8 @@ def coverage_of(
     plan: PlanSnapshot, prepared: PreparedCall, rule: Rule, step_pk: int | None = None
 ) -> Grant | Envelope | None:
     """Return a grant or an envelope that covers a call which the rule would hold, or None."""
+    if prepared.target.tool.name == PROPOSE_ENVELOPE:
+        return None
     candidate = grant_query(plan, prepared, requesters_of(plan, prepared, step_pk))
     grant = coverage.find_covering(candidate, rule) if prepared.target.grant_limits is not None else None
     return grant or envelope_coverage.find_covering(candidate, rule)
@@ -34,6 +37,8 @@ def coverage_of(
 
 def may_be_covered(plan: PlanSnapshot, prepared: PreparedCall) -> bool:
     """Return whether a grant or an envelope might let the call start, whatever its arguments are."""
+    if prepared.target.tool.name == PROPOSE_ENVELOPE:  # people decide on each
+        return False
     if prepared.target.grant_limits is not None:
         return True
     return envelope_coverage.may_cover(grant_query(plan, prepared, set()))

@@ -35,7 +35,8 @@ from plans.mcp.permission_prompt import permission_prompt
 from plans.mcp.waiting import usual_seconds, wait_for_end, wait_for_people
 
 INSTRUCTIONS = (
-    "Toolgate runs tools for you, and people approve the dangerous calls before they run. "
+    "Toolgate runs tools for you, and people approve the dangerous calls before they run; before a task of several "
+    "such calls, ask for all of them at once with propose_envelope. "
     "A call that waits for a person returns the status pending_approval with an approval_id; it is stored, so do not "
     "make it again. "
     "Call approval_result with that approval_id, and with wait_seconds of up to 50, to learn the outcome; you may ask "

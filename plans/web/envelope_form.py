@@ -13,11 +13,13 @@ from django.views.decorators.http import require_http_methods
 
 from approvals.policy_language.conditions import OPERATORS, WITHOUT_VALUE
 from approvals.policy_language.envelopes import MAX_COUNT, MAX_MINUTES, MAX_PURPOSE, PROPOSE_ENVELOPE, SCOPES
+from catalog.access.roles import NotAllowed
 from catalog.errors import ParameterError, ToolError, ToolgateError
 from catalog.ui.page_forms import CardSelect, CardText, FormError, MultilineField, PageForm
 from catalog.ui.requests import PageRequest, sign_in_required
 from plans.actions.call import CallOrder, create_call
 from plans.store.requesters import Requester
+from plans.web.access import may_write
 
 MAX_ITEMS_ON_PAGE = 20
 """Items that the form can have; larger proposals are made over REST."""
@@ -190,6 +192,8 @@ def propose_envelope_page(request: PageRequest) -> HttpResponse:
         return _render(request, EnvelopeForm(initial=known))
     if request.POST.get("do") == "add":
         return _render(request, EnvelopeForm.with_more_items(request.POST))
+    if not may_write(request):
+        raise NotAllowed(gettext("Proposing an envelope needs the role operator or administrator. Nothing was stored."))
     form = EnvelopeForm(request.POST)
     if form.is_valid():
         try:

@@ -2,7 +2,19 @@
 
 from django.urls import path
 
-from plans.web import call_list, connect, demo, envelope_form, jump, plan_list, sessions, slices, try_tool, usage
+from plans.web import (
+    call_list,
+    connect,
+    demo,
+    envelope_form,
+    envelopes,
+    jump,
+    plan_list,
+    sessions,
+    slices,
+    try_tool,
+    usage,
+)
 from plans.web.agents import views as agent_views
 from plans.web.compose import ask_views, builder_views, editor_views, step_views
 from plans.web.home import views as home_views
@@ -46,7 +58,10 @@ urlpatterns = [
     path(f"{STEP}/<slug:name>/file/", value_views.part_file, name="plan-part-file"),
     path("calls/", call_list.calls, name="calls"),
     path("calls/<slug:public_id>/content/<number:number>/", views.call_content, name="call-content"),
+    path("envelopes/", envelopes.envelope_list, name="envelopes"),
     path("envelopes/new/", envelope_form.propose_envelope_page, name="envelope-new"),
+    path("envelopes/<slug:public_id>/", envelopes.envelope_page, name="envelope"),
+    path("envelopes/<slug:public_id>/end/", envelopes.end_envelope_page, name="envelope-end"),
     path("usage/", usage.usage, name="usage"),
     path("agents/", agent_views.agents, name="agents"),
     path("agents/new/", agent_views.new, name="agent-new"),

@@ -42,7 +42,7 @@ from plans.demo import bar
 from plans.demo.installation import demo_created_at, set_up_demo
 from plans.store.requesters import Requester
 from tests import counts
-from tests.approvals.factories import PREVIEW, ask, delivery_to, make_tool, send_back, set_rule
+from tests.approvals.factories import PREVIEW, ask, delivery_to, item, make_tool, propose, send_back, set_rule
 from tests.approvals.security.deceptions import DECEPTIONS
 from tests.browser import layout_rules as rules
 from tests.browser import screenshots
@@ -207,6 +207,13 @@ def names(ada):
 def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
     """With a request, an agent, a session, and plans that wait and that are done."""
     held = ask(ada, make_tool("wipe_note", reversibility="irreversible"))
+    rows = [{"path": "path", "operator": "starts_with", "value": "r/" * 90}, {"path": "content", "operator": "exists"}]
+    envelope = propose(
+        Requester(ada, None, "rest", "errand"),
+        item("write_file", rows),
+        purpose="Save the reports " * 20,
+        **{"for": {"session": "errand"}},
+    )
     append_entry(
         AuditRecord(action="approval.requested", by=ada, tool_name="send_registration_email", object_ref=held.public_id)
     )
@@ -245,6 +252,7 @@ def test_pages_of_an_administrator(admin, ada, page_as: PageAs, part: int):
         View("/approvals/grants/", tabs=True),
         *(View(path) for path in ("/approvals/insights/", "/usage/", "/approvals/several/")),
         View("/approvals/decided/"),
+        *(View(path) for path in ("/envelopes/", "/envelopes/new/", f"/envelopes/{envelope.public_id}/")),
         View("/audit/", also=(900, 1081)),
         View("", "/audit/ with the chain checked", act=check_chain),
         View("/audit/deliveries/"),

@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import Group, User
 
-from approvals.models import PushDevice, Stop
+from approvals.models import Envelope, PushDevice, Stop
 from approvals.stops.services import Scope, lift_stop, set_stop
 from catalog.access.tokens import create_token
 from catalog.connections.models import Connection
@@ -13,7 +13,8 @@ from catalog.inventory.sync import sync_tools
 from catalog.models import CallBlob, SavedFilter, Source, UngatedRun
 from catalog.tools.registry import _TOOLS
 from plans.actions.drafts import create_draft
-from tests.approvals.factories import add_policy, allow, delivery_to, grant
+from plans.store.requesters import Requester
+from tests.approvals.factories import add_policy, allow, delivery_to, grant, propose
 from tests.builders import act, call_of, make_draft, make_http_tool, make_plan, request_of, work_off
 from tests.catalog.connections.oauth_client import OAuthClient
 from tests.documents import SHOP
@@ -61,6 +62,7 @@ def places(stage: object, workspace: object, ada: User, admin: User) -> dict[str
         "ask": draft,
         "draft": draft,
         "drafts": create_draft({"goal": "Try it", "steps": [act(1), act(2)]}, by=ada).public_id,
+        "envelopes": proposed_envelope(ada).public_id,
         "filters": str(SavedFilter.objects.create(person=ada, list_name="plans", name="Failed", query="").pk),
         "end": "1",
         "for": "approvals",
@@ -93,6 +95,11 @@ def lifted_stop(admin: User) -> Stop:
     """Store a stop that holds nothing up any more."""
     stop = set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day.", by=admin)
     return lift_stop(stop, "Over.", by=admin)
+
+
+def proposed_envelope(user: User) -> Envelope:
+    """Return the envelope that someone proposes for a session."""
+    return propose(Requester(user, None, "rest", "errand"), **{"for": {"session": "errand"}})
 
 
 def ungated_run(user: User) -> UngatedRun:
