@@ -191,8 +191,9 @@ def set_stop(scope: Scope, reason: str, *, by: User | None, through: str = "", c
     """Stop everything in a scope: nothing in it starts after the commit.
 
     `through` names the command or policy that sets the stop where no person does. The caller has checked that `by` may
-    set it. Inside a transaction, call this before anything that writes an audit entry. Raises ParameterError for a
-    missing reason, and AlreadyStopped.
+    set it. Inside a transaction, call this before anything that writes an audit entry, and never in that of a plan: it
+    shares the lock of stops, and two of them would wait for each other. Raises ParameterError for a missing reason, and
+    AlreadyStopped.
     """
     reason = check_reason(reason)
     with _changing_stops():

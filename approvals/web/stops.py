@@ -78,6 +78,9 @@ class StopForm(PageForm):
         given = self.cleaned_data
         kind, name = given["kind"], given["name"]
         value: object = name
+        if kind == Stop.Kind.EVERYTHING and name:
+            self.add_error("kind", _("Choose what the name below is of, or leave it empty to stop everything."))
+            return None
         if kind == Stop.Kind.EVERYTHING:
             value = True
         elif kind == Stop.Kind.TOKEN:

@@ -184,6 +184,7 @@ def new_plan_transaction(plan: Plan, now: datetime | None = None) -> Iterator[Pl
                 execute_pipelined(cursor, SHARE_UNTIL_COMMIT, STOPS_LOCK)
             insert_row(cursor, plan)
         with _collect_events(plan.pk, plan.public_id, LockedPlan(now or clock.now())) as tx:
+            tx.read_stops()
             yield tx
 
 

@@ -354,7 +354,9 @@ def load_overview(plan: Plan, kept: KeptRows | None = None) -> PlanOverview:
     return PlanOverview(
         plan=plan,
         seq=plan.last_seq,
-        word=status_badge(plan.status, next((str(each) for each in FOR_PEOPLE if each in waiting), None)),
+        word=status_badge(
+            plan.status, next((str(each) for each in (*FOR_PEOPLE, WaitingFor.STOP) if each in waiting), None)
+        ),
         steps=list(_step_overviews(steps, needs, timeline, waits)),
         timeline=timeline,
         working_ms=1000 * working_seconds(intervals, until),

@@ -301,6 +301,7 @@ def _load_stops(plan: Plan, steps: Sequence[Step]) -> dict[int, StepWait]:
         covering = [stop for stop in stops if covers(stop, facts_of_stored_step(step))] if len(stops) > 1 else stops
         stop = covering[0] if covering else None
         people, reason = (stop.set_by_name, stop.reason) if stop is not None else ("", _("The stop was just lifted."))
+        reason = reason if reason.endswith((".", "!", "?")) else f"{reason}."
         found[step.step_id] = StepWait(WaitKind.STOP, step.step_id, step.waiting_since, people=people, reason=reason)
     return found
 

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 
 from approvals.models import AuditEntry
 from approvals.requests import deadlines
+from approvals.stops.services import lift_stop, parse_scope, set_stop
 from catalog.core import clock
 from catalog.models import Call, ClientRun
 from plans.coding_agents import deferred
@@ -240,3 +241,14 @@ def test_session_that_no_runner_can_resume_waits_instead(claude, changes):
     assert ClientRun.objects.get().deferred_at is None
     waits = claude.send(query="?may_defer=true", **{**changes, "tool_use_id": "toolu_2"})
     assert waits["Toolgate-Wait"].split(";")[1] == "570.0"
+
+
+def test_no_session_is_resumed_under_a_stop(claude, approved, admin):
+    stop = set_stop(parse_scope({"source": "claude-code"}), "A bad day.", by=admin)
+    assert claude.listed() == []
+    assert claude.tell(approved, "starting", 409, runner="host-1")["detail"].startswith("This is stopped.")
+    assert claude.decision()[0] == "deny"
+    lift_stop(stop, "Over.", by=admin)
+    assert [each["call"] for each in claude.listed()] == [approved]
+    claude.claim(approved)
+    assert claude.decision()[0] == "allow"
