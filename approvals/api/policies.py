@@ -26,6 +26,7 @@ from approvals.policy_language.history import (
     MAX_RECENT_SECONDS,
     MAX_SEEN_NAME,
     MAX_SEEN_SECONDS,
+    SEEN_KINDS,
 )
 from approvals.policy_language.sentences import extra_terms_in_words
 from approvals.policy_language.stages import MAX_STAGES
@@ -86,9 +87,7 @@ class RecentBody(StrictSerializer):
 class SeenBody(StrictSerializer):
     """A kind of earlier calls, as one of category, tool and source."""
 
-    category = StrictTextField(required=False, max_length=MAX_SEEN_NAME)
-    tool = StrictTextField(required=False, max_length=MAX_SEEN_NAME)
-    source = StrictTextField(required=False, max_length=MAX_SEEN_NAME)
+    vars().update({kind: StrictTextField(required=False, max_length=MAX_SEEN_NAME) for kind in SEEN_KINDS})
     within = StrictIntegerField(min_value=1, max_value=MAX_SEEN_SECONDS, help_text="Seconds.")
 
 
