@@ -79,3 +79,20 @@ END_SENTENCES: dict[str, str] = {
     RequestStatus.SUPERSEDED: "This request was replaced by a newer one.",
 }
 """Sentences for requests that ended without a verdict."""
+
+
+class EnvelopeStatus(models.TextChoices):
+    PROPOSED = "proposed"
+    OPEN = "open"
+    USED = "used"
+    ENDED = "ended"
+    REFUSED = "refused"
+
+
+ENVELOPE_MOVES: dict[str, frozenset[str]] = {
+    EnvelopeStatus.PROPOSED: frozenset({EnvelopeStatus.OPEN, EnvelopeStatus.REFUSED}),
+    EnvelopeStatus.OPEN: frozenset({EnvelopeStatus.USED, EnvelopeStatus.ENDED}),
+    EnvelopeStatus.USED: frozenset(),
+    EnvelopeStatus.ENDED: frozenset(),
+    EnvelopeStatus.REFUSED: frozenset(),
+}

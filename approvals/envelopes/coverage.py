@@ -46,6 +46,7 @@ from approvals.requests.queries import counted_approvals, current_round
 from approvals.states import ReviewVerdict
 from catalog.access.roles import user_display_name
 from catalog.core import clock
+from catalog.core.transactions import move
 from catalog.dispatch.arguments import stored_arguments, validator_of
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
@@ -134,7 +135,7 @@ def record_use(fit: Fit, call: Call, *, now: datetime) -> None:
     approvers = [user_display_name(review.person) for review in _approvals(envelope)[1]]
     record_fact("envelope.used", call=call, envelope=envelope.public_id, item=fit.item.number, approved_by=approvers)
     if not envelope.items.filter(used__lt=F("count")).exists():
-        Envelope.objects.filter(pk=envelope.pk, status=Status.OPEN).update(status=Status.USED, ended_at=now)
+        move(Envelope.objects.filter(pk=envelope.pk), to=Status.USED, ended_at=now)
         record_fact("envelope.used_up", envelope=envelope.public_id)
 
 

@@ -35,7 +35,7 @@ from catalog.access.roles import (
 )
 from catalog.calls import vault
 from catalog.core import clock
-from catalog.core.transactions import retry_on_deadlock, run_each
+from catalog.core.transactions import retry_on_deadlock, run_each, try_move
 from catalog.errors import Conflict, field_error
 from catalog.models import ApiToken, Call, Tool
 from catalog.rest.idempotency import record_done
@@ -110,9 +110,8 @@ def close_envelope(envelope: Envelope, because: str, *, by: User | None = None) 
     """End an open envelope; return False if it is not open. Takes the audit head's lock."""
     with transaction.atomic():
         _lock_instance()
-        now = clock.now()
-        open_one = Envelope.objects.filter(pk=envelope.pk, status=Status.OPEN)
-        if not open_one.update(status=Status.ENDED, ended_at=now, ended_by=by, ended_because=because):
+        going = Envelope.objects.filter(pk=envelope.pk)
+        if not try_move(going, to=Status.ENDED, ended_at=clock.now(), ended_by=by, ended_because=because):
             return False
         record_fact("envelope.ended", by=by, envelope=envelope.public_id, reason=because)
     return True
@@ -125,12 +124,11 @@ def open_envelope(call: Call, now: datetime) -> None:
     """
     instance = _lock_instance()
     envelope = Envelope.objects.select_related("call").get(call=call)
-    waiting = Envelope.objects.filter(pk=envelope.pk, status=Status.PROPOSED)
     if envelope.expires_at <= now:
-        if waiting.update(status=Status.REFUSED, ended_at=now, ended_because=EXPIRED_PROPOSAL):
-            record_fact("envelope.refused", envelope=envelope.public_id, reason=EXPIRED_PROPOSAL)
+        refuse_proposal(call, EXPIRED_PROPOSAL)
         return
-    if not waiting.update(status=Status.OPEN, opened_at=now, epoch=instance.epoch):
+    waiting = Envelope.objects.filter(pk=envelope.pk)
+    if not try_move(waiting, to=Status.OPEN, opened_at=now, epoch=instance.epoch):
         return
     proposal = read_proposal(vault.load_available(call.arguments, call.plan_ref))
     names = {item.tool for item in proposal.items}
@@ -244,9 +242,9 @@ def follow_edit(call: Call) -> None:
 
 def refuse_proposal(call: Call, because: str) -> None:
     """Mark the envelope of a proposal that was not approved, or was not opened in time."""
-    waiting = Envelope.objects.filter(call=call, status=Status.PROPOSED)
+    waiting = Envelope.objects.filter(call=call)
     public_id = waiting.values_list("public_id", flat=True).first()
-    if public_id and waiting.update(status=Status.REFUSED, ended_at=clock.now(), ended_because=because):
+    if public_id and try_move(waiting, to=Status.REFUSED, ended_at=clock.now(), ended_because=because):
         record_fact("envelope.refused", envelope=public_id, reason=because)
 
 

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from approvals.policy_language.envelopes import Item, SumLimit
+from approvals.states import ENVELOPE_MOVES, EnvelopeStatus
 from catalog.models import ApiToken, Call, Tool, new_public_id
 
 
@@ -21,12 +22,8 @@ class Envelope(models.Model):
     While the proposal waits, its items are in the arguments of the call; the rows of items are made when it opens.
     """
 
-    class Status(models.TextChoices):
-        PROPOSED = "proposed"
-        OPEN = "open"
-        USED = "used"
-        ENDED = "ended"
-        REFUSED = "refused"
+    MOVES = ENVELOPE_MOVES
+    Status = EnvelopeStatus
 
     class Scope(models.TextChoices):
         TOKEN = "token"  # noqa: S105 - no password
@@ -35,7 +32,7 @@ class Envelope(models.Model):
 
     public_id = models.CharField(max_length=40, unique=True, default=new_envelope_id)
     call = models.OneToOneField(Call, models.PROTECT, related_name="proposed_envelope")
-    status = models.CharField(max_length=8, choices=Status.choices, default=Status.PROPOSED)
+    status = models.CharField(max_length=8, choices=EnvelopeStatus.choices, default=EnvelopeStatus.PROPOSED)
     purpose = models.TextField(help_text="In the words of the proposer; a model's text, as a rule.")
     scope = models.CharField(max_length=8, choices=Scope.choices)
     scope_ref = models.CharField(max_length=150, help_text="A token's number, a plan's id, or a session's name.")

@@ -55,12 +55,12 @@ def combine(rules: Sequence[Rule]) -> Rule:
     return next((rule for rule in rules if _asks_the_same(rule, combined)), combined)
 
 
-def _asks_the_same(rule: Rule, other: Rule) -> bool:
+def _asks_the_same(rule: Rule, other_rule: Rule) -> bool:
     names = [field.name for field in fields(Rule) if field.name not in _BY_NAME]
     return all(
-        set(getattr(rule, name)) == set(getattr(other, name))
+        set(getattr(rule, name)) == set(getattr(other_rule, name))
         if name == "stages"
-        else getattr(rule, name) == getattr(other, name)
+        else getattr(rule, name) == getattr(other_rule, name)
         for name in names
     )
 

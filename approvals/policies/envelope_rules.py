@@ -38,7 +38,7 @@ def coverage_objection(rule: Rule, reversibility: str) -> str:
     return f"Its calls {reason}, and the policy “{rule.policy}” has no envelope: allow." if reason else ""
 
 
-def verdict_on_proposal(facts: CallFacts, own: GateDecision, book: Rulebook) -> GateDecision:
+def verdict_on_proposal(facts: CallFacts, own: GateDecision, rulebook: Rulebook) -> GateDecision:
     """Return the verdict on a call that proposes an envelope, whose own verdict by the rules is `own`.
 
     It is held by the strictest of the rules that calls inside its items may meet, and denied if one of its items would
@@ -53,14 +53,14 @@ def verdict_on_proposal(facts: CallFacts, own: GateDecision, book: Rulebook) -> 
         return Deny(message)
     rules = [own.terms] if isinstance(own, Hold) else []
     for number, item in enumerate(proposal.items):
-        found = _rules_for_item(item, facts, book)
+        found = _rules_for_item(item, facts, rulebook)
         if isinstance(found, str):
             return Deny(f"items.{number} ({item.tool}): {found}")
         rules += found
     return Hold(combine(list({rule.revision_id: rule for rule in rules}.values())))
 
 
-def _rules_for_item(item: Item, facts: CallFacts, book: Rulebook) -> Sequence[Rule] | str:
+def _rules_for_item(item: Item, facts: CallFacts, rulebook: Rulebook) -> Sequence[Rule] | str:
     """Return the rules under which an item lets calls start, or the reason why there are none."""
     target = snapshot.callable_tool(item.tool)
     if target is None or item.tool == PROPOSE_ENVELOPE:
@@ -69,7 +69,7 @@ def _rules_for_item(item: Item, facts: CallFacts, book: Rulebook) -> Sequence[Ru
     refusal = refusal_of(call)
     if refusal is not None:
         return refusal.message
-    verdicts = book.verdicts_within(call, clock.now(), item.conditions)
+    verdicts = rulebook.verdicts_within(call, clock.now(), item.conditions)
     held: list[Rule] = [verdict.terms for verdict in verdicts if isinstance(verdict, Hold)]
     reversibility = str(target.tool.reversibility)
     covered = [rule for rule in held if not coverage_objection(rule, reversibility)]
@@ -82,16 +82,16 @@ def _rules_for_item(item: Item, facts: CallFacts, book: Rulebook) -> Sequence[Ru
     return f"A policy blocks these calls: {denied}" if denied else runs
 
 
-def _facts_of_item(target: CallableTool, facts: CallFacts) -> CallFacts:
+def _facts_of_item(callable_tool: CallableTool, facts: CallFacts) -> CallFacts:
     return CallFacts(
-        tool_name=target.tool.name,
-        safety_level=target.tool.safety_level,
-        categories=target.tool.categories,
+        tool_name=callable_tool.tool.name,
+        safety_level=callable_tool.tool.safety_level,
+        categories=callable_tool.tool.categories,
         arguments={},
         requested_by=facts.requested_by,
         plan_ref=facts.plan_ref,
-        source=target.source,
+        source=callable_tool.source,
         limits=facts.limits,
         find_requesters=facts.find_requesters,
-        find_derived=(lambda: NOT_UNDERSTOOD) if target.tool.runs_in_client else None,
+        find_derived=(lambda: NOT_UNDERSTOOD) if callable_tool.tool.runs_in_client else None,
     )

@@ -201,19 +201,19 @@ def broken_argument(item: Item, arguments: CallArguments) -> str | None:
     return next(dotted(leaf) for leaf in leaves if not is_named(leaf, exact if is_command(leaf) else named))
 
 
-def require_narrower(before: Proposal, after: Proposal, proposed_at: datetime) -> None:
-    """Raise ParameterError unless every call inside `after` is provably inside `before`, which an editor narrowed.
+def require_narrower(proposal: Proposal, edited_proposal: Proposal, proposed_at: datetime) -> None:
+    """Raise ParameterError unless every call inside `edited_proposal` is provably inside `proposal`, which an editor narrowed.
 
     Each item must be one of the items before, in their order, with the same or narrower terms.
     """
-    for field, same in (("purpose", before.purpose == after.purpose), ("for", before.scope == after.scope)):
+    for field, same in (("purpose", proposal.purpose == edited_proposal.purpose), ("for", proposal.scope == edited_proposal.scope)):
         if not same:
             raise field_error(field, "widened", f"An edit can only narrow an envelope. Leave {field} unchanged.")
-    if after.end(proposed_at) > before.end(proposed_at):
-        name = "minutes" if after.expires_at is None else "expires_at"
+    if edited_proposal.end(proposed_at) > proposal.end(proposed_at):
+        name = "minutes" if edited_proposal.expires_at is None else "expires_at"
         raise field_error(name, "widened", "An edit can only narrow an envelope: the end may only be earlier.")
-    left = list(before.items)
-    for number, item in enumerate(after.items):
+    left = list(proposal.items)
+    for number, item in enumerate(edited_proposal.items):
         problems: list[ArgumentProblem] = []
         while left:
             found = list(_widenings(left[0], item, f"items.{number}"))
@@ -227,23 +227,23 @@ def require_narrower(before: Proposal, after: Proposal, proposed_at: datetime) -
             raise_for_problems(problems or [new])
 
 
-def _widenings(before: Item, after: Item, path: str) -> Iterator[ArgumentProblem]:
-    """Yield the reasons why not every call inside `after` is provably inside `before`."""
-    if before.tool != after.tool:
-        yield ArgumentProblem(f"{path}.tool", "widened", f"The proposal has {before.tool} here. Drop the item.")
+def _widenings(item: Item, edited_item: Item, path: str) -> Iterator[ArgumentProblem]:
+    """Yield the reasons why not every call inside `edited_item` is provably inside `item`."""
+    if item.tool != edited_item.tool:
+        yield ArgumentProblem(f"{path}.tool", "widened", f"The proposal has {item.tool} here. Drop the item.")
         return
-    if after.count > before.count:
-        yield ArgumentProblem(f"{path}.count", "widened", f"The count may only be lowered, from {before.count:,}.")
-    if before.sum is not None:
-        limit = before.sum
-        if after.sum is None or after.sum.path != limit.path:
+    if edited_item.count > item.count:
+        yield ArgumentProblem(f"{path}.count", "widened", f"The count may only be lowered, from {item.count:,}.")
+    if item.sum is not None:
+        limit = item.sum
+        if edited_item.sum is None or edited_item.sum.path != limit.path:
             yield ArgumentProblem(f"{path}.sum", "widened", f"The sum over {limit.path} must stay.")
-        elif after.sum.at_most > limit.at_most:
+        elif edited_item.sum.at_most > limit.at_most:
             most = decimal_text(limit.at_most)
             yield ArgumentProblem(f"{path}.sum.at_most", "widened", f"The sum may only be lowered, from {most}.")
-    for row in before.conditions:
-        if not any(implies(each, row) for each in after.conditions):
-            place = next((n for n, each in enumerate(after.conditions) if each["path"] == row["path"]), None)
+    for row in item.conditions:
+        if not any(implies(each, row) for each in edited_item.conditions):
+            place = next((n for n, each in enumerate(edited_item.conditions) if each["path"] == row["path"]), None)
             where = f"{path}.arguments" if place is None else f"{path}.arguments.{place}"
             shown = canonical_text(row.get("value")) if "value" in row else ""
             message = (
@@ -251,9 +251,9 @@ def _widenings(before: Item, after: Item, path: str) -> Iterator[ArgumentProblem
                 "Keep that condition and add others."
             )
             yield ArgumentProblem(where, "widened", message)
-    named = {tuple(row["path"].split(".")) for row in before.bounds}
-    for number, row in enumerate(after.bounds):
+    named = {tuple(row["path"].split(".")) for row in item.bounds}
+    for number, row in enumerate(edited_item.bounds):
         if row["operator"] != "missing" and not is_named(tuple(row["path"].split(".")), named):
-            where = f"{path}.arguments.{number}.path" if number < len(after.conditions) else f"{path}.sum.path"
+            where = f"{path}.arguments.{number}.path" if number < len(edited_item.conditions) else f"{path}.sum.path"
             message = f"The proposal lets no call have the argument {row['path']}. Leave it out."
             yield ArgumentProblem(where, "widened", message)
