@@ -202,11 +202,14 @@ def broken_argument(item: Item, arguments: CallArguments) -> str | None:
 
 
 def require_narrower(proposal: Proposal, edited_proposal: Proposal, proposed_at: datetime) -> None:
-    """Raise ParameterError unless every call inside `edited_proposal` is provably inside `proposal`, which an editor narrowed.
+    """Raise ParameterError unless every call inside `edited_proposal` is provably inside `proposal`.
 
     Each item must be one of the items before, in their order, with the same or narrower terms.
     """
-    for field, same in (("purpose", proposal.purpose == edited_proposal.purpose), ("for", proposal.scope == edited_proposal.scope)):
+    for field, same in (
+        ("purpose", proposal.purpose == edited_proposal.purpose),
+        ("for", proposal.scope == edited_proposal.scope),
+    ):
         if not same:
             raise field_error(field, "widened", f"An edit can only narrow an envelope. Leave {field} unchanged.")
     if edited_proposal.end(proposed_at) > proposal.end(proposed_at):

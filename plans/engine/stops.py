@@ -65,34 +65,40 @@ def _require_uncovered(stops: list[StandingStop], facts: StopFacts) -> None:
         raise Stopped(stop.public_id, stop.reason)
 
 
-def require_requester_not_stopped(tool: str, asker: RequesterIds) -> None:
+def require_requester_not_stopped(tool: str, requester_ids: RequesterIds) -> None:
     """Raise Stopped if a stop covers at this moment what the requester does with the tool outside of a plan."""
     stops = standing_stops()
     if stops:
-        _require_uncovered(stops, _facts(tool, [asker]))
+        _require_uncovered(stops, _facts(tool, [requester_ids]))
 
 
-def tools_not_stopped(tools: Collection[str], asker: RequesterIds, tx: PlanTransaction | None = None) -> set[str]:
+def tools_not_stopped(
+    tools: Collection[str], requester_ids: RequesterIds, tx: PlanTransaction | None = None
+) -> set[str]:
     """Return those of the tools whose calls for the requester no stop covers, at this moment or in a transaction."""
     stops = standing_stops() if tx is None else tx.stops()
-    return {tool for tool in tools if not stops or find_covering(stops, _facts(tool, [asker])) is None}
+    return {tool for tool in tools if not stops or find_covering(stops, _facts(tool, [requester_ids])) is None}
 
 
 def facts_of_call(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> StopFacts:
     return _facts_of_step(plan, step_id, prepared.target.tool.name, prepared.asker)
 
 
-def _facts_of_step(plan: PlanSnapshot, step_id: int, tool: str, asker: RequesterIds | None) -> StopFacts:
+def _facts_of_step(plan: PlanSnapshot, step_id: int, tool: str, requester_ids: RequesterIds | None) -> StopFacts:
     """Return the facts about a plan's step: those of its tool, and all for whom it is done."""
-    askers = [plan.asker, replace(plan.asker, user_id=plan.author_id), *([asker] if asker is not None else [])]
+    askers = [
+        plan.asker,
+        replace(plan.asker, user_id=plan.author_id),
+        *([requester_ids] if requester_ids is not None else []),
+    ]
     return _facts(tool, askers, lambda: _agent_of(plan.pk, step_id, tool))
 
 
-def _facts(tool: str, askers: Collection[RequesterIds], find_agent: Callable[[], str] = str) -> StopFacts:
+def _facts(tool: str, requester_ids: Collection[RequesterIds], find_agent: Callable[[], str] = str) -> StopFacts:
     target = snapshot.callable_tool(tool) if tool else None
     return StopFacts(
-        people={each.user_id for each in askers},
-        tokens={each.token_id for each in askers if each.token_id is not None},
+        people={each.user_id for each in requester_ids},
+        tokens={each.token_id for each in requester_ids if each.token_id is not None},
         tool=tool,
         categories=target.tool.categories if target is not None else (),
         source=target.source if target is not None else "",

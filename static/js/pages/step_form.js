@@ -79,7 +79,7 @@ document.addEventListener("click", (event) => {
   if (!part) return;
   event.preventDefault();
   const controls = [...part.querySelectorAll(CONTROL)].filter((each) => !each.disabled && each.checkVisibility());
-  const field = controls.find((each) => !each.matches("button, .refer"));
+  const field = controls.find((each) => !each.matches("button"));
   (part.matches(CONTROL) ? part : (field ?? controls.at(-1)))?.focus();
   part.scrollIntoView({ block: "nearest" });
 });

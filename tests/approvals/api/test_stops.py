@@ -10,10 +10,10 @@ from approvals.models import AuditEntry, Stop
 from approvals.stops import services
 from catalog.access.tokens import create_token
 from catalog.models import Call
-from tests.approvals.stops.test_stops import EVERYTHING
 from tests.pages import Pages
 from tests.rest import Rest, agent, wrong_paths
 
+EVERYTHING = services.Scope(Stop.Kind.EVERYTHING)
 BODY = {"scope": {"everything": True}, "reason": "A bad day."}
 
 
