@@ -39,7 +39,7 @@ class Rest:
 
     def delete(self, path: str, body: Any = None) -> Any:
         """End what is at a path."""
-        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        sent: dict[str, Any] = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
         return self.client.delete(ROOT + path, headers=self.headers, **sent)
 
 

@@ -36,8 +36,10 @@ def test_exactly_ten_of_twenty_calls_pass(way: str, ada: User, settings: Any, re
         effect="hold",
         stages=[{"group": "reviewer", "count": 1}],
     )
+    rounds: list[list[partial[Any]]]
     if way == "direct":
-        acts = [partial(create_call, CallOrder("cautious", {"value": n}), by=Requester(ada)) for n in range(ROUNDS)]
+        order = partial(create_call, by=Requester(ada))
+        acts: list[partial[Any]] = [partial(order, CallOrder("cautious", {"value": n})) for n in range(ROUNDS)]
         rounds = [[each] * CALLS for each in acts]
     else:
         plans = [[make_plan(ada, act(1, n, "cautious")) for _ in range(CALLS)] for n in range(ROUNDS)]

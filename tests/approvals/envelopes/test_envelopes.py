@@ -10,6 +10,7 @@ from approvals import recovery
 from approvals.envelopes import services
 from approvals.envelopes.services import end_envelope
 from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Stop
+from approvals.states import ReviewVerdict
 from approvals.stops.services import Scope, set_stop
 from catalog.access.roles import NotAllowed
 from catalog.access.tokens import create_token, revoke_token
@@ -175,7 +176,9 @@ def test_each_use_meets_the_rule_in_force(terms, status, agent, rosa):
 
 def test_irreversible_tools_are_left_out_unless_the_policy_says_so(agent, rosa):
     Tool.objects.get(name="dangerous").versions.update(reversibility="irreversible")
-    snapshot.callable_tool("dangerous").tool.reversibility = "irreversible"
+    target = snapshot.callable_tool("dangerous")
+    assert target is not None
+    target.tool.reversibility = "irreversible"
     try:
         with pytest.raises(PolicyRefusal, match="cannot be undone"):
             propose(agent)
@@ -183,7 +186,7 @@ def test_irreversible_tools_are_left_out_unless_the_policy_says_so(agent, rosa):
         open_envelope(agent, rosa)
         assert call_within(agent).status == "completed"
     finally:
-        snapshot.callable_tool("dangerous").tool.reversibility = "restorable"
+        target.tool.reversibility = "restorable"
 
 
 def test_approver_who_may_no_longer_decide_counts_no_more(agent, rosa):
@@ -222,9 +225,9 @@ def test_edit_narrows_and_asks_for_new_votes(agent, rosa, tomas):
     approve(plan_of(envelope), tomas)
     wider = {"purpose": "Tidy up", "items": [item(count=6)], "minutes": 60}
     with refusal_at("items.0.count", "widened"):
-        answer(plan_of(envelope), rosa, "approve", arguments=wider)
+        answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=wider)
     narrower = wider | {"items": [item(count=1)], "minutes": 30}
-    request = answer(plan_of(envelope), rosa, "approve", arguments=narrower)
+    request = answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=narrower)
     assert (request.status, request.round_number) == ("pending", 2)
     envelope.refresh_from_db()
     assert envelope.expires_at == envelope.proposed_at + timedelta(minutes=30)
@@ -240,7 +243,7 @@ def test_proposers_and_reviewers_end_an_envelope(by, agent, rosa, admin):
         end_envelope(envelope, reason=" ", by=rosa)
     user = User.objects.get(username="ada" if by == "agent" else by)
     if by == "agent":
-        user.acting_token = agent.token
+        user.acting_token = agent.token  # type: ignore[attr-defined]
     end_envelope(envelope, reason="Enough", by=user)
     assert call_within(agent).status == "held"
     with pytest.raises(Conflict):
@@ -261,6 +264,7 @@ def end_by_stop(agent: Requester, admin: User) -> None:
 
 
 def end_by_token(agent: Requester, admin: User) -> None:
+    assert agent.token is not None
     revoke_token(agent.token, by=agent.user)
     services.end_due(clock.now())
 
@@ -355,7 +359,9 @@ def test_bad_proposals_name_field_and_remedy(terms, more, path, code, agent):
 
 
 def test_proposal_for_someone_elses_calls_is_refused(agent, ada, ben, rosa):
-    theirs = {"token": agent_of(ben).token.pk}, {"plan": make_plan(ben, act(1)).public_id}
+    token = agent_of(ben).token
+    assert token is not None
+    theirs = {"token": token.pk}, {"plan": make_plan(ben, act(1)).public_id}
     for scope, path in zip(theirs, ("for.token", "for.plan"), strict=True):
         with refusal_at(path, "not_yours"):
             propose(Requester(ada), **{"for": scope})

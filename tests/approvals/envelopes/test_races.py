@@ -46,7 +46,7 @@ def test_twenty_calls_at_once_get_exactly_ten_places(terms, racing, rosa):
         open_envelope(racing, rosa, terms, **{"for": {"session": racing.session}})
         made = plans(racing, CALLS)
         at_once(*[partial(work_off, plan) for plan in made])
-        used = EnvelopeItem.objects.order_by("pk").last()
+        used = EnvelopeItem.objects.latest("pk")
         refs = [plan.public_id for plan in made]
         assert EnvelopeUse.objects.filter(call__plan_ref__in=refs).count() == PLACES == used.used
         assert EnvelopeMismatch.objects.filter(call__plan_ref__in=refs).count() == CALLS - PLACES, number

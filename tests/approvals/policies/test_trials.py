@@ -16,7 +16,7 @@ from catalog.dispatch.pipeline import Allow, CallFacts, Deny
 from tests.approvals.factories import add_policy, held_call, make_tool
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]
-HOLD = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}]}
+HOLD: dict[str, Any] = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}]}
 
 
 def facts(**more: Any) -> CallFacts:
@@ -100,6 +100,7 @@ def test_report_counts_since_the_revision_and_names_decisions(ada, admin):
     changed = services.change_policy(revision.policy, {"message": "Later."}, by=admin)
     report = trials.trial_report(changed)
     assert report is not None
+    assert changed.revision is not None
     assert (report.total, report.since) == (0, changed.revision.created_at)
     assert trials.trial_report(services.change_policy(changed, {"mode": "enforce"}, by=admin)) is None
 

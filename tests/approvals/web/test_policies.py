@@ -385,6 +385,7 @@ def test_the_policy_for_calls_after_reading_is_added_and_taken_back(pages):
     pages.open("/policies/")
     pages.send("/policies/after-reading/", {"do": "add"})
     revision = Policy.objects.get(name=shipped.AFTER_READING).revision
+    assert revision is not None
     assert (revision.category, revision.seen) == ("outward", {"category": "web", "within": 3600})
     assert "within 1 h after a call in the category web" in pages.open("/policies/")
 
@@ -403,6 +404,7 @@ def test_terms_on_what_came_before_are_edited_by_form(pages):
 
     pages.send("/policies/new/", fields | {"recent_argument": "to.x", "seen_minutes": "5"})
     policy = Policy.objects.get(name=FORM["name"])
+    assert policy.revision is not None
     assert policy.revision.recent == {"count": 11, "seconds": 3600, "by": "argument:to.x"}
     assert policy.revision.seen == {"source": "web", "within": 300}
     form = pages.open(f"/policies/{policy.public_id}/") and pages.context["form"]

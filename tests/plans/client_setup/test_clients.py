@@ -11,7 +11,7 @@ import pytest
 
 from plans.client_setup import clients
 from plans.client_setup.clients import CODING_AGENTS, CodingAgent, Setup
-from plans.client_setup.configuration import NotChanged, apply_changes, removed_copies
+from plans.client_setup.configuration import NotChanged, apply_changes, read_bytes, removed_copies
 
 SETUP = Setup("http://127.0.0.1:8000", "tg_of-the-agent", "/usr/bin/python3")
 OTHER_HOOK = {"matcher": "Bash", "hooks": [{"type": "command", "command": "echo other"}]}
@@ -194,8 +194,7 @@ def test_hooks_that_would_not_run_are_an_obstacle(tmp_path: Path, slug: str, nam
 def test_a_managed_file_that_leaves_hooks_out_is_an_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slug: str, managed: str, text: str
 ) -> None:
-    read = clients.read_bytes
-    monkeypatch.setattr(clients, "read_bytes", lambda path: text.encode() if str(path) == managed else read(path))
+    monkeypatch.setattr(clients, "read_bytes", lambda path: text.encode() if str(path) == managed else read_bytes(path))
     with pytest.raises(NotChanged, match=managed):
         agent_in(tmp_path, slug).check_obstacles()
 

@@ -5,6 +5,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from mcp_types import TextContent
 
 from approvals.models import Stop
 from approvals.reviews.edits import check_edit
@@ -207,6 +208,7 @@ def test_agent_reads_the_reason_over_mcp(stage, ada, stopped, caplog):
     result = refusal(refused.value)
     assert result is not None
     assert result.is_error
+    assert isinstance(result.content[0], TextContent)
     assert result.content[0].text == "Stopped: Too many mails. Do not retry."
     assert caplog.records == []
 

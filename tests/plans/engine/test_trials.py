@@ -44,7 +44,7 @@ def plan_of(made: Call) -> Plan:
 def rows() -> list[tuple[str | None, str, str]]:
     """Return each row: the tool of its stored call or None, the verdict on trial and the actual one."""
     found = TrialResult.objects.order_by("pk").select_related("call")
-    return [(each.call and each.call.tool_name, each.would, each.was) for each in found]
+    return [(each.call.tool_name if each.call else None, each.would, each.was) for each in found]
 
 
 @pytest.mark.parametrize(("level", "was"), [("safe", "allow"), ("cautious", "allow"), ("dangerous", "hold")])
