@@ -323,6 +323,7 @@ SPECTACULAR_SETTINGS = {
         "PlanKind": "plans.api.serializers.PLAN_KINDS",
         "PlanStatus": "plans.states.PlanStatus.values",
         "CallStatus": "plans.api.serializers.CALL_STATUSES",
+        "RequestKind": "approvals.api.request_serializers.REQUEST_KINDS",
         "RequestStatus": "approvals.states.RequestStatus.values",
         "Verdict": "approvals.states.ReviewVerdict.values",
         "OutcomeVerdict": "plans.api.serializers.OUTCOMES",

@@ -32,6 +32,8 @@ from catalog.rest.serializers import (
     StrictTextField,
 )
 
+REQUEST_KINDS = ("call", "envelope")
+
 
 class SnoozeBody(StrictSerializer):
     """The end of the snooze; null shows the request again."""
@@ -325,7 +327,7 @@ class ApprovalSerializer(CoordinationSerializer):
         reason = request.call.reason
         return PRIVATE_NOTICE if reason and self._hidden(request) else reason
 
-    @extend_schema_field(serializers.ChoiceField(choices=["call", "envelope"]))
+    @extend_schema_field(serializers.ChoiceField(choices=REQUEST_KINDS))
     def get_kind(self, request: ApprovalRequest) -> str:
         return "envelope" if request.call.tool_name == PROPOSE_ENVELOPE else "call"
 
