@@ -74,7 +74,7 @@ def test_plan_of_three_steps_by_keyboard(ada: User, window_of: PageAs) -> None:
     page = window_of(ada)
 
     open_step(page, draft, 1)
-    choose_tool(page, "wait", "wait_for_train")
+    choose_tool(page, "train", "wait_for_train")
     type_into(page, "seconds", "0.1")
     press(page, "Use part_1")
     expect(page.locator("#step-key")).to_be_focused()

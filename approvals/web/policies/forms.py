@@ -333,7 +333,7 @@ class PolicyForm(WarningForm):
     )
     seen_kind = forms.ChoiceField(label=gettext_lazy("After a call"), required=False, choices=SEEN_KINDS)
     seen_name = forms.CharField(
-        label=gettext_lazy("Name"),
+        label=gettext_lazy("Name of that category, tool or source"),
         required=False,
         widget=forms.TextInput(attrs={"maxlength": MAX_SEEN_NAME, "placeholder": "web"}),
         help_text=gettext_lazy("By the same token, session, plan or agent; without a token, by the same person."),

@@ -11,6 +11,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from approvals.models import ApprovalRequest, Review
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.states import ReviewVerdict
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, REVIEWER, has_role
 from catalog.models import ApiToken, Call, Tool
@@ -115,7 +116,7 @@ def first_steps_for(viewer: User) -> FirstSteps | None:
     global _is_complete
     if _is_complete:
         return None
-    tools = Tool.objects.filter(enabled=True, registered=True, source__enabled=True)
+    tools = Tool.objects.filter(enabled=True, registered=True, source__enabled=True).exclude(name=PROPOSE_ENVELOPE)
     # Asked beside the viewer's row, so that one statement answers all.
     [done] = User.objects.filter(pk=viewer.pk).values_list(
         Exists(User.objects.exclude(pk=OuterRef("pk"))),

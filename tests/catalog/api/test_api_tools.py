@@ -32,7 +32,7 @@ def test_the_list_is_filtered_and_sorted(rest):
         ({"category": ["filesystem", "finance"]}, sorted([*FILES, "sec_financial_data"])),
         ({"category": "filesystem", "safety_level": "dangerous"}, ["delete_file", "propose_file_edit", "write_file"]),
         ({"category": "filesystem", "max_level": "cautious"}, ["list_files", "read_file", "search_files"]),
-        ({"safety_level": "cautious"}, ["eval_form", "match_statements"]),
+        ({"safety_level": "cautious"}, ["eval_form", "match_statements", "propose_envelope"]),
         ({"q": "WRITE_f"}, ["write_file"]),
         ({"q": "10-K"}, ["sec_financial_data"]),
         ({"source": "catalog.toolsets.text"}, ["render_text"]),

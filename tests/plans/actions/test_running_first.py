@@ -248,11 +248,11 @@ def test_thread_that_fails_while_its_call_is_stored_does_not_keep_it(executor, s
         has_failed.set()
         raise ValueError("not the handler's")
 
-    def begin_late(*arguments: Any) -> Any:
+    def begin_late(*arguments: Any, **more: Any) -> Any:
         begun.set()
         has_failed.wait(60)
         sleep(0.2)
-        return begin(*arguments)
+        return begin(*arguments, **more)
 
     monkeypatch.setattr(pool, "run_handler", break_off)
     monkeypatch.setattr(start, "begin", begin_late)

@@ -17,6 +17,8 @@ FIELDS = {
     *(
         "id",
         "message",
+        "envelope",
+        "mismatch",
         "plan",
         "step_id",
         "tool",

@@ -109,7 +109,6 @@ def test_claude_code_alone_defers_and_only_before_a_tool():
         ("claude-code_PreToolUse_Bash", {"permission_mode": "bypassPermissions"}, False),
         ("claude-code_PreToolUse_Bash", {"agent_id": "a1"}, False),
         ("claude-code_PreToolUse_Bash", {"tool_use_id": None}, False),
-        ("claude-code_PreToolUse_Bash", {"session_id": "--dangerously-skip-permissions"}, False),
         ("claude-code_PermissionRequest_Bash", {}, False),
     ],
 )

@@ -24,7 +24,7 @@ def test_usable_agents_are_listed_with_first_line(ada):
     make_agent("off", enabled=False)
     said = read_by(ada)
     assert '{"name": "finder", "for": "Finds things out."}' in said
-    assert not [each for each in ("Second line", "theirs", '"off"') if each in said]
+    assert not [each for each in ("Second line", '"theirs"', '"off"') if each in said]
 
 
 def test_instructions_name_number_of_queries(ada):

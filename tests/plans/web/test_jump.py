@@ -25,14 +25,14 @@ def found(page: JumpPage) -> dict[str, list[str]]:
 
 @pytest.fixture
 def waiting(ada: User) -> Plan:
-    return work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]), goal="Archive the minutes"))
+    return work_off(make_plan(ada, write_step(1), step(2, dependencies=[1]), goal="Archive the protocols"))
 
 
 def test_each_kind_is_found_by_words_of_its_name(admin: User, waiting: Plan) -> None:
-    Policy.objects.filter(order=20).update(name="Minutes need two people")
-    assert found(jump_page(admin, "minutes")) == {
-        "plans": ["Archive the minutes"],
-        "policies": ["Minutes need two people"],
+    Policy.objects.filter(order=20).update(name="Protocols need two people")
+    assert found(jump_page(admin, "protocols")) == {
+        "plans": ["Archive the protocols"],
+        "policies": ["Protocols need two people"],
     }
     assert found(jump_page(admin, "write_fi")) == {"tools": ["write_file"], "requests": ["Create note.txt"]}
     assert found(jump_page(admin, "create note"))["requests"] == ["Create note.txt"]
@@ -66,25 +66,25 @@ def test_summaries_are_found_by_words_with_any_letters(admin: User, ada: User) -
 def test_access_is_part_of_every_query(ada: User, waiting: Plan) -> None:
     """A person without a role finds only their own plans and requests; only administrators find people and sources."""
     outsider, request = person("outsider"), request_of(waiting, 1)
-    for text in ("minutes", waiting.public_id, request.public_id, request.call.public_id, "pause", "ada"):
+    for text in ("protocols", waiting.public_id, request.public_id, request.call.public_id, "pause", "ada"):
         page = jump_page(outsider, text)
         assert found(page) == {}, text
         assert not [hit for hit in page.similar if waiting.public_id in hit.address], text
     assert found(jump_page(outsider, "write_file")).keys() == {"tools"}
-    assert nearest_to_path(outsider, "/plans/archive-minutes/") == nearest_to_path(outsider, "/plans/nothing-at-all/")
+    assert nearest_to_path(outsider, "/plans/archive-protocols/") == nearest_to_path(outsider, "/plans/nothing-at-all/")
     assert not {"policies", "people", "groups", "sources"} & found(jump_page(outsider, "e")).keys()
     assert "Audit log" not in found(jump_page(ada, "audit")).get("pages", [])
 
 
 def test_a_plan_is_paused_from_jump_and_no_command_decides_a_request(ada: User, rosa: User, waiting: Plan) -> None:
     pages = Pages(ada)
-    pages.open("/jump/?q=pause+minutes")
+    pages.open("/jump/?q=pause+protocols")
     posts = set(re.findall(r'<form method="post" action="([^"]+)"', pages.html)) - {"/sign-out/"}
     assert posts == {f"/plans/{waiting.public_id}/pause/"}
     pages.send(posts.pop())
     waiting.refresh_from_db()
     assert waiting.paused_at is not None
-    assert found(jump_page(ada, "resume"))["commands"] == ["Resume plan: Archive the minutes"]
+    assert found(jump_page(ada, "resume"))["commands"] == ["Resume plan: Archive the protocols"]
     for text in ("pause", "resume", "approve", "reject", request_of(waiting, 1).public_id):
         page = jump_page(rosa, text)
         assert not [hit for group in page.groups for hit in group.hits if hit.is_command], text
@@ -102,7 +102,7 @@ def test_a_missing_page_keeps_the_navigation_and_names_similar_ones(admin: User,
         "/tools/wrte_file/": "/tools/write_file/",
         "/tools/wrte_file/versions/": "/tools/write_file/",
         "/polices/": "/policies/",
-        "/plans/archive-minutes/": f"/plans/{waiting.public_id}/",
+        "/plans/archive-protocols/": f"/plans/{waiting.public_id}/",
     }
     for path, address in leads.items():
         pages.open(path, 404)

@@ -120,9 +120,9 @@ def test_number_of_queries_is_constant(ada, django_assert_max_num_queries):
         agent.call("update_step", step_id=step_id, status="done")
     for name in "xyz":
         SessionAgent(ada, name).setup("a")
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         client.get(f"/sessions/{row.public_id}/")
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         client.get("/sessions/")
 
 
