@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from approvals.models import ApprovalRequest, EnvelopeItem
 from catalog.models import Call
 from plans.models import Plan
+from tests.approvals.factories import set_rule
 from tests.browser import screenshots
 from tests.browser.conftest import PageAs, press_approve
 from tests.builders import work_off
@@ -40,6 +41,7 @@ def picture(page: Page, name: str) -> None:
 
 def test_thirty_commands_of_a_coding_agent_need_one_decision(stage, ada, rosa, settings, page_as: PageAs):
     settings.TOOLGATE_UNDO_SECONDS = 0
+    set_rule(envelope="allow")  # commands cannot be undone
     coder = CodingAgent(ada)
     first = coder.asks_for(f"pytest {FILES[0]}")
     assert first["decision"] == "wait"
