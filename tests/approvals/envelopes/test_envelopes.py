@@ -15,6 +15,7 @@ from approvals.stops.services import Scope, set_stop
 from catalog.access.roles import NotAllowed
 from catalog.access.tokens import create_token, revoke_token
 from catalog.core import clock
+from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
@@ -178,7 +179,7 @@ def test_irreversible_tools_are_left_out_unless_the_policy_says_so(agent, rosa):
     Tool.objects.get(name="dangerous").versions.update(reversibility="irreversible")
     target = snapshot.callable_tool("dangerous")
     assert target is not None
-    target.tool.reversibility = "irreversible"
+    target.tool.reversibility = Reversibility.IRREVERSIBLE
     try:
         with pytest.raises(PolicyRefusal, match="cannot be undone"):
             propose(agent)
@@ -186,7 +187,7 @@ def test_irreversible_tools_are_left_out_unless_the_policy_says_so(agent, rosa):
         open_envelope(agent, rosa)
         assert call_within(agent).status == "completed"
     finally:
-        target.tool.reversibility = "restorable"
+        target.tool.reversibility = Reversibility.RESTORABLE
 
 
 def test_approver_who_may_no_longer_decide_counts_no_more(agent, rosa):
