@@ -58,7 +58,7 @@ _SEARCH_WEB = _tool(
     "allowed_domains blocked_domains numResults livecrawl type contextMaxCharacters",
     query="query",
 )
-_TODOS = _tool("notes", "todos")
+_TASKS = _tool("notes", "todos")
 _SHELL = _tool("command", "timeout timeout_ms justification login", command="command cmd", directory="workdir cwd")
 
 CLIENT_TOOLS: Mapping[str, ClientTool] = {
@@ -75,7 +75,7 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "NotebookEdit": _tool("notebook", "cell_id cell_type edit_mode", path="notebook_path", content="new_source"),
     "WebFetch": _FETCH,
     "WebSearch": _SEARCH_WEB,
-    "TodoWrite": _TODOS,
+    "TodoWrite": _TASKS,
     "TaskCreate": _tool("notes", "subject description activeForm metadata"),
     "TaskUpdate": _tool("notes", "taskId status subject description activeForm owner addBlocks addBlockedBy metadata"),
     "TaskGet": _tool("notes", "taskId"),
@@ -104,7 +104,7 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "replace": _EDIT,
     "web_fetch": _tool("fetch_prompt", prompt="prompt", url="url"),
     "google_web_search": _SEARCH_WEB,
-    "write_todos": _TODOS,
+    "write_todos": _TASKS,
     # opencode; glob and grep are also tools of Gemini CLI
     "bash": _tool("command", "description timeout", command="command", directory="workdir"),
     "read": _READ,
@@ -117,7 +117,7 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "patch": _PATCH,
     "webfetch": _FETCH,
     "websearch": _SEARCH_WEB,
-    "todowrite": _TODOS,
+    "todowrite": _TASKS,
     "todoread": _tool("notes"),
 }
 

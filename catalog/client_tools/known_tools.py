@@ -63,8 +63,8 @@ _MILLISECONDS = _field("Time limit", "In milliseconds.", "number")
 _DIRECTORY = _field("Directory", "The command starts there; without it, in the working directory.")
 _OFFSET, _LIMIT = _field("First line", "", "number"), _field("Number of lines", "", "number")
 _PATCH = _field("Patch", "From “*** Begin Patch” to “*** End Patch”, with the changes of each file.")
-_TODO = {"type": "object", "properties": {"content": _field("Task"), "status": _field("Status")}}
-_TODOS = _field("Tasks", "", "array", items=_TODO)
+_TASK = {"type": "object", "properties": {"content": _field("Task"), "status": _field("Status")}}
+_TASKS = _field("Tasks", "", "array", items=_TASK)
 
 
 def _edit(**names: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ _CLAUDE_CODE = {
         prompt=_field("Task", "The instructions of the subagent."),
         subagent_type=_field("Kind of subagent"),
     ),
-    "TodoWrite": _known("Write the to-do list of this session.", is_harmless=True, todos=_TODOS),
+    "TodoWrite": _known("Write the to-do list of this session.", is_harmless=True, todos=_TASKS),
     "TaskCreate": _known(
         "Add a task to the to-do list of this session.",
         is_harmless=True,
@@ -171,7 +171,7 @@ _GEMINI_CLI = {
     ),
     "web_fetch": _known("Fetch pages that a text for a model names.", prompt=_field("Question", "With the addresses.")),
     "google_web_search": _known("Search the web.", query=_QUERY),
-    "write_todos": _known("Write the to-do list of this session.", is_harmless=True, todos=_TODOS),
+    "write_todos": _known("Write the to-do list of this session.", is_harmless=True, todos=_TASKS),
 }
 
 _OPENCODE = {
@@ -194,7 +194,7 @@ _OPENCODE = {
         prompt=_field("Task", "The instructions of the subagent."),
         subagent_type=_field("Kind of subagent"),
     ),
-    "todowrite": _known("Write the to-do list of this session.", is_harmless=True, todos=_TODOS),
+    "todowrite": _known("Write the to-do list of this session.", is_harmless=True, todos=_TASKS),
     "todoread": _known("Read the to-do list of this session.", is_harmless=True),
 }
 
