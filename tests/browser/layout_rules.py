@@ -91,13 +91,13 @@ FOCUS = """async () => {
     const seen = (at) => {
         const box = at.getBoundingClientRect();
         const x = box.left + Math.min(box.width / 2, 20);
-        const y = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
-        const top = document.elementFromPoint(x, y);
+        const [head, foot] = [Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
         const own = [at, at.closest("label"), at.closest("[data-item], .entry")].filter(Boolean);
         const rings = [at, at.querySelector("rect"), at.nextElementSibling, at.parentElement, ...own].filter(Boolean);
         const hasRing = rings.some((each) => parseFloat(getComputedStyle(each).outlineWidth) >= 2
             && getComputedStyle(each).outlineStyle !== "none");
-        const isSeen = top && own.some((each) => each.contains(top) || top.contains(each));
+        const isSeen = [head + (foot - head) / 4, (head + foot) / 2].map((y) => document.elementFromPoint(x, y))
+            .some((top) => top && own.some((each) => each.contains(top) || top.contains(each)));
         return (isSeen ? "" : "covered ") + (hasRing || at.closest("svg") ? "" : "no ring ");
     };
     const found = [];
@@ -116,7 +116,10 @@ FOCUS = """async () => {
     }
     return looked ? found : ["no tab stops"];
 }"""
-"""Tab stops that are covered or show no ring (WCAG 2.4.7, 2.4.11); press Tab before asking, so that rings are drawn."""
+"""Tab stops that are covered, at a quarter and at half of their height, or show no ring (WCAG 2.4.7, 2.4.11).
+
+Press Tab before asking, so that rings are drawn.
+"""
 
 UNDER_ACTIONS = """async () => {
     const found = [], bar = document.querySelector(".form-actions");
@@ -165,7 +168,7 @@ ROOM_FOR_NOTE = """async () => {
     pen.font = style.font;
     const room = note.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const words = pen.measureText(note.placeholder).width;
-    const [stop, more] = [".stop", ".decide .menu > summary"]
+    const [stop, more] = [".decide .stop", ".decide .menu > summary"]
         .map((part) => document.querySelector(part).getBoundingClientRect().y);
     return [words > room && `${words} px in ${room}`, stop !== more && "More is not beside Reject"].filter(Boolean);
 }"""
