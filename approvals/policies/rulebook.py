@@ -527,11 +527,9 @@ class Rulebook:
             else:
                 conditional.append((clause.match, verdict))
         for trial in self.trials:  # they count calls like the others
-            match, verdict = (
-                trial.clause.match,
-                trial.clause.verdict(facts) if trial.clause.match.fits_tool(facts) else None,
-            )
-            if match.looks_back and verdict is not None:
+            match = trial.clause.match
+            verdict = trial.clause.verdict(facts) if match.looks_back and match.fits_tool(facts) else None
+            if verdict is not None:
                 looking_back.append((match, isinstance(verdict, Allow)))
         otherwise = otherwise or default_verdict(facts.safety_level)
         return ToolVerdicts(tuple(conditional), otherwise, tuple(looking_back))
