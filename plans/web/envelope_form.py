@@ -1,6 +1,5 @@
 """Page on which a person proposes an envelope: purpose, whose calls, how long, and its items, one condition a line."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +10,9 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from approvals.policy_language.conditions import OPERATORS, WITHOUT_VALUE
+from approvals.policy_language.conditions import OPERATORS
 from approvals.policy_language.envelopes import MAX_COUNT, MAX_MINUTES, MAX_PURPOSE, PROPOSE_ENVELOPE, SCOPES
+from approvals.policy_language.typed_conditions import read_condition
 from catalog.access.roles import NotAllowed
 from catalog.errors import ParameterError, ToolError, ToolgateError
 from catalog.ui.page_forms import CardSelect, CardText, FormError, MultilineField, PageForm
@@ -23,7 +23,6 @@ from plans.web.access import may_write
 
 MAX_ITEMS_ON_PAGE = 20
 """Items that the form can have; larger proposals are made over REST."""
-LISTS = ("in", "not_in")
 
 
 class ConditionLines(MultilineField):
@@ -39,19 +38,7 @@ def _condition(line: str) -> dict[str, Any]:
     if operator not in OPERATORS:
         example = gettext("Write path, operator and value on each line, such as: to equals ann@example.org")
         raise forms.ValidationError(f"“{line[:80]}”: {example}")
-    if operator in WITHOUT_VALUE:
-        return {"path": path, "operator": operator}
-    found = _value(text)
-    if operator in LISTS and not isinstance(found, list):
-        found = [_value(part.strip()) for part in text.split(",") if part.strip()]
-    return {"path": path, "operator": operator, "value": found}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return read_condition(path, operator, text)
 
 
 class ItemForm(PageForm):

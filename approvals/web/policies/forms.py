@@ -1,6 +1,5 @@
 """Forms of the policy pages: the editor with its rows of conditions and stages, and the simulator."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -24,8 +23,8 @@ from approvals.policy_language.conditions import MAX_CONDITIONS, MAX_PATH, MAX_V
 from approvals.policy_language.history import ARGUMENT, MAX_SEEN_NAME
 from approvals.policy_language.stages import MAX_STAGES
 from approvals.policy_language.terms import MATCH, OPTIONS, TERM_COLUMNS, TERMS, Kind, Term
-from catalog.core.canonical_json import canonical_text, parse_json
-from catalog.errors import MalformedJSON, ParameterError, ToolgateError
+from approvals.policy_language.typed_conditions import read_condition, value_as_typed
+from catalog.errors import ParameterError, ToolgateError
 from catalog.models import Tool
 from catalog.text.formats import current_reader
 from catalog.ui.labels import SAFETY_BADGES
@@ -38,8 +37,6 @@ KEPT_CHOICES = tuple(term.name for term in OPTIONS if term.kind is Kind.CHOICE a
 """Choices that a form may lack, since it was opened before there was the field; the policy then keeps its own."""
 UNITS = {term.name: term.unit for term in OPTIONS if term.kind is Kind.SECONDS}
 """Field and seconds per unit of each duration of a policy."""
-LITERAL_OPERATORS = frozenset({"starts_with", "ends_with", "matches"})
-LIST_OPERATORS = frozenset({"in", "not_in"})
 MAX_ORDER = 999_999
 MAX_MENU_CHOICES = 500
 BACKTEST_DAYS = (1, 7, 30, MAX_DAYS)
@@ -179,13 +176,7 @@ class ConditionForm(RowForm):
 
     def as_document(self) -> dict[str, Any]:
         """Return the condition; a value that is not valid JSON is used as text."""
-        path, operator, text = (self.cleaned_data[name] for name in ("path", "operator", "value"))
-        if operator in ("exists", "missing"):
-            return {"path": path, "operator": operator}
-        value = text if operator in LITERAL_OPERATORS else _json_or_text(text)
-        if operator in LIST_OPERATORS and not isinstance(value, list):
-            value = [_json_or_text(part.strip()) for part in text.split(",") if part.strip()]
-        return {"path": path, "operator": operator, "value": value}
+        return read_condition(*(self.cleaned_data[name] for name in ("path", "operator", "value")))
 
 
 class StageForm(RowForm):
@@ -583,23 +574,7 @@ def _initial(policy: Policy | None, revision: PolicyRevision) -> dict[str, Any]:
 
 
 def _condition_rows(revision: PolicyRevision) -> list[dict[str, Any]]:
-    return [{**row, "value": _value_as_typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except MalformedJSON:
-        return text
-
-
-def _value_as_typed(operator: str, value: Any) -> str:
-    """Return a value as a person would type it, quoted only if it would otherwise be parsed as something else."""
-    if operator in ("exists", "missing"):
-        return ""
-    if isinstance(value, str) and (operator in LITERAL_OPERATORS or _json_or_text(value) == value):
-        return value
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else canonical_text(value)
+    return [{**row, "value": value_as_typed(row["operator"], row.get("value", ""))} for row in revision.conditions]
 
 
 def _in_units(seconds: int | None, size: int) -> str:

@@ -39,6 +39,16 @@ def test_person_proposes_by_form(agent, ada, rosa):
     assert (envelope.scope, envelope.requester, envelope.status) == ("session", ada, "proposed")
 
 
+@pytest.mark.parametrize("value", ["equals " + "[" * 100_000, "equals NaN", "in 1, NaN", "starts_with 5", "equals"])
+def test_value_that_is_no_json_is_a_text(value, agent, ada):
+    """Like in the form of a policy; here the argument is a number, so the text is refused at its item."""
+    pages = Pages(ada)
+    pages.open("/envelopes/new/")
+    sent = FORM | ITEM | {"item-0-arguments": f"value {value}", "do": "propose"}
+    assert "1 problem" in pages.send("/envelopes/new/", sent, status=422)
+    assert not Envelope.objects.exists()
+
+
 def test_desk_shows_the_proposal_as_a_table_with_the_agents_words_apart(agent, rosa):
     envelope = propose_by_call(agent, item(count=7, sum={"path": "value", "at_most": 12.5}), purpose="Pay <b>all</b>")
     words = Pages(rosa).open(f"/approvals/?item={envelope.call.approval.public_id}")
