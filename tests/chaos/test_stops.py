@@ -1,16 +1,133 @@
-"""A plan that runs in one process and is cancelled from another."""
+"""Stops and cancellations from another process, and stops that outlive the processes that are killed."""
 
+from datetime import timedelta
+
+import httpx
 import pytest
 
+from approvals.models import ApprovalRequest, Stop
+from approvals.reviews.decisions import Decision, decide
+from approvals.states import ReviewVerdict
+from approvals.stops.services import Scope, lift_stop, set_stop
+from catalog.access.tokens import create_token
+from catalog.models import Call
 from plans.actions.control import cancel_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.builders import assert_gapless, call_of, make_plan, step, step_of
+from tests import counts
+from tests.builders import assert_gapless, call_of, make_plan, request_of, step, step_of
+from tests.chaos.cluster import COMMANDS, ENVIRONMENT
+from tests.chaos.loop import UP_SECONDS, is_up
+from tests.chaos.serving import Serving
+from tests.chaos.verdicts import assert_nothing_is_wrong
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.nightly
+ROUNDS = counts.count(30)
+ROUNDING = timedelta(milliseconds=10)
 
 
+def approve(request: ApprovalRequest, by) -> None:
+    decide(request, by=by, decision=Decision(ReviewVerdict.APPROVE, request.digest))
+
+
+def waits_for_lift(plan, step_id=1) -> bool:
+    return step_of(plan, step_id).waiting_for == "stop"
+
+
+def set_over_rest(serving: Serving, by) -> Stop:
+    """Set a stop of everything over REST; it is acknowledged when this returns."""
+    _, token = create_token(user=by, kind="personal", scopes=["approvals:decide", "approvals:read"])
+    answer = httpx.post(
+        f"{serving.url()}/api/v1/stops/",
+        json={"scope": {"everything": True}, "reason": "A bad day."},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=60,
+    )
+    assert answer.status_code == 201, answer.text
+    return Stop.objects.get(public_id=answer.json()["id"])
+
+
+@pytest.mark.slow
+def test_stop_stands_after_the_process_that_set_it_is_killed(serving, evidence, ada, rosa, admin):
+    """Neither the call that was lost under way nor an approved or a new one starts before the stop is lifted.
+
+    The deadline of the plan and the expiry of its request are later by the time that the stop stood.
+    """
+    steps = step(1, "safe_work", parameters={"gate": "open"}), step(2, "dangerous_work"), step(3, "dangerous_work")
+    plan = make_plan(ada, *steps, deadline_seconds=3600)
+    serving.start()
+    eventually(lambda: all(step_of(plan, each).waiting_for == "approval" for each in (2, 3)), what="the requests")
+    eventually(lambda: serving.marks().total(), what="the call under way")
+    lost = call_of(plan, 1)
+    stop = set_over_rest(serving, rosa)
+    serving.kill()
+    (serving.effects / "open").touch()
+    approve(request_of(plan, 2), rosa)
+    plan.refresh_from_db()
+    deadline, expiry = plan.deadline_at, request_of(plan, 3).expires_at
+    for number in range(2):
+        new = make_plan(ada, step(1, "cautious_work"), goal=f"New {number}")
+        serving.start()
+        eventually(lambda: waits_for_lift(new), UP_SECONDS, what="the wait of a new step")  # noqa: B023
+        eventually(lambda: waits_for_lift(plan, 1) and waits_for_lift(plan, 2), what="the wait of what was under way")
+        serving.kill()
+    assert Stop.objects.get(lifted_at=None) == stop
+    assert serving.marks() == {(lost.public_id, "began"): 1}
+    serving.start()
+    lift_stop(stop, "Over.", by=admin)
+    eventually(lambda: step_of(new).completed_at and step_of(plan, 1).completed_at, UP_SECONDS, what="the safe calls")
+    eventually(lambda: step_of(plan, 2).completed_at, what="the approved call")
+    eventually(lambda: Stop.objects.filter(pk=stop.pk, counted_at__isnull=False).exists(), what="the count of its time")
+    plan.refresh_from_db()
+    stood = Stop.objects.get(pk=stop.pk).lifted_at - stop.since
+    assert abs(plan.deadline_at - deadline - stood) < ROUNDING
+    assert abs(request_of(plan, 3).expires_at - expiry - stood) < ROUNDING
+    approve(request_of(plan, 3), rosa)
+    eventually(lambda: Plan.objects.get(pk=plan.pk).status == "completed", what="the end of the plan")
+    assert_nothing_is_wrong(evidence)
+
+
+def kill_under_a_stop(victim: Serving, number: int, ada, rosa, admin) -> None:
+    """Kill a process while a stop of everything stands, and start it again; nothing starts until it is lifted."""
+    steps = step(1, "safe_work", parameters={"seconds": 0.2}), step(2, "cautious_work")
+    plans = [make_plan(ada, *steps, goal=f"Plan {number}.{each}") for each in range(4)]
+    refs = [plan.public_id for plan in plans]
+    eventually(lambda: Call.objects.filter(plan_ref__in=refs, started_at__isnull=False).exists(), UP_SECONDS)
+    stop = set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day.", by=rosa)
+    started = started_calls()
+    victim.kill()
+    late = make_plan(ada, step(1, "cautious_work"), goal=f"Late {number}")
+    victim.start()
+    eventually(lambda: is_up(victim), UP_SECONDS, what="the process")
+    eventually(lambda: waits_for_lift(late), UP_SECONDS, what="the wait of a new step")
+    assert started_calls() == started
+    lift_stop(stop, "Over.", by=admin)
+    eventually(lambda: step_of(late).completed_at, UP_SECONDS, what="the late step")
+    eventually(lambda: all(has_come_to_rest(plan) for plan in plans), UP_SECONDS, what="the end of the plans")
+
+
+def started_calls() -> set[tuple[int, int]]:
+    return set(Call.objects.filter(started_at__isnull=False).values_list("pk", "attempt"))
+
+
+def has_come_to_rest(plan) -> bool:
+    return all(each.completed_at or each.waiting_for == "outcome" for each in (step_of(plan, 1), step_of(plan, 2)))
+
+
+@pytest.mark.service
+@pytest.mark.nightly
+@pytest.mark.timeout(counts.seconds(5400))
+def test_nothing_starts_under_a_stop_whichever_process_is_killed(fleet, evidence, ada, rosa, admin):
+    """What had started when the stop was set is all that has, whatever was killed and started again meanwhile."""
+    processes, chance = fleet(*COMMANDS, **ENVIRONMENT), counts.dice(counts.seed())
+    for process in processes:
+        process.start()
+    for number in range(ROUNDS):
+        kill_under_a_stop(chance.choice(processes), number, ada, rosa, admin)
+    assert_nothing_is_wrong(evidence)
+
+
+@pytest.mark.nightly
 def test_a_cancellation_reaches_the_process_that_runs_the_handler(serving, evidence, ada, tmp_path):
     """The step ends, the handler that cannot be stopped is recorded, and so is its late result."""
     plan = make_plan(ada, step(1, "safe_work", parameters={"gate": "open"}), step(2, "safe_work", dependencies=[1]))
