@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
@@ -56,7 +57,7 @@ class StopForm(PageForm):
         label=gettext_lazy("Name"),
         max_length=MAX_KEY,
         required=False,
-        widget=forms.TextInput({"list": "stoppable"}),
+        widget=forms.TextInput({"list": "stoppable", "placeholder": " "}),
         help_text=gettext_lazy("Of the tool, category, source, agent or person; the number of a token."),
     )
     reason = forms.CharField(
@@ -133,7 +134,7 @@ def stops(request: PageRequest) -> HttpResponse:
             messages.success(
                 request, _("%(scope)s: stopped. Nothing of it starts until an administrator lifts it.") % words
             )
-            return redirect("stops")
+            return redirect(f"{reverse('stops')}#standing")
     seen = stops_for(request.user)
     shown = {
         "section": "stops",
@@ -165,4 +166,4 @@ def change_stop(request: PageRequest, public_id: str) -> HttpResponse:
             )
     except (Conflict, ParameterError) as error:
         messages.warning(request, error.message)
-    return redirect("stops")
+    return redirect(f"{reverse('stops')}#standing")
