@@ -118,7 +118,7 @@ def has_come_to_rest(plan) -> bool:
 @pytest.mark.nightly
 @pytest.mark.timeout(counts.seconds(5400))
 def test_nothing_starts_under_a_stop_whichever_process_is_killed(fleet, evidence, ada, rosa, admin):
-    """What had started when the stop was set is all that has, whatever was killed and started again meanwhile."""
+    """Calls start before the stop is set and after it is lifted, whatever is killed and started again meanwhile."""
     processes, chance = fleet(*COMMANDS, **ENVIRONMENT), counts.dice(counts.seed())
     for process in processes:
         process.start()
