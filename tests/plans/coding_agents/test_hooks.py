@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
 
+from approvals.stops.services import parse_scope, set_stop
 from catalog.inventory import snapshot
 from catalog.inventory.client_tools import find_or_add_client_tool
 from catalog.inventory.overrides import apply_overrides
@@ -120,6 +121,22 @@ def test_allowance_that_gemini_cli_would_misread_is_refused_and_ends_the_call(cl
     decision, _, message = claude.decision(body, "gemini-cli")
     assert (decision, '{"command": "a"}' in (message or "")) == ("deny", True)
     assert Call.objects.get().status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        ("claude-code", "claude-code_PreToolUse_Bash"),
+        ("codex", "codex_PreToolUse_apply_patch"),
+        ("gemini-cli", "gemini-cli_BeforeTool_replace"),
+        ("opencode", "opencode_tool.execute.before_write"),
+    ],
+)
+def test_stop_is_a_denial_with_its_reason_for_every_client(claude, admin, client, name):
+    set_stop(parse_scope({"requester": "ada"}), "Too many mails.", by=admin)
+    decision, _, message = claude.decision(recorded(name), client)
+    assert (decision, message) == ("deny", "Stopped: Too many mails. Do not retry.")
+    assert not Call.objects.exists()
 
 
 def test_run_that_nobody_asked_about_raises_an_alarm(claude):

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.models import ApprovalRequest, CallHistory, RecentCall
+from approvals.models import ApprovalRequest, CallHistory, RecentCall, TrialResult
+from approvals.policies import history
 from approvals.policies.history import clear_recent_calls
 from approvals.policies.services import change_policy
 from approvals.requests.queries import earlier_calls
@@ -22,8 +23,9 @@ from plans.coding_agents.permissions import PermissionQuestion, ask
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests.approvals.factories import add_policy
-from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
+from tests.builders import act, approve, call_of, make_plan, reject, request_of, step, work_off
 from tests.pages import Pages
+from tests.plans.agents.scripted import agent_plan, calls, children_of, make_agent
 from tests.rest import Rest
 
 HELD = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}]}
@@ -185,6 +187,68 @@ def test_retried_call_is_counted_once(ada, stage):
     assert RecentCall.objects.filter(call__step__plan=plan).count() == 1
 
 
+def test_calls_that_a_client_runs_are_counted_from_their_allowance(ada):
+    """A call that was handed out counts; the same question again is the same call."""
+    reads = [{"path": "command.effects", "operator": "in", "value": ["reads"]}]
+    add_policy(2, tool="Read*", conditions=reads, effect="allow")
+    third("token", tool="Read*", expires_seconds=7200)
+    by = Requester(ada, token_of(ada, "Agent"), "rest", "s1")
+
+    def question(path: str) -> str:
+        asked = PermissionQuestion("claude-code", "s1", "Read", {"file_path": path}, call_id=path, cwd="/srv")
+        return str(ask(asked, by=by).decision)
+
+    assert [question(path) for path in ("a", "b", "b", "a")] == ["allow"] * 4
+    assert question("c") == "wait"
+    assert RecentCall.objects.count() == 3
+    moved_back(hours=2)
+    assert question("d") == "allow"
+
+
+def test_calls_of_an_agents_turn_are_counted_one_by_one(script, ada, stage):
+    third("plan")
+    make_agent()
+    script.says(calls(*(("cautious", {"value": number}) for number in range(4))), "Done.")
+    plan = work_off(agent_plan(ada))
+    made = [each.call.status for each in children_of(plan) if each.tool == "cautious"]
+    assert sorted(made) == ["completed", "completed", "held", "held"]
+
+
+def test_step_whose_count_is_busy_is_given_back_and_claimed_anew(ada, monkeypatch):
+    """After the lock of the audit log, a transaction does not wait for the lock of a count."""
+    third(tool="dangerous")
+    waits: list[bool] = []
+    monkeypatch.setattr(history, "lock_all_until_commit", lambda *_, waits: waits_for(waits))
+
+    def waits_for(may_wait: bool) -> bool:
+        waits.append(may_wait)
+        return may_wait
+
+    plan = work_off(make_plan(ada, step(1, None), act(2, "x", "dangerous")))
+    assert waits[:2] == [False, True]
+    assert call_of(plan, 2).status == "held"
+    assert RecentCall.objects.count() == 1
+
+
+def test_refused_calls_are_judged_on_trial_and_not_counted(ada, rosa):
+    """Neither a denied call nor one that is rejected like an earlier one takes part in a count."""
+    revision = third(tool="*", mode="trial")
+    add_policy(2, tool="cautious", effect="deny")
+    for _ in range(3):
+        with pytest.raises(PolicyRefusal):
+            call(ada)
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous"), act(2, "y", "dangerous")))
+    reject(plan, rosa, 1)
+    assert statuses(call(ada, "x", "dangerous", plan_ref=plan.public_id)) == ["failed"]
+    call(ada, tool="safe")
+    results = TrialResult.objects.filter(revision=revision).order_by("pk").values_list("tool_name", "would", "was")
+    assert not results
+    call(ada, tool="safe")
+    with pytest.raises(PolicyRefusal):
+        call(ada)
+    assert list(results.all()) == [("safe", "hold", "allow"), ("cautious", "hold", "deny")]
+
+
 def test_safe_call_does_not_run_before_it_is_judged(executor, ada, stage):
     add_policy(1, tool="safe", recent={"count": 2, "seconds": 60, "by": "tool"}, **HELD)
     assert call(ada, tool="safe").status != "held"
@@ -286,6 +350,29 @@ def test_calls_of_a_client_count_from_their_allowance(ada):
     assert answer.decision == "allow", answer
     add_policy(1, tool="cautious", seen={"source": "claude-code", "within": 60}, **HELD)
     assert call(ada).status == "held"
+
+
+def test_rule_on_trial_records_what_would_have_waited(ada):
+    revision = after_reading_on_trial()
+    assert call(ada).status == "created"
+    read(ada)
+    assert call(ada).status == "created"
+    results = TrialResult.objects.filter(revision=revision).values_list("tool_name", "would", "was")
+    assert list(results) == [("cautious", "hold", "allow")]
+
+
+def after_reading_on_trial() -> Any:
+    return add_policy(1, tool="cautious", seen={"tool": "safe", "within": 3600}, mode="trial", **HELD)
+
+
+def test_agent_that_has_read_waits_with_its_next_call(script, ada):
+    """Its calls are steps of one plan, whatever turn they belong to."""
+    after_reading()
+    make_agent()
+    script.says(calls(("cautious", {"value": 1})), calls(("safe", {"value": 2})), calls(("cautious", {"value": 3})))
+    plan = work_off(agent_plan(ada))
+    made = [(each.tool, each.call.status) for each in children_of(plan) if each.tool != "agent_turn"]
+    assert made == [("cautious", "completed"), ("safe", "completed"), ("cautious", "held")]
 
 
 def test_rule_asked_too_late_does_not_end_an_approval(ada, rosa):

@@ -17,6 +17,7 @@ from approvals.policies import gate
 from approvals.requests.lifecycle import withdraw
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
+from approvals.stops.services import lift_stop, parse_scope, set_stop
 from catalog.access.tokens import create_token
 from catalog.inventory import snapshot
 from catalog.models import ApiToken, Call, LearntWait, Tool
@@ -25,6 +26,7 @@ from plans.mcp import callers, listing, waiting
 from plans.mcp.callers import SCOPE_KEY
 from plans.mcp.waiting import Patience
 from plans.models import Plan
+from tests.approvals.factories import add_policy
 from tests.builders import approve, reject, request_of
 from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
 from tests.plans.socket_clients import apart
@@ -374,6 +376,35 @@ async def test_limits_and_policies_refuse_with_when_and_why(
         assert (denied.is_error, facts_of(denied)["error"]) == (True, "refused")
         assert set(facts_of(denied)["policy"]) == {"name", "rule"}
         assert "write_file" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def test_a_stop_is_an_error_with_its_reason(mcp_url: str, token: str, mode: str, admin: Any) -> None:
+    stop = await apart(lambda: set_stop(parse_scope({"requester": "ada"}), "Too many mails.", by=admin))
+    async with connected(mcp_url, token, mode) as client:
+        for name, arguments in (("render_text", SAY), ("write_file", WRITE)):
+            refused = await client.call_tool(name, arguments)
+            assert (refused.is_error, refused.structured_content) == (True, None)
+            assert refused.content[0].text == "Stopped: Too many mails. Do not retry."
+            assert facts_of(refused)["error"] == "stopped"
+        assert not await apart(Call.objects.exists)
+        await apart(lambda: lift_stop(stop, "Over.", by=admin))
+        assert not (await client.call_tool("render_text", SAY)).is_error
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_rules_that_look_back_hold_a_clients_calls(mcp_url: str, token: str, mode: str) -> None:
+    """Another session does not help; the answers to calls that ran at once say nothing of a count."""
+    held: dict[str, Any] = {"effect": "hold", "stages": [{"group": "reviewer", "count": 1}]}
+    await apart(lambda: add_policy(1, tool="render_text", recent={"count": 3, "seconds": 60, "by": "token"}, **held))
+    await apart(lambda: add_policy(2, tool="read_file", seen={"tool": "render_text", "within": 60}, **held))
+    gate.invalidate_rules()
+    async with connected(mcp_url, token, mode) as client:
+        answers = [await client.call_tool("render_text", SAY, meta={"toolgate/session": each}) for each in "abcd"]
+        assert [(answer.structured_content or {}).get("status") for answer in answers] == [
+            *(None, None, "pending_approval", "pending_approval")
+        ]
+        read = await client.call_tool("read_file", {"path": "a.txt"}, meta={"toolgate/session": "e"})
+        assert read.structured_content["status"] == "pending_approval"
 
 
 async def test_a_token_may_forbid_waits(mcp_url: str, token: str, workspace: Any) -> None:
