@@ -8,6 +8,7 @@ from django.core.exceptions import DisallowedHost, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext as _
 from django.views.defaults import bad_request, page_not_found, server_error
@@ -38,12 +39,15 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:
-    """Return the error page: 503 if the database is unavailable, else 500. Neither uses the database."""
+    """Return the error page: 503 if the database is unavailable, else 500. Neither uses the database.
+
+    Somebody who stops something must know that it did not take, so that is said plainly.
+    """
     error = sys.exc_info()[1]
     if isinstance(error, Exception) and is_unavailable(error):
-        return HttpResponse(
-            render_to_string("503.html"), status=DATABASE_UNAVAILABLE.status, headers=DATABASE_UNAVAILABLE.headers
-        )
+        is_stop = request.method == "POST" and request.path_info.startswith(reverse("stops"))
+        page = render_to_string("503_stops.html" if is_stop else "503.html")
+        return HttpResponse(page, status=DATABASE_UNAVAILABLE.status, headers=DATABASE_UNAVAILABLE.headers)
     return server_error(request)
 
 

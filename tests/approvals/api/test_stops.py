@@ -4,7 +4,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from approvals.models import AuditEntry, Stop
 from approvals.stops import services
@@ -54,11 +54,20 @@ def test_bad_input_names_the_field_and_stops_nothing(rosa, body, path):
     assert not Stop.objects.exists()
 
 
-def test_personal_tokens_need_the_scopes(rosa, admin):
+def test_only_people_with_the_role_and_the_scope_set_and_lift(ada, rosa, admin):
     assert Rest(rosa, "approvals:read").post("stops/", BODY).status_code == 403
     stop = Rest(rosa, "approvals:decide").post("stops/", BODY).json()
     assert Rest(admin, "approvals:decide").delete(f"stops/{stop['id']}/", {"reason": "Over."}).status_code == 403
     assert agent(admin).post("stops/", BODY).status_code == 403
+    assert agent(admin).delete(f"stops/{stop['id']}/", {"reason": "Over."}).status_code == 403
+    assert Rest(rosa).delete(f"stops/{stop['id']}/", {"reason": "Over."}).status_code == 403
+    assert Rest(ada).post("stops/", BODY).status_code == 403
+    assert Rest(admin).delete("stops/stop_nothing/", {"reason": "Over."}).status_code == 404
+    assert (
+        Rest(admin, "policies:write", "approvals:read")
+        .delete(f"stops/{stop['id']}/", {"reason": "Over."})
+        .json()["lifted_at"]
+    )
 
 
 def test_answer_says_that_nothing_was_stopped_while_the_database_is_away(rosa, monkeypatch):
@@ -72,6 +81,40 @@ def test_answer_says_that_nothing_was_stopped_while_the_database_is_away(rosa, m
     assert "nothing was stopped" in answer.json()["detail"]
     with pytest.raises(CommandError, match="nothing was stopped"):
         call_command("stop", reason="A bad day.")
+
+
+def test_page_says_that_nothing_changed_while_the_database_is_away(ada, rosa, admin, monkeypatch):
+    stop = services.set_stop(EVERYTHING, "A bad day.", by=admin)
+    pages, boss = Pages(rosa), Pages(admin)
+    pages.open("/stops/"), boss.open("/stops/")
+
+    def lose(*_: object) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(services, "lock_until_commit", lose)
+    fields = {"kind": "requester", "name": "ada", "reason": "Ask me."}
+    lift = f"/stops/{stop.public_id}/"
+    assert "Nothing was stopped" in pages.send("/stops/", fields, status=503)
+    assert "nothing was stopped, lifted or asked to cancel" in boss.send(lift, {"reason": "Over."}, status=503)
+    with monkeypatch.context() as away:
+        away.setattr(connection, "ensure_connection", lose)  # even who is signed in cannot be read
+        assert "Nothing was stopped" in pages.send("/stops/", fields, status=503)
+    assert Stop.objects.get().lifted_at is None
+
+
+def test_page_offers_each_person_only_what_they_may_do(rosa, admin, vera):
+    stop = services.set_stop(EVERYTHING, "A bad day.", by=admin)
+    path, reviewer = f"/stops/{stop.public_id}/", Pages(rosa)
+    assert "Cancel what runs" in reviewer.open("/stops/")
+    reviewer.send(path, {"reason": "Over."}, status=403)
+    reviewer.open("/stops/")
+    assert "What ran was asked to cancel." in reviewer.send(path, {"do": "cancel", "reason": "Now."})
+    assert path not in reviewer.html  # a field without a button
+    viewer = Pages(vera)
+    viewer.open("/stops/")
+    assert "<form" not in viewer.html.split("<main")[1].split("</main>")[0]
+    viewer.send("/stops/", {"kind": "everything", "reason": "Me, too."}, status=403)
+    assert Stop.objects.get().lifted_at is None
 
 
 def test_direct_call_in_scope_is_503(stage, ada, rosa):

@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from approvals.models import Policy, PolicyRevision, TrialResult
 from approvals.policies import backtest, shipped
+from approvals.reviews.decisions import decide
 from approvals.web.policies.forms import PolicyForm
 from catalog.core import clock
-from tests.approvals.factories import POLICY_ROWS, held_call
+from tests.approvals.factories import POLICY_ROWS, approval, ask, held_call, make_tool
+from tests.conftest import forget_what_was_read
 from tests.pages import Pages, words
 from tests.rest import Rest
 
 pytestmark = pytest.mark.django_db
+PAGE_BUDGET, REPORT_BUDGET = 22, 5
+"""Queries of the page of a policy on trial, and of its report over REST."""
 WRITTEN = '{"path": "a", "content": "x"}'
 FORM = POLICY_ROWS | {
     "name": "Large payments",
@@ -428,6 +434,33 @@ def test_policy_is_tried_and_enforced_by_one_press(pages, rosa):
     reader = Pages(rosa)
     assert "Enforce this policy" not in reader.open(f"/policies/{policy.public_id}/")
     reader.send(f"/policies/{policy.public_id}/act/", {"do": "enforce"}, 403)
+
+
+def test_page_of_a_trial_takes_no_more_queries_for_more_calls(pages, ada, rosa):
+    policy = make(pages, mode="trial")
+    tool = make_tool("send_mail")
+
+    def queries_with(calls: int) -> tuple[int, int]:
+        for number in range(calls):
+            request = ask(ada, tool)
+            row = {"revision": policy.revision, "call": request.call, "tool_name": "send_mail", "at": clock.now()}
+            TrialResult.objects.create(would="deny", was="hold", **row)
+            if number % 2:
+                decide(request, by=rosa, decision=approval(request))
+        forget_what_was_read()
+        with CaptureQueriesContext(connection) as of_page:
+            pages.open(f"/policies/{policy.public_id}/")
+        with CaptureQueriesContext(connection) as of_api:
+            report = rest.get(f"policies/{policy.public_id}/trial/").json()
+        assert (len(report["calls"]), report["denied"]) == (TrialResult.objects.count(),) * 2
+        return len(of_page), len(of_api)
+
+    rest = Rest(rosa)
+    queries_with(1)  # the first use of a token is recorded
+    few = queries_with(4)
+    assert queries_with(20) == few
+    assert few[0] <= PAGE_BUDGET
+    assert few[1] <= REPORT_BUDGET
 
 
 def test_stop_after_is_edited_with_the_form(pages):

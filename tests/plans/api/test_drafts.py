@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from approvals.stops.services import parse_scope, set_stop
 from catalog.models import Call
 from plans.actions.control import cancel_plan
 from plans.live.long_polling import WAIT_HEADER
@@ -59,6 +60,13 @@ def test_a_draft_has_output_and_plan(server, ada):
     assert draft["output"]["needs_user_input"] is False
     assert draft["plan"]["steps"][0]["tool"] == "render_text"
     assert rest.get(f"calls/{draft['id']}/").json()["tool"] == "draft_plan"
+
+
+def test_no_draft_is_begun_under_a_stop(server, ada, admin):
+    set_stop(parse_scope({"requester": "ada"}), "Too many mails.", by=admin)
+    refused = Rest(ada).post("plans/draft/", REQUEST)
+    assert (refused.status_code, refused.json()["detail"]) == (503, "Stopped: Too many mails. Do not retry.")
+    assert (Call.objects.count(), Plan.objects.count(), server.asked) == (0, 0, [])
 
 
 def test_a_view_waits_briefly_and_sets_the_wait_header(executor, server, ada):

@@ -18,6 +18,7 @@ from catalog.models import ApiToken, Call
 from plans.actions.call import CallOrder, create_call, rehearse
 from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
+from plans.actions.slices import prepare_slice
 from plans.engine import loop, stops
 from plans.engine.holding import NOT_PREVIEWED
 from plans.engine.loop import TimeSlice
@@ -200,6 +201,15 @@ def test_stop_of_an_agent_holds_up_its_turns_and_calls_alone(script, stage, ada,
     lift(stop, admin)
     assert work_off(mine).status == "completed"
     assert stage.values("safe") == [2, 1]
+
+
+def test_step_approved_ahead_has_no_preview_and_says_so(stage, ada, rosa, stopped):
+    plan = make_plan(ada, act(1, 7), act(2, 8, tool="dangerous", dependencies=[1]))
+    stage.previews["dangerous"] = act_raising(AssertionError("no preview is computed"))
+    [request] = prepare_slice(plan, 1, by=rosa).requests
+    preview = request.rounds.get().preview_json
+    assert preview is not None
+    assert preview["summary"] == f"{NOT_PREVIEWED} {REASON}"
 
 
 def test_agent_reads_the_reason_over_mcp(stage, ada, stopped, caplog):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from approvals.stops.services import lift_stop, parse_scope, set_stop
 from catalog.core import clock
 from catalog.models import Call
 from plans.actions.change import change_plan, read_plan_change
@@ -16,6 +17,7 @@ from plans.actions.retry import retry_plan
 from plans.actions.skip import skip_step
 from plans.engine import loop, recovery
 from plans.engine.loop import TimeSlice
+from plans.engine.stops import resume_after_stops
 from plans.engine.work import RunningCall
 from plans.models import ModelUse, Plan
 from plans.planner.outcomes import CHANGED
@@ -78,6 +80,17 @@ def test_answer_of_planner_becomes_steps(plan, scripted, ada):
     assert plan.reply == "The word is *fjord*."
     assert "plan.changed" in events_of(plan)
     assert_gapless(plan)
+    assert_invariants()
+
+
+def test_model_is_asked_when_a_stop_is_lifted(plan, scripted, ada, admin):
+    scripted.says(ANSWER_WITH_CALL, "Done.")
+    stop = set_stop(parse_scope({"tool": "plan_on"}), "Too many mails.", by=admin)
+    assert say(plan, "fjord", ada).status == "in_progress"
+    assert (step_of(plan, 2).waiting_for, scripted.asked) == ("stop", [])
+    lift_stop(stop, "Over.", by=admin)
+    resume_after_stops(clock.now())
+    assert work_off(plan).status == "completed"
     assert_invariants()
 
 
