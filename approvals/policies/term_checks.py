@@ -15,7 +15,7 @@ from django.contrib.auth.models import Group, User
 from approvals.messaging.addresses import MAIL, read_address
 from approvals.models import PolicyRevision
 from approvals.policy_language.conditions import check_conditions
-from approvals.policy_language.history import recent_problems, seen_problems
+from approvals.policy_language.history import recent_problems, seen_problems, span_in_words
 from approvals.policy_language.hours import read_hours
 from approvals.policy_language.stages import MAX_COUNT, MAX_STAGES
 from approvals.policy_language.terms import (
@@ -118,7 +118,7 @@ def _problems(columns: Mapping[str, Any], kept_source: str) -> Iterator[Argument
         value = columns[term.column]
         if term.kind is Kind.SECONDS and value is not None and not term.least <= value <= term.most:
             default = ", or null for the installation's default" if term.is_nullable else ""
-            message = f"This must be {term.least} to {term.most} seconds{default}."
+            message = f"This must be {span_in_words(term.least, term.most)}{default}."
             yield ArgumentProblem(term.name, "invalid", message)
     on_expiry, escalate_to = columns["on_expiry"], columns["escalate_to"]
     escalates = on_expiry == PolicyRevision.OnExpiry.ESCALATE
@@ -181,7 +181,8 @@ def _problems_of_stop(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
         if value is None:
             yield ArgumentProblem(f"stop_after.{name}", "required", "A stop needs both a count and a time.")
         elif not 1 <= value <= most:
-            yield ArgumentProblem(f"stop_after.{name}", "invalid", f"This must be 1 to {most:,}.")
+            wanted = span_in_words(1, most) if name == "seconds" else f"1 to {most:,}"
+            yield ArgumentProblem(f"stop_after.{name}", "invalid", f"This must be {wanted}.")
 
 
 def _problems_of_stages(columns: Mapping[str, Any]) -> Iterator[ArgumentProblem]:

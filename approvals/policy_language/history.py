@@ -97,7 +97,7 @@ def recent_problems(document: object, path: str = "match.recent") -> Iterator[Ar
         return
     yield from _unknown_keys(document, keys, path)
     yield from _number_problems(document, "count", MAX_RECENT_COUNT, path)
-    yield from _number_problems(document, "seconds", MAX_RECENT_SECONDS, path)
+    yield from _number_problems(document, "seconds", MAX_RECENT_SECONDS, path, is_time=True)
     by = document.get("by")
     if isinstance(by, str) and by.startswith(ARGUMENT):
         yield from path_problems(by.removeprefix(ARGUMENT), f"{path}.by")
@@ -123,7 +123,7 @@ def seen_problems(document: object, path: str = "match.seen") -> Iterator[Argume
             yield ArgumentProblem(f"{path}.{kind}", "invalid", message)
         elif len(name) > MAX_SEEN_NAME:
             yield ArgumentProblem(f"{path}.{kind}", "too_long", f"This can have at most {MAX_SEEN_NAME} characters.")
-    yield from _number_problems(document, "within", MAX_SEEN_SECONDS, path)
+    yield from _number_problems(document, "within", MAX_SEEN_SECONDS, path, is_time=True)
 
 
 def _unknown_keys(document: Mapping[str, Any], known: tuple[str, ...], path: str) -> Iterator[ArgumentProblem]:
@@ -131,10 +131,19 @@ def _unknown_keys(document: Mapping[str, Any], known: tuple[str, ...], path: str
         yield ArgumentProblem(f"{path}.{key}", "unknown", f"There can only be {', '.join(known)} here.")
 
 
-def _number_problems(document: Mapping[str, Any], key: str, most: int, path: str) -> Iterator[ArgumentProblem]:
+def _number_problems(
+    document: Mapping[str, Any], key: str, most: int, path: str, *, is_time: bool = False
+) -> Iterator[ArgumentProblem]:
     value = document.get(key)
     if type(value) is not int or not 1 <= value <= most:
-        yield ArgumentProblem(f"{path}.{key}", "invalid", f"This must be a whole number from 1 to {most:,}.")
+        # A form may ask for another unit than seconds.
+        wanted = span_in_words(1, most) if is_time else f"a whole number from 1 to {most:,}"
+        yield ArgumentProblem(f"{path}.{key}", "invalid", f"This must be {wanted}.")
+
+
+def span_in_words(least: int, most: int) -> str:
+    """Return the lengths of time between two numbers of seconds in words that fit a field of any unit."""
+    return f"{format_timespan(least)} to {format_timespan(most)}, in whole seconds"
 
 
 def recent_in_words(recent: Recent) -> str:

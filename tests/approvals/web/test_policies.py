@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals.models import Policy, PolicyRevision, TrialResult
 from approvals.policies import backtest, shipped
 from approvals.reviews.decisions import decide
-from approvals.web.policies.forms import PolicyForm
+from approvals.web.policies.forms import DurationField, PolicyForm
 from catalog.core import clock
 from tests.approvals.factories import POLICY_ROWS, approval, ask, held_call, make_tool
 from tests.conftest import forget_what_was_read
@@ -40,6 +40,10 @@ FORM = POLICY_ROWS | {
     "remind": "yes",
     "do": "save",
 }
+
+
+def is_duration(field: Any) -> bool:
+    return isinstance(field, DurationField)
 
 
 @pytest.fixture
@@ -434,6 +438,17 @@ def test_policy_is_tried_and_enforced_by_one_press(pages, rosa):
     reader = Pages(rosa)
     assert "Enforce this policy" not in reader.open(f"/policies/{policy.public_id}/")
     reader.send(f"/policies/{policy.public_id}/act/", {"do": "enforce"}, 403)
+
+
+@pytest.mark.parametrize("name", [name for name, each in PolicyForm.base_fields.items() if is_duration(each)])
+def test_time_that_is_too_long_is_refused_at_its_field(pages, name):
+    """The limit is not named in seconds alone: the form asks for minutes, hours or days."""
+    more = {"effect": "deny"} if name == "stop_minutes" else {}
+    counts = {"recent_count": "2", "stop_count": "2", "seen_name": "web", "recent_by": "token", "seen_kind": "category"}
+    pages.open("/policies/new/")
+    pages.send("/policies/new/", FORM | counts | more | {name: "99999999"}, status=422)
+    [message] = pages.context["form"].errors[name]
+    assert any(f" {unit}" in message for unit in ("min", "h", "days"))
 
 
 def test_page_of_a_trial_takes_no_more_queries_for_more_calls(pages, ada, rosa):
