@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from approvals.envelopes.services import envelopes_for, proposal_of
 from approvals.models import Envelope, EnvelopeItem
-from approvals.policy_language.bounds import conditions_sentence
+from approvals.policy_language.bounds import condition_phrases
 from approvals.policy_language.envelopes import COUNT, EXPIRED, RULE, SUM, TOOL, Item, decimal_text, number_of
 from approvals.requests.privacy import hidden_from
 from catalog.calls.privacy import PrivateCallParts, mask
@@ -48,6 +48,12 @@ def mismatch_sentence(mismatch: str) -> str:
     return str(MISMATCH_SENTENCES[mismatch])
 
 
+def amount_text(number: Decimal) -> str:
+    """Return an amount for people: all its digits, those before the point in groups of three."""
+    whole, point, rest = decimal_text(number).partition(".")
+    return f"{int(whole):,}{point}{rest}"
+
+
 @dataclass(frozen=True, slots=True)
 class ItemState:
     """An item with what is used of it."""
@@ -62,17 +68,17 @@ class ItemState:
         return self.terms.count - self.used
 
     @property
-    def sentence(self) -> str:
-        """The bounds of the arguments in words."""
-        return conditions_sentence(self.terms.conditions)
+    def phrases(self) -> Sequence[str]:
+        """The bounds of the arguments in words, uncut: people decide on all of them."""
+        return condition_phrases(self.terms.conditions, whole=True)
 
     @property
     def most(self) -> str:
-        return decimal_text(self.terms.sum.at_most) if self.terms.sum is not None else ""
+        return amount_text(self.terms.sum.at_most) if self.terms.sum is not None else ""
 
     @property
     def spent(self) -> str:
-        return decimal_text(self.sum_used)
+        return amount_text(self.sum_used)
 
     def as_json(self) -> dict[str, Any]:
         spent = {} if self.terms.sum is None else {"sum_used": number_of(self.sum_used)}
@@ -110,10 +116,6 @@ class EnvelopeView:
     @property
     def count(self) -> int:
         return sum(item.terms.count for item in self.items)
-
-    @property
-    def has_sums(self) -> bool:
-        return any(item.terms.sum is not None for item in self.items)
 
     @property
     def tools(self) -> Sequence[str]:

@@ -48,14 +48,18 @@ def is_named(leaf: ArgumentPath, named: set[ArgumentPath]) -> bool:
 
 
 def conditions_sentence(rows: Iterable[Mapping[str, Any]]) -> str:
+    return " and ".join(condition_phrases(rows)) or "the call has no arguments"
+
+
+def condition_phrases(rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> list[str]:
+    """Return a phrase for each row, those with private values last. Long values are cut unless `whole`."""
     rows = list(rows)
     visible = [row for row in rows if not is_mask(row.get("value"))]
-    sentences = [
-        f"{row.path} can be anything" if row.operator == "exists" else condition_sentence(row)
+    phrases = [
+        f"{row.path} can be anything" if row.operator == "exists" else condition_sentence(row, whole=whole)
         for row in compile_conditions(visible).rows
     ]
-    sentences += [f"{row['path']} has a private value" for row in rows if row not in visible]
-    return " and ".join(sentences) or "the call has no arguments"
+    return phrases + [f"{row['path']} has a private value" for row in rows if row not in visible]
 
 
 def leaf_paths(value: Any, path: ArgumentPath = ()) -> Iterator[ArgumentPath]:

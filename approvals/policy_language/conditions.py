@@ -360,20 +360,22 @@ FIT_WITHOUT_VALUE = frozenset({"missing", "not_equals", "not_in"})
 """Operators of rows that hold where the path leads to nothing."""
 
 
-def condition_sentence(condition: Condition, *, entirely: bool = False) -> str:
+def condition_sentence(condition: Condition, *, entirely: bool = False, whole: bool = False) -> str:
     """Return the row as a phrase, such as: amount is greater than 1000.
 
-    Of what a command does, `entirely` requires every value to fit; otherwise one is enough.
+    Of what a command does, `entirely` requires every value to fit; otherwise one is enough. Long values are cut unless
+    `whole`.
     """
     value = condition.value
     is_choice = isinstance(value, list) and condition.operator.endswith("in")
-    text = ", ".join(map(_value_text, value)) if is_choice else _value_text(value)
+    longest = None if whole else _MAX_VALUE_SHOWN
+    text = ", ".join(_value_text(each, longest) for each in (value if is_choice else [value]))
     subject = condition.path
     if subject in (COMMAND_EFFECTS, COMMAND_PROGRAMS) and condition.operator not in ("exists", "missing"):
         subject = f"every value of {subject}" if entirely else f"a value of {subject}"
     return f"{subject} {_OPERATOR_PHRASES[condition.operator].format(text)}"
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: Any, longest: int | None) -> str:
     text = f"“{value}”" if isinstance(value, str) else canonical_text(value)
-    return text if len(text) <= _MAX_VALUE_SHOWN else f"{text[: _MAX_VALUE_SHOWN - 1]}… ({len(text)} characters)"
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}… ({len(text)} characters)"

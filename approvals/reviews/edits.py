@@ -23,7 +23,7 @@ from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
 from approvals.requests.text_warnings import is_deceptive
 from approvals.states import RequestStatus
-from catalog.access.limits import OUTSIDE, why_outside
+from catalog.access.limits import outside_message
 from catalog.access.roles import acting_token_of, user_display_name
 from catalog.calls import vault
 from catalog.calls.vault import SecretScope
@@ -188,9 +188,9 @@ def require_edit_within_limits(request: ApprovalRequest, *, by: User) -> None:
     if token is None or target is None:
         return
     tool = target.tool
-    reason = why_outside(token.limits, level=tool.safety_level, categories=tool.categories, source=target.source)
-    if reason:
-        message = OUTSIDE.format(tool=tool.name, reason=reason)
+    properties = {"level": tool.safety_level, "categories": tool.categories, "source": target.source}
+    message = outside_message(token.limits, tool.name, **properties)
+    if message:
         append_entry(
             AuditRecord(
                 action="limits.refused",

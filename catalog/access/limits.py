@@ -22,7 +22,7 @@ KEYS = ("max_level", "categories", "sources")
 MAX_NAMES = 200
 """Maximum number of categories, and of sources, in the limits of one token."""
 MAX_SOURCE = Source._meta.get_field("name").max_length
-OUTSIDE = "{tool} is outside the limits of this token: {reason}. The token's owner can change its limits."
+OUTSIDE = "{tool} is outside the limits of this token: {reason}. The token's owner can {remedy}."
 LENGTHS = {"categories": MAX_CATEGORY, "sources": MAX_SOURCE}
 
 
@@ -89,8 +89,30 @@ def refusal_of(facts: CallFacts) -> Deny | None:
     if not facts.limits:
         return None
     level, categories, source = facts.safety_level, facts.categories, facts.source
-    reason = why_outside(facts.limits, level=level, categories=categories, source=source)
-    return Deny(OUTSIDE.format(tool=facts.tool_name, reason=reason), by_limits=True) if reason else None
+    message = outside_message(facts.limits, facts.tool_name, level=level, categories=categories, source=source)
+    return Deny(message, by_limits=True) if message else None
+
+
+def outside_message(
+    limits: Limits | None, tool_name: str, *, level: str, categories: Collection[str], source: str | None
+) -> str:
+    """Return the refusal of a tool with these properties, with its remedy; empty if it is within the limits."""
+    reason = why_outside(limits, level=level, categories=categories, source=source)
+    if not reason or limits is None:
+        return ""
+    changes = []
+    if "max_level" in limits and _rank(level) > _rank(limits["max_level"]):
+        changes.append(f"raise its highest level to {level}")
+    if "categories" in limits and not categories:
+        changes.append("lift its limit to categories")
+    missing = [
+        f"the category {each}" for each in sorted(set(categories).difference(limits.get("categories", categories)))
+    ]
+    if "sources" in limits and source not in limits["sources"]:
+        missing.append(f"the source {source}")
+    if missing:
+        changes.append(f"add {', '.join(missing)} to its limits")
+    return OUTSIDE.format(tool=tool_name, reason=reason, remedy=" and ".join(changes) or "change its limits")
 
 
 def tools_within(limits: Limits | None) -> Q:

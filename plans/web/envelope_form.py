@@ -50,8 +50,9 @@ class ItemForm(PageForm):
         required=False,
         widget=forms.Textarea({"class": "mono", "rows": 3, "spellcheck": "false"}),
         help_text=gettext_lazy(
-            "A condition on each line: to equals ann@example.org, path starts_with reports/, note exists. A call with "
-            "an argument that no line names waits."
+            "One condition a line, such as: to equals ann@example.org, path starts_with reports/, size less_than 5, "
+            "kind in bug, question. note exists means that note can be anything. A call with an argument that no line "
+            "names waits."
         ),
     )
     count = forms.IntegerField(label=gettext_lazy("Calls at most"), min_value=1, max_value=MAX_COUNT, initial=1)
@@ -108,7 +109,7 @@ class EnvelopeForm(PageForm):
         min_value=1,
         max_value=MAX_MINUTES,
         initial=60,
-        help_text=gettext_lazy("From now."),
+        help_text=gettext_lazy("From now on; the wait for approval counts."),
     )
 
     def __init__(self, data: QueryDict | None = None, *, initial: Mapping[str, Any] | None = None) -> None:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import ApprovalRequest
 from approvals.policies.eligibility import check_may_decide
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.requests.queries import request_for
 from approvals.reviews.confirmation import ApprovalSubject, Confirmation, check_confirmation
 from approvals.reviews.decisions import UNSET, Decision, Unset, decide
@@ -194,6 +195,11 @@ COUNTDOWN_MESSAGES = {
     ReviewVerdict.RESPOND: gettext_noop("Answered instead of the tool. The requester is notified in"),
 }
 """Messages of decisions that can be undone; the page adds the seconds left."""
+ENVELOPE_OPENS = {
+    SUCCESS_MESSAGES[ReviewVerdict.APPROVE]: gettext_noop("Approved. The envelope opens now."),
+    COUNTDOWN_MESSAGES[ReviewVerdict.APPROVE]: gettext_noop("Approved. The envelope opens in"),
+}
+"""Messages after the approval of a proposed envelope, in place of those of other calls."""
 
 
 def has_undo_window(verdict: str) -> bool:
@@ -201,18 +207,26 @@ def has_undo_window(verdict: str) -> bool:
     return bool(settings.TOOLGATE_UNDO_SECONDS) and verdict != ReviewVerdict.REQUEST_CHANGES
 
 
-def success_message(verdict: str, request: ApprovalRequest | None = None) -> str:
+def success_message(verdict: str, request: ApprovalRequest) -> str:
     """Return the message after a decision. If the decision can be undone, the page appends the seconds left."""
-    if request is not None and _is_open(request):
+    if _is_open(request):
         return gettext("Your approval is recorded. Approvals of others are still missing.")
-    if has_undo_window(verdict):
-        return gettext(COUNTDOWN_MESSAGES[ReviewVerdict(verdict)])
-    return final_message(verdict)
+    return countdown_message(verdict, request) if has_undo_window(verdict) else final_message(verdict, request)
 
 
-def final_message(verdict: str) -> str:
+def countdown_message(verdict: str, request: ApprovalRequest) -> str:
+    """Return the message of a decision that can still be undone, to which the page appends the seconds left."""
+    return _message(COUNTDOWN_MESSAGES[ReviewVerdict(verdict)], request)
+
+
+def final_message(verdict: str, request: ApprovalRequest) -> str:
     """Return the message of a decision that takes effect now."""
-    return gettext(SUCCESS_MESSAGES[ReviewVerdict(verdict)])
+    return _message(SUCCESS_MESSAGES[ReviewVerdict(verdict)], request)
+
+
+def _message(text: str, request: ApprovalRequest) -> str:
+    opens_envelope = request.call.tool_name == PROPOSE_ENVELOPE
+    return gettext(ENVELOPE_OPENS.get(text, text) if opens_envelope else text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from approvals.requests.privacy import hidden_from
 from approvals.requests.queries import answered_by, is_last_decision, last_review, requests_for
 from approvals.reviews.batch import MAX_BATCH_ITEMS, individual_objection
 from approvals.states import UNDOABLE, RequestStatus
-from approvals.web.review.decision_form import WRITTEN_ANSWERS, final_message, success_message
+from approvals.web.review.decision_form import WRITTEN_ANSWERS, countdown_message, final_message
 from approvals.web.review.detail import RequestDetail, detail_for
 from catalog.calls.privacy import PrivateCallParts, can_see_private
 from catalog.core import clock
@@ -298,8 +298,8 @@ def last_undoable(viewer: User) -> UndoableDecision | None:
     return UndoableDecision(
         request.public_id,
         summary,
-        success_message(last.verdict),
-        final_message(last.verdict),
+        countdown_message(last.verdict, request),
+        final_message(last.verdict, request),
         ceil((ends - now).total_seconds()),
         last.batch if len(together) > 1 else "",
         is_last_decision(last),

@@ -8,15 +8,17 @@ from django.contrib.auth.models import User
 
 from approvals import recovery
 from approvals.envelopes import services
+from approvals.envelopes.reading import items_of
 from approvals.envelopes.services import end_envelope
 from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Stop
+from approvals.reviews.decisions import undo_decision
 from approvals.states import ReviewVerdict
 from approvals.stops.services import Scope, set_stop
 from catalog.access.roles import NotAllowed
 from catalog.access.tokens import create_token, revoke_token
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
-from catalog.errors import Conflict, PolicyRefusal
+from catalog.errors import Conflict, OutsideLimits, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import Tool
@@ -34,7 +36,7 @@ from tests.approvals.factories import (
     refusal_at,
     set_rule,
 )
-from tests.builders import act, approve, call_of, make_plan, reject, work_off
+from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
 from tests.conftest import person
 from tests.invariants import assert_invariants
 
@@ -235,6 +237,28 @@ def test_edit_narrows_and_asks_for_new_votes(agent, rosa, tomas):
     assert_invariants()
 
 
+@pytest.mark.parametrize("verdict", [ReviewVerdict.APPROVE, ReviewVerdict.REJECT])
+def test_undone_decision_leaves_the_proposal_as_it_was(verdict, agent, rosa, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 600
+    envelope = propose(agent, item(count=3))
+    end, plan = envelope.expires_at, plan_of(envelope)
+    narrower = {"purpose": "Tidy up", "items": [item(count=1)], "minutes": 30}
+    edit = {"arguments": narrower} if verdict == ReviewVerdict.APPROVE else {}
+    answer(plan, rosa, verdict, channel="page", **edit)
+    work_off(plan)
+    assert call_within(agent).status == "held"  # nothing opens before the time to undo is over
+    undo_decision(request_of(plan), by=rosa)
+    work_off(plan)
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.expires_at, request_of(plan).status) == ("proposed", end, "pending")
+    assert [each.terms.count for each in items_of(envelope)] == [3]
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    approve(plan, rosa)
+    work_off(plan)
+    assert [call_within(agent).status for _ in range(4)] == ["completed", "completed", "completed", "held"]
+    assert_invariants()
+
+
 @pytest.mark.parametrize("by", ["agent", "ada", "rosa", "admin"])
 def test_proposers_and_reviewers_end_an_envelope(by, agent, rosa, admin):
     envelope = open_envelope(agent, rosa)
@@ -388,3 +412,17 @@ def test_items_that_would_let_nothing_start_are_refused(tool, reason, agent, ros
     rows = [] if tool == "propose_envelope" else ANY
     with pytest.raises(PolicyRefusal, match=reason):
         propose(agent, item(tool, rows=rows))
+
+
+@pytest.mark.parametrize(
+    ("limits", "remedy"),
+    [
+        ({"categories": ["web"]}, "add the category approval to its limits"),
+        ({"sources": ["tests"]}, "add the source "),
+        ({"max_level": "safe"}, "raise its highest level to cautious"),
+    ],
+)
+def test_token_that_does_not_reach_the_tool_is_told_the_remedy(limits, remedy, ada, stage):
+    token = create_token(user=ada, kind="agent", scopes=["calls:create"], limits=limits)[0]
+    with pytest.raises(OutsideLimits, match=remedy):
+        propose(Requester(ada, token, "mcp"))

