@@ -211,7 +211,7 @@ def record_mismatch(candidate: GrantCandidate, call: Call, *, now: datetime) -> 
 
     For a day, an envelope that ended by its time or was used up counts too, for calls of its tools.
     """
-    if candidate.replaces_call:
+    if candidate.replaces_call or candidate.target.tool.name == PROPOSE_ENVELOPE:  # no promise is about proposals
         return
     ended = Q(status=Status.ENDED, ended_at__gte=F("expires_at"))
     there = _of_scope(candidate).filter(Q(status__in=[Status.OPEN, Status.USED]) | ended, opened_at__isnull=False)

@@ -126,6 +126,7 @@ def test_overlapping_items_are_used_in_their_order(agent, rosa):
 
 def test_calls_of_others_are_not_covered(agent, ada, ben, rosa):
     open_envelope(agent, rosa, item(count=9))
+    assert not hasattr(propose(agent).call, "envelope_mismatch")  # to propose another breaks no promise
     for other in (agent_of(ada), agent_of(ben), Requester(ada)):
         held = call_within(other)
         assert (held.status, hasattr(held, "envelope_mismatch")) == ("held", False)
