@@ -7,7 +7,7 @@ although the window has moved. A rule that is new or changed since then is judge
 Elsewhere, as in a rehearsal or before a direct call is stored, the answers are those of the moment.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -74,7 +74,7 @@ class Finding:
 class CallOrigin:
     """Facts of a call by which earlier calls are found: its requester, token, session, plan, tool and arguments.
 
-    `plan_calls` are the calls of its plan, None for a call that is a plan of its own.
+    `find_plan_calls` returns the calls of its plan; it is None for a call that is a plan of its own.
     """
 
     requested_by: int | None
@@ -83,7 +83,7 @@ class CallOrigin:
     plan_ref: str = ""
     tool_name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    plan_calls: "QuerySet[Call] | None" = None
+    find_plan_calls: "Callable[[], QuerySet[Call]] | None" = None
 
 
 @dataclass
@@ -221,8 +221,8 @@ class History:
             calls = calls.exclude(pk=self.call.pk)
         own = _own_calls(origin)
         scopes = [] if own is None else [calls.filter(own, requested_by=origin.requested_by)]
-        if origin.plan_calls is not None:
-            scopes.append(calls.filter(pk__in=origin.plan_calls.values("pk")))
+        if origin.find_plan_calls is not None:
+            scopes.append(calls.filter(pk__in=origin.find_plan_calls().values("pk")))
         for scope in scopes:
             yield scope.filter(finished_at__gt=since)
             yield scope.filter(status=CallStatus.OUTCOME_UNKNOWN, started_at__gt=since)

@@ -77,11 +77,14 @@ def next_work(tx: PlanTransaction, plan: PlanSnapshot, *, owner: str, is_fresh: 
     `is_fresh` is True if the transaction has done nothing yet that the audit log records.
     """
     for done in range(SETTLED_AT_ONCE):
-        tx.read_stops()
         step = limits.claim_within_limits(tx.cursor, plan.pk, new_lease(owner, tx))
         if step is None:
             return None
-        as_of_now = stops.with_counted_deadline(tx, plan.with_deadline_of(step))
+        as_of_now = plan.with_deadline_of(step)
+        if step.may_be_stopped:
+            as_of_now = stops.with_counted_deadline(tx, as_of_now)
+        else:
+            tx.no_stops_stand()
         context = StartContext(tx, as_of_now, step, just_claimed=True, is_fresh=is_fresh and not done)
         try:
             work = _advance(context)
@@ -202,7 +205,7 @@ def admit(
 
 
 def _history_of(context: StartContext, prepared: PreparedCall, call: Call | None = None) -> History:
-    return replace(history_of(prepared, context.plan, call, tx=context.tx), waits=context.is_fresh)
+    return history_of(prepared, context.plan, call, tx=context.tx, waits=context.is_fresh)
 
 
 def rejected_request(plan_ref: str, prepared: PreparedCall) -> ApprovalRequest | None:

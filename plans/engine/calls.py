@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from approvals.policies import trials
 from approvals.policies.gate import rules_in_force
@@ -182,11 +183,17 @@ def requester_ids_of(call: Call) -> RequesterIds | None:
 
 
 def history_of(
-    prepared: PreparedCall, plan: PlanSnapshot, call: Call | None = None, *, tx: PlanTransaction | None = None
+    prepared: PreparedCall,
+    plan: PlanSnapshot,
+    call: Call | None = None,
+    *,
+    tx: PlanTransaction | None = None,
+    waits: bool = True,
 ) -> History:
     """Return the history of a call, which is stored already if `call` is given.
 
-    In the transaction `tx`, which stores or starts the call, it is exact, and kept with the call.
+    In the transaction `tx`, which stores or starts the call, it is exact, and kept with the call. It waits for locks
+    there only if `waits`.
     """
     asker = prepared.asker or plan.asker
     origin = CallOrigin(
@@ -196,10 +203,14 @@ def history_of(
         plan_ref=plan.ref,
         tool_name=prepared.target.tool.name,
         arguments=prepared.arguments.passed,
-        plan_calls=None if plan.is_call or not plan.pk else Call.objects.filter(step__plan=plan.pk),
+        find_plan_calls=None if plan.is_call or not plan.pk else partial(_calls_of_plan, plan.pk),
     )
     replaced = prepared.replaces.pk if prepared.replaces else None
-    return History(origin, tx.now if tx else clock.now(), call, replaced, is_exact=tx is not None)
+    return History(origin, tx.now if tx else clock.now(), call, replaced, is_exact=tx is not None, waits=waits)
+
+
+def _calls_of_plan(plan_pk: int) -> QuerySet[Call]:
+    return Call.objects.filter(step__plan=plan_pk)
 
 
 def facts_for_rules(

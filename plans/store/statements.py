@@ -51,6 +51,8 @@ class ClaimedStep:
     """For a step just claimed: the time since which it was ready, as returned by the driver."""
     deadline_at: datetime | str | None = None
     """For a step just claimed: its plan's deadline, which a retry of the plan changes, as returned by the driver."""
+    may_be_stopped: bool = True
+    """False for a step just claimed if no stop stands, and the time of all that stood is counted."""
     new_call_pk: int | None = None
     """For a step just claimed on PostgreSQL: a reserved key for its new call, which saves reading it back."""
     is_linked: bool = False
@@ -78,12 +80,15 @@ def _status_allows(moves: StatusMoves, to: str) -> str:
 NOT_PAUSED = "NOT EXISTS (SELECT 1 FROM plans_plan AS plan WHERE plan.id = plan_id AND plan.paused_at IS NOT NULL)"
 NEW_CALL_KEY = "nextval('catalog_call_id_seq')"
 DEADLINE = "(SELECT plan.deadline_at FROM plans_plan AS plan WHERE plan.id = plan_id)"
+# The transaction shares the lock of stops, so that none is set after this read: it needs no statement of its own.
+UNCOUNTED_STOPS = "EXISTS (SELECT 1 FROM approvals_stop WHERE counted_at IS NULL)"
 CLAIM = (
     f"UPDATE plans_step SET status = '{StepStatus.IN_PROGRESS}', claimed_by = %s, lease_until = %s, "
     "attempt = attempt + 1, ready_at = NULL, waiting_for = '', waiting_since = ready_at, "
     "started_at = COALESCE(started_at, %s) "
     f"WHERE id = {{which}} AND ready_at IS NOT NULL AND {NOT_PAUSED}{{limit}} "
-    f"AND {_status_allows(STEP_MOVES, StepStatus.IN_PROGRESS)} RETURNING {', '.join(STEP_COLUMNS)}, {DEADLINE}{{more}}"
+    f"AND {_status_allows(STEP_MOVES, StepStatus.IN_PROGRESS)} "
+    f"RETURNING {', '.join(STEP_COLUMNS)}, {DEADLINE}, {UNCOUNTED_STOPS}{{more}}"
 )
 NEXT_READY = "(SELECT id FROM plans_step WHERE plan_id = %s AND ready_at <= %s ORDER BY id LIMIT 1{skip})"
 CLAIM_FOR_CLIENT = (

@@ -109,6 +109,10 @@ class PlanTransaction:
         if self._stops is None and not on_sqlite():
             self._stops = read_stops(self.cursor)
 
+    def no_stops_stand(self) -> None:
+        """Keep that no stop stood when a statement of this transaction looked for them."""
+        self._stops = list
+
     def stops(self) -> list[StandingStop]:
         """Return the standing stops, to which none is added before this transaction ends."""
         if self._stops is None:
