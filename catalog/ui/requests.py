@@ -103,6 +103,11 @@ def is_fragment_request(request: PageRequest, *targets: str) -> bool:
     return request.htmx.target in targets and not request.htmx.history_restore_request
 
 
+def shown_status(request: PageRequest, status: int) -> int:
+    """Return the status for an answer to a form: htmx shows no answer with another one of an error than 409 and 422."""
+    return 422 if request.htmx and status >= 400 and status != 409 else status
+
+
 def next_address(request: HttpRequest, default: str) -> str:
     """Return the address in the field `next` of a form, if it is one of this site, or else `default`."""
     return own_address(request.POST.get("next", ""), default)

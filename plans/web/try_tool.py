@@ -25,7 +25,7 @@ from catalog.schemas import ArgumentProblem, raise_for_problems
 from catalog.secrets.placeholders import holds_secret
 from catalog.states import PUBLIC_STATUS
 from catalog.ui.forms.editor import ArgumentsEditor
-from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, parse_number, shown_status, sign_in_required
 from plans.actions.call import CallOrder, Rehearsal, create_call, rehearse
 from plans.engine import calls
 from plans.engine.work import PreparedCall
@@ -183,9 +183,8 @@ def try_tool_page(request: PageRequest, name: str) -> HttpResponse:
         template = "plans/_tried.html"
     elif is_fragment_request(request, "trying"):
         template = "plans/_trying.html"
-    return render(
-        request, template, {"section": "tools", "trial": trial, "tool": trial.tool}, status=trial.answered_with
-    )
+    shown = {"section": "tools", "trial": trial, "tool": trial.tool}
+    return render(request, template, shown, status=shown_status(request, trial.answered_with))
 
 
 def _call_or_404(viewer: User, tool: Tool, public_id: str) -> Call:

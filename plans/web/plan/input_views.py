@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from catalog.access.roles import NotAllowed
 from catalog.errors import ToolgateError
 from catalog.ui.forms.editor import ArgumentsEditor
-from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, sign_in_required
+from catalog.ui.requests import PageRequest, is_fragment_request, page_redirect, shown_status, sign_in_required
 from plans.actions.give_input import (
     answer_question,
     is_sent_back,
@@ -77,7 +77,7 @@ def arguments(request: PageRequest, public_id: str, step_id: int) -> HttpRespons
         "level": step_level(step),
         "sent_back": is_sent_back(step),
     }
-    return render(request, template, shown, status=writing.answered_with)
+    return render(request, template, shown, status=shown_status(request, writing.answered_with))
 
 
 @require_POST

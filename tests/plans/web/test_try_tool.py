@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from approvals.stops.services import parse_scope, set_stop
 from catalog.inventory.sync import sync_tools
 from catalog.models import Call, Tool, ToolVersion
 from catalog.tools import registry
 from catalog.tools.registry import register_tool
 from plans.models import Plan
+from tests.approvals.factories import add_policy
 from tests.builders import approve, work_off
 from tests.catalogs import fill_catalog
+from tests.conftest import forget_what_was_read
 from tests.pages import Pages
 from tests.tools_to_try import TOOLS
 
@@ -308,3 +311,23 @@ def test_deep_schema_becomes_json(ada):
     assert 'placeholder="JSON' in pages.html
     pages.open("/tools/plan_trip/")
     assert TRIP in pages.html
+
+
+@pytest.mark.parametrize(
+    ("refused_by", "button"),
+    [("stop", "preview"), ("stop", "call"), ("policy", "call"), ("role", "preview"), ("role", "call")],
+)
+def test_reason_of_a_refusal_is_in_an_answer_that_htmx_shows(ada, vera, admin, refused_by, button):
+    """It shows answers with an error only for the statuses that the frame of the pages lists."""
+    reason = "Too many trips"
+    if refused_by == "stop":
+        set_stop(parse_scope({"tool": "plan_trip"}), reason, by=admin)
+    elif refused_by == "policy":
+        add_policy(1, tool="plan_trip", effect="deny", message=reason)
+        forget_what_was_read()
+    else:
+        reason = "needs the role operator"
+    pages = Pages(vera if refused_by == "role" else ada)
+    pages.open(TRIP)
+    fields = {"mode": "form", "key": "k" if refused_by == "role" else pages.field("key"), "do": button}
+    assert reason in pages.swap(TRIP, "trying", fields | BONN_FIELDS, status=422).content.decode()
