@@ -13,13 +13,12 @@ from approvals.stops.services import (
     MAX_KEY,
     MAX_REASON,
     AlreadyStopped,
-    cancel_under,
     lift_stop,
     parse_scope,
     require_may_lift,
     require_may_set,
     scope_document,
-    set_stop,
+    set_or_cancel,
     stops_for,
 )
 from catalog.core.transactions import is_unavailable
@@ -168,16 +167,14 @@ class StopList(StopEndpoint):
 
         def act() -> Response:
             body = self.body(StopBody)
-            cancel, reason = body["cancel_running"], body["reason"]
+            scope, cancel = parse_scope(body["scope"]), body["cancel_running"]
             try:
-                stop = set_stop(parse_scope(body["scope"]), reason, by=self.user, cancel_running=cancel)
+                stop, is_new = set_or_cancel(scope, body["reason"], by=self.user, cancel_running=cancel)
             except AlreadyStopped as standing:
-                if not cancel:
-                    problem = ProblemDetails(409, standing.message, "conflict").as_json()
-                    shown = problem | {"stop": StopSerializer(standing.stop).data}
-                    return Response(shown, 409, content_type=MEDIA_TYPE)
-                return self.detail_response(cancel_under(standing.stop, reason, by=self.user).public_id)
-            return self.detail_response(stop.public_id, 201)
+                problem = ProblemDetails(409, standing.message, "conflict").as_json()
+                shown = problem | {"stop": StopSerializer(standing.stop).data}
+                return Response(shown, 409, content_type=MEDIA_TYPE)
+            return self.detail_response(stop.public_id, 201 if is_new else 200)
 
         return respond_once(request, act, lambda ref: self.detail_response(ref, 201))
 

@@ -4,7 +4,7 @@ The lock of stops is taken before the audit head: a caller with a transaction of
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,6 +224,23 @@ def cancel_under(stop: Stop, reason: str, *, by: User | None, through: str = "")
         stop.cancel_running = True
         _record("stop.cancelled_running", stop, by, reason, through)
     return stop
+
+
+def set_or_cancel(
+    scope: Scope, reason: str, *, by: User | None, through: str = "", cancel_running: bool = False
+) -> tuple[Stop, bool]:
+    """Set a stop, or with `cancel_running` use the one of this scope that stands; return it, and True if it is new.
+
+    Raises what `set_stop` raises; AlreadyStopped only without `cancel_running`.
+    """
+    while True:
+        try:
+            return set_stop(scope, reason, by=by, through=through, cancel_running=cancel_running), True
+        except AlreadyStopped as standing:
+            if not cancel_running:
+                raise
+            with suppress(Conflict):  # lifted since: it is set anew
+                return cancel_under(standing.stop, reason, by=by, through=through), False
 
 
 @retry_on_lock

@@ -27,7 +27,7 @@ from approvals.stops.services import (
     require_may_lift,
     require_may_set,
     scope_in_words,
-    set_stop,
+    set_or_cancel,
     stops_for,
 )
 from catalog.errors import Conflict, ParameterError
@@ -87,10 +87,9 @@ class StopForm(PageForm):
         elif kind == Stop.Kind.TOKEN:
             value = int(name) if name.isdecimal() and len(name) < MAX_DIGITS else 0
         try:
-            return set_stop(parse_scope({kind: value}), given["reason"], by=by, cancel_running=given["cancel_running"])
+            scope, cancels = parse_scope({kind: value}), given["cancel_running"]
+            return set_or_cancel(scope, given["reason"], by=by, cancel_running=cancels)[0]
         except AlreadyStopped as standing:
-            if given["cancel_running"]:
-                return cancel_under(standing.stop, given["reason"], by=by)
             self.add_error(None, standing.message)
         except ParameterError as error:
             path = str(error.details.get("field"))

@@ -3,12 +3,15 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
 
 from approvals.models import Stop
 from approvals.stops.services import lift_stop, scope_in_words
+from catalog.core.transactions import is_unavailable
 from catalog.errors import Conflict, ParameterError
 
 THROUGH = "manage.py resume"
+NOT_LIFTED = "The database is not available. Whatever is not named above as lifted may stand still. Try again."
 
 
 class Command(BaseCommand):
@@ -20,12 +23,23 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         stops = Stop.objects.filter(public_id=options["id"]) if options["id"] else Stop.objects.filter(lifted_at=None)
-        found = list(stops.order_by("pk"))
-        if not found:
-            raise CommandError("There is no such stop." if options["id"] else "Nothing is stopped.")
-        for stop in found:
+        try:
+            self._lift(list(stops.order_by("pk")), options["reason"], is_one=bool(options["id"]))
+        except Error as error:
+            raise CommandError(NOT_LIFTED) if is_unavailable(error) else error from None
+
+    def _lift(self, stops: list[Stop], reason: str, *, is_one: bool) -> None:
+        if not stops:
+            raise CommandError("There is no such stop." if is_one else "Nothing is stopped.")
+        for stop in stops:
+            words = f"{stop.public_id}: {scope_in_words(stop)}"
             try:
-                lift_stop(stop, options["reason"], by=None, through=THROUGH)
-            except (Conflict, ParameterError) as error:
+                lift_stop(stop, reason, by=None, through=THROUGH)
+            except ParameterError as error:
                 raise CommandError(error.message) from None
-            self.stdout.write(f"{stop.public_id}: {scope_in_words(stop)}: lifted.")
+            except Conflict as error:
+                if is_one:
+                    raise CommandError(error.message) from None
+                self.stdout.write(f"{words}: somebody else has just lifted it.")
+            else:
+                self.stdout.write(f"{words}: lifted.")

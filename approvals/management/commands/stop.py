@@ -6,13 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
 from approvals.models import Stop
-from approvals.stops.services import (
-    AlreadyStopped,
-    cancel_under,
-    parse_scope,
-    scope_in_words,
-    set_stop,
-)
+from approvals.stops.services import AlreadyStopped, parse_scope, scope_in_words, set_or_cancel
 from catalog.core.transactions import is_unavailable
 from catalog.errors import ParameterError
 
@@ -36,13 +30,10 @@ class Command(BaseCommand):
         given = {kind: options[kind] for kind in SCOPES if options[kind] is not None}
         reason, cancel = options["reason"], options["cancel_running"]
         try:
-            try:
-                scope = parse_scope(given or {"everything": True})
-                stop = set_stop(scope, reason, by=None, through=THROUGH, cancel_running=cancel)
-            except AlreadyStopped as standing:
-                if not cancel:
-                    raise CommandError(f"{standing.message} It is {standing.stop.public_id}.") from None
-                stop = cancel_under(standing.stop, reason, by=None, through=THROUGH)
+            scope = parse_scope(given or {"everything": True})
+            stop, _is_new = set_or_cancel(scope, reason, by=None, through=THROUGH, cancel_running=cancel)
+        except AlreadyStopped as standing:
+            raise CommandError(f"{standing.message} It is {standing.stop.public_id}.") from None
         except ParameterError as error:
             raise CommandError(error.message) from None
         except Error as error:

@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
+from approvals.management.commands import resume
 from approvals.models import AuditEntry, Stop
 from approvals.stops import services
 from catalog.access.tokens import create_token
@@ -115,6 +116,53 @@ def test_page_offers_each_person_only_what_they_may_do(rosa, admin, vera):
     assert "<form" not in viewer.html.split("<main")[1].split("</main>")[0]
     viewer.send("/stops/", {"kind": "everything", "reason": "Me, too."}, status=403)
     assert Stop.objects.get().lifted_at is None
+
+
+def test_stop_that_is_lifted_while_it_is_used_is_set_anew(rosa, admin, monkeypatch):
+    """Somebody asks to stop and to cancel; between the two looks, an administrator lifts the stop that stood."""
+    first = services.set_stop(EVERYTHING, "A bad day.", by=rosa)
+    cancel_under = services.cancel_under
+
+    def lift_before(stop, *args, **kwargs):
+        services.lift_stop(stop, "Over.", by=admin)
+        return cancel_under(stop, *args, **kwargs)
+
+    monkeypatch.setattr(services, "cancel_under", lift_before)
+    answer = Rest(rosa).post("stops/", {**BODY, "cancel_running": True})
+    assert answer.status_code == 201
+    standing = Stop.objects.get(lifted_at=None)
+    assert (standing.public_id, standing.cancel_running, standing.pk == first.pk) == (answer.json()["id"], True, False)
+
+
+def test_resume_lifts_what_is_left(ada, admin, monkeypatch):
+    """Of two stops, somebody else lifts the first at the same moment."""
+    first = services.set_stop(EVERYTHING, "A bad day.", by=admin)
+    services.set_stop(services.scope_of_person(ada), "Ask me.", by=admin)
+    lift = resume.lift_stop
+
+    def lift_second_time(stop, reason, **by):
+        if stop == first:
+            lift(Stop.objects.get(pk=stop.pk), "Mine.", by=admin)
+        return lift(stop, reason, **by)
+
+    monkeypatch.setattr(resume, "lift_stop", lift_second_time)
+    out = StringIO()
+    call_command("resume", reason="Over.", stdout=out)
+    assert not Stop.objects.filter(lifted_at=None).exists()
+    assert out.getvalue().count(": lifted.") == 1
+    with pytest.raises(CommandError, match="lifted already"):
+        call_command("resume", first.public_id, reason="Over.")
+
+
+def test_resume_says_that_the_database_is_away(admin, monkeypatch):
+    services.set_stop(EVERYTHING, "A bad day.", by=admin)
+
+    def lose(*_: object) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(services, "lock_until_commit", lose)
+    with pytest.raises(CommandError, match="not available"):
+        call_command("resume", reason="Over.")
 
 
 def test_direct_call_in_scope_is_503(stage, ada, rosa):
