@@ -11,6 +11,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from approvals.envelopes.reading import covering_views
 from approvals.messaging.addresses import MAX_ADDRESS_LENGTH
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
@@ -289,6 +290,10 @@ class SimulationSerializer(serializers.Serializer[Any]):
     passed = WhySerializer(many=True)
     derived = DerivedFactsSerializer(allow_null=True, help_text="Facts of a call that a client runs; null for others.")
     trials = TrialVerdictSerializer(many=True, help_text="Policies on trial that would decide the call.")
+    envelopes = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Open envelopes of the requester that would let the call start, made as each one is for.",
+    )
 
 
 class ChangedSerializer(serializers.Serializer[Any]):
@@ -461,6 +466,10 @@ class PolicySimulate(PolicyEndpoint):
             "trials": [
                 {"policy": each.rule.policy, "effect": effect_of(each.would), "sentence": each.rule.sentence}
                 for each in simulation.trials
+            ],
+            "envelopes": [
+                view.envelope.public_id
+                for view in (covering_views(self.user, simulation, body["tool"]) if body["at"] is None else ())
             ],
         }
         return Response(document)

@@ -7,13 +7,14 @@ holds it now. The first such item counts the call, and no use is ever given back
 never covered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import F, Q, QuerySet
+from django.contrib.auth.models import User
+from django.db.models import F, Prefetch, Q, QuerySet
 
 from approvals.envelopes.services import (
     TOOL_CHANGED,
@@ -47,7 +48,8 @@ from approvals.states import ReviewVerdict
 from catalog.access.roles import user_display_name
 from catalog.core import clock
 from catalog.core.transactions import move
-from catalog.dispatch.arguments import stored_arguments, validator_of
+from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
+from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.signals import Fact, record_fact
@@ -87,16 +89,73 @@ def may_cover(candidate: GrantCandidate) -> bool:
     return not candidate.replaces_call and _in_scope(candidate, clock.now()).exists()
 
 
-def find_covering(candidate: GrantCandidate, rule: Rule) -> Envelope | None:
-    """Return an envelope that covers the call now, or None. Never writes."""
-    if candidate.replaces_call:
+def find_covering(
+    candidate: GrantCandidate, rule: Rule, standing: "StandingEnvelopes | None" = None
+) -> Envelope | None:
+    """Return an envelope that covers the call now, or None. Never writes.
+
+    `standing` are the envelopes read for several calls at once; their room is taken by the calls asked about before.
+    """
+    if candidate.replaces_call or candidate.target.tool.name == PROPOSE_ENVELOPE:  # people decide on each proposal
         return None
-    for envelope in _in_scope(candidate, clock.now()):
+    envelopes = _in_scope(candidate, clock.now()) if standing is None else standing.envelopes
+    objection = _rule_objection if standing is None else standing.rule_objection
+    for envelope in envelopes:
         for fit in _fits(envelope, candidate):
             bound = _is_bound_to(fit.item, candidate.target)
-            if fit.has_room and bound and not _rule_objection(envelope, candidate, rule):
+            if fit.has_room and bound and not objection(envelope, candidate, rule):
+                if standing is not None:
+                    fit.item.used, fit.item.sum_used = fit.item.used + 1, decimal_text(fit.sum_after)
                 return envelope
     return None
+
+
+def covering_envelopes(person: User, arguments: CallArguments, tool_name: str, rule: Rule) -> list[Envelope]:
+    """Return the envelopes that would cover a call of this person which the rule holds, made as each one is for.
+
+    That is through its token, in its plan or in its session. Never writes.
+    """
+    target = snapshot.callable_tool(tool_name)
+    if target is None:
+        return []
+    people = frozenset({person.pk})
+    found: dict[int, Envelope] = {}
+    mine = Envelope.objects.filter(requester=person, status=Status.OPEN, expires_at__gt=clock.now())
+    for envelope in mine.filter(items__tool=target.tool_pk).distinct().order_by("pk"):
+        candidate = GrantCandidate(
+            target=target,
+            arguments=arguments,
+            plan_ref=envelope.scope_ref if envelope.scope == Scope.PLAN else "",
+            session=envelope.scope_ref if envelope.scope == Scope.SESSION else "",
+            requested_by=person.pk,
+            requesters=people,
+            barred=people,
+            token=envelope.token_id,
+        )
+        covering = find_covering(candidate, rule)
+        if covering is not None:
+            found[covering.pk] = covering
+    return list(found.values())
+
+
+class StandingEnvelopes:
+    """The open envelopes of one scope, read once to judge several calls that would start one after the other."""
+
+    def __init__(self, envelopes: QuerySet[Envelope]) -> None:
+        items = EnvelopeItem.objects.select_related("tool", "envelope")
+        self.envelopes = list(envelopes.prefetch_related(Prefetch("items", items)))
+        self._objections: dict[tuple[object, ...], str] = {}
+
+    def has_tool(self, tool_pk: int) -> bool:
+        return any(item.tool_id == tool_pk for envelope in self.envelopes for item in envelope.items.all())
+
+    def rule_objection(self, envelope: Envelope, candidate: GrantCandidate, rule: Rule) -> str:
+        """Return the same as for a single call, read once for calls of the same people under the same rule."""
+        people = (candidate.requesters, candidate.barred)
+        key = (envelope.pk, rule.revision_id, candidate.target.tool.reversibility, people)
+        if key not in self._objections:
+            self._objections[key] = _rule_objection(envelope, candidate, rule)
+        return self._objections[key]
 
 
 def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Fit | None:
@@ -157,19 +216,36 @@ def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Envelope]:
     return _of_scope(candidate).filter(status=Status.OPEN, expires_at__gt=now).order_by("pk")
 
 
+def open_envelopes(*, requested_by: int, token: int | None, plan_ref: str, session: str) -> QuerySet[Envelope]:
+    """Return the open envelopes for calls of a person through this token, in this plan or session."""
+    found = _for_calls(requested_by, token, plan_ref, session)
+    return found.filter(status=Status.OPEN, expires_at__gt=clock.now()).order_by("pk")
+
+
 def _of_scope(candidate: GrantCandidate) -> QuerySet[Envelope]:
-    scopes = Q(scope=Scope.PLAN, scope_ref=candidate.plan_ref)
-    if candidate.session:
-        scopes |= Q(scope=Scope.SESSION, scope_ref=candidate.session)
-    if candidate.token is not None:
-        scopes |= Q(scope=Scope.TOKEN, token=candidate.token, token__revoked_at=None)
-    return Envelope.objects.filter(scopes, requester=candidate.requested_by)
+    return _for_calls(candidate.requested_by, candidate.token, candidate.plan_ref, candidate.session)
+
+
+def _for_calls(requested_by: int, token: int | None, plan_ref: str, session: str) -> QuerySet[Envelope]:
+    scopes = Q(scope=Scope.PLAN, scope_ref=plan_ref)
+    if session:
+        scopes |= Q(scope=Scope.SESSION, scope_ref=session)
+    if token is not None:
+        scopes |= Q(scope=Scope.TOKEN, token=token, token__revoked_at=None)
+    return Envelope.objects.filter(scopes, requester=requested_by)
+
+
+def _items_of_tool(envelope: Envelope, tool_pk: int) -> Iterable[EnvelopeItem]:
+    """Return the items of a tool in order: as they were read with the envelope, or else as they are now."""
+    if "items" in getattr(envelope, "_prefetched_objects_cache", ()):
+        return [item for item in envelope.items.all() if item.tool_id == tool_pk]
+    return envelope.items.filter(tool=tool_pk).select_related("tool", "envelope")
 
 
 def _fits(envelope: Envelope, candidate: GrantCandidate) -> Iterator[Fit]:
     """Yield the items that the call is inside of, with or without room left, in order."""
     arguments = candidate.arguments
-    for item in envelope.items.filter(tool=candidate.target.tool_pk).select_related("tool", "envelope"):
+    for item in _items_of_tool(envelope, candidate.target.tool_pk):
         terms = item.terms
         amount = amount_of(terms, arguments)
         if amount is not None and broken_argument(terms, arguments) is None:

@@ -9,13 +9,16 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Prefetch, QuerySet, prefetch_related_objects
 from django.utils.translation import gettext, gettext_lazy
 
+from approvals.envelopes.coverage import covering_envelopes
 from approvals.envelopes.services import envelopes_for, proposal_of
 from approvals.models import Envelope, EnvelopeItem
+from approvals.policies.simulator import Simulation
 from approvals.policy_language.bounds import condition_phrases
 from approvals.policy_language.envelopes import COUNT, EXPIRED, RULE, SUM, TOOL, Item, decimal_text, number_of
 from approvals.requests.privacy import hidden_from
 from catalog.calls.privacy import PrivateCallParts, mask
 from catalog.core import clock
+from catalog.dispatch.pipeline import Hold
 from catalog.ui.labels import Badge
 
 MISMATCH_SENTENCES: Mapping[str, Any] = {
@@ -172,6 +175,15 @@ def views_of(viewer: User, envelopes: Sequence[Envelope]) -> list[EnvelopeView]:
     """Return the envelopes as the viewer may see them, in a fixed number of queries."""
     private = private_parts(viewer, envelopes)
     return [view_of(envelope, private.get(envelope.call_id)) for envelope in envelopes]
+
+
+def covering_views(viewer: User, simulation: Simulation, tool_name: str) -> list[EnvelopeView]:
+    """Return the open envelopes that would let a simulated call start, which the rules of now hold."""
+    verdict, person, arguments = simulation.verdict, simulation.person, simulation.arguments
+    if not isinstance(verdict, Hold) or person is None or arguments is None:
+        return []
+    found = {each.pk for each in covering_envelopes(person, arguments, tool_name, verdict.terms)}
+    return views_of(viewer, list(listed(viewer).filter(pk__in=found))) if found else []
 
 
 def private_parts(viewer: User, envelopes: Iterable[Envelope]) -> Mapping[int, PrivateCallParts]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from approvals.models import Policy, PolicyRevision
 from approvals.policies.history import CallOrigin, History
 from approvals.policies.rulebook import (
@@ -65,6 +67,7 @@ class RuleTrace:
 class Simulation:
     """Verdict on a call, the deciding rule (None if no rule matches), and the rules tried before it.
 
+    `person` and `arguments` are the call's, as the tool would get them.
     `derived` is what rules tell of a call that its client runs. `trials` are the verdicts of rules on trial that would
     decide the call if they were enforced.
     """
@@ -74,6 +77,8 @@ class Simulation:
     passed: tuple[RuleTrace, ...]
     derived: DerivedFacts | None = None
     trials: tuple[TrialVerdict, ...] = ()
+    person: User | None = None
+    arguments: CallArguments | None = None
 
     @property
     def effect(self) -> str:
@@ -137,7 +142,7 @@ def simulate(
     )
     revisions = enabled_revisions()
     in_force = [revision for revision in revisions if revision.mode == PolicyRevision.Mode.ENFORCE]
-    found = simulate_among(facts, in_force, at)
+    found = replace(simulate_among(facts, in_force, at), person=person, arguments=prepared)
     if len(in_force) == len(revisions):
         return found
     book = build_rulebook(revisions, requesters_named(revisions))

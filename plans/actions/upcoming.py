@@ -124,8 +124,8 @@ class _UpcomingSteps:
             return UpcomingStep(step, ALONE)
         covering = grants.coverage_of(self.facts, prepared, verdict.terms, step.pk)
         if covering is not None:
-            noun = "A grant" if isinstance(covering, Grant) else "An envelope"
-            return UpcomingStep(step, ALONE, f"{noun} covers it.")
+            noun = "grant" if isinstance(covering, Grant) else "envelope"
+            return UpcomingStep(step, ALONE, f"The {noun} {covering.public_id} covers it.")
         if admission.rejected_request(self.facts.ref, prepared) is not None:
             return UpcomingStep(step, STOPS, "The same call was rejected before in this plan.")
         if step.given_arguments:

@@ -63,7 +63,7 @@ def test_thirty_commands_of_a_coding_agent_need_one_decision(stage, ada, rosa, s
     page = page_as(rosa)
     page.goto(f"/approvals/?item={proposal['approval']['id']}")
     expect(page.get_by_text("Written by the requester. Not checked.")).to_be_visible()
-    expect(page.get_by_text("at most 30 calls")).to_be_visible()
+    expect(page.locator("#detail ol").get_by_text("at most 30 calls")).to_be_visible()
     picture(page, "proposal")
     press_approve(page)
     page.keyboard.press("Enter")

@@ -1,10 +1,13 @@
 """The simulator's page: a hypothetical call, edited in the form of its tool, and the policy that decides it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import QueryDict
 
+from approvals.envelopes.reading import EnvelopeView, covering_views
 from approvals.policies.simulator import RefusedArguments, Simulation, simulate
 from approvals.web.policies.forms import SimulatorForm
 from catalog.errors import ParameterError, ToolgateError
@@ -23,6 +26,7 @@ class SimulatorPage:
     tool: Tool | None = None
     editor: ArgumentsEditor | None = None
     found: Simulation | None = None
+    envelopes: Sequence[EnvelopeView] = ()
     is_refused: bool = False
 
     @property
@@ -40,7 +44,7 @@ class SimulatorPage:
         return found
 
 
-def simulator_page(sent: QueryDict | None, tool_name: str = "") -> SimulatorPage:
+def simulator_page(viewer: User, sent: QueryDict | None, tool_name: str = "") -> SimulatorPage:
     """Return the page of a new call of a tool, or that of the submitted form: its button changes or simulates it."""
     page = SimulatorPage(SimulatorForm(sent, initial={"tool": tool_name}))
     name = tool_name if sent is None else sent.get("tool", "")
@@ -61,7 +65,7 @@ def simulator_page(sent: QueryDict | None, tool_name: str = "") -> SimulatorPage
     try:
         page.editor.read(sent)
         if wanted == SIMULATE:
-            _simulate(page, page.editor.arguments())
+            _simulate(page, page.editor.arguments(), viewer)
         else:
             page.editor.press(wanted, place)
         page.editor.draw()
@@ -71,13 +75,15 @@ def simulator_page(sent: QueryDict | None, tool_name: str = "") -> SimulatorPage
     return page
 
 
-def _simulate(page: SimulatorPage, arguments: dict[str, Any]) -> None:
+def _simulate(page: SimulatorPage, arguments: dict[str, Any], viewer: User) -> None:
     """Simulate the call, or show the errors of the form at its fields. Raises RefusedArguments."""
     if not page.form.is_valid():
         return
     call = page.form.cleaned_data
     try:
         page.found = simulate(call["tool"], arguments, call["requester"], call["at"], call["cwd"])
+        if call["at"] is None:  # an envelope is for now
+            page.envelopes = covering_views(viewer, page.found, call["tool"])
     except RefusedArguments:
         raise
     except ParameterError as error:

@@ -180,7 +180,7 @@ def simulator(request: PageRequest) -> HttpResponse:
     With `?tool=` the form of a new call begins with this tool.
     """
     require_role(request.user)
-    page = simulator_page(request.POST if request.method == "POST" else None, request.GET.get("tool", ""))
+    page = simulator_page(request.user, request.POST if request.method == "POST" else None, request.GET.get("tool", ""))
     shown = {"section": "policies", "may_change": services.may_change_policy(request.user), "page": page}
     if is_fragment_request(request, "found"):  # while the form is filled in: errors are shown when it is sent
         return render(request, "policies/_found.html", shown)

@@ -20,8 +20,10 @@ from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from approvals.envelopes.coverage import StandingEnvelopes, open_envelopes
+from approvals.envelopes.coverage import find_covering as find_covering_envelope
 from approvals.grants.coverage import find_covering, grants_in_scope
-from approvals.models import Grant, Policy
+from approvals.models import Envelope, Grant, Policy
 from approvals.policies.eligibility import may_pre_approve, people_named
 from approvals.policies.gate import rules_in_force
 from approvals.policies.quorum import is_satisfied
@@ -69,6 +71,8 @@ class Prospect(StrEnum):
     """It runs without approval."""
     GRANTED = "granted"
     """A grant lets it run without a new approval."""
+    ENVELOPE = "envelope"
+    """An envelope lets it run without a new approval."""
     DEPENDS = "depends"
     """Its arguments decide if it runs, waits or is refused."""
     WAITS = "waits"
@@ -94,6 +98,7 @@ class StepOutlook:
     policies: tuple[str, ...] = ()
     why: str = ""
     grant: str = ""
+    envelope: str = ""
     nobody: bool = False
 
 
@@ -153,7 +158,7 @@ class Forecast:
 
     @property
     def running(self) -> list[OutlookGroup]:
-        return self.of(Prospect.RUNS, Prospect.GRANTED, Prospect.AGENT)
+        return self.of(Prospect.RUNS, Prospect.GRANTED, Prospect.ENVELOPE, Prospect.AGENT)
 
     @property
     def waiting(self) -> list[OutlookGroup]:
@@ -315,15 +320,15 @@ class _Forecaster:
         if target is None or not target.enabled or target.held:
             return StepOutlook(Prospect.REFUSED, why=_why_unusable(step.tool, target))
         found = self.possible_verdicts(step, target)
-        is_asked = isinstance(found[0], Hold) and any(grant.tool_id == target.tool_pk for grant in self.grants)
+        is_asked = isinstance(found[0], Hold) and self.may_be_covered(target)
         if len(found) == 1 and not is_asked:
             return self.judged(step, found[0])
         why, prepared = self.prepare(step, target)
         if prepared is None:
             return self.undecided(step, found, why)
         verdict = refusal_of(facts := self.facts(step, prepared)) or self.rules.verdict(facts, self.now)
-        grant = self.covering_grant(step, prepared, verdict.terms) if isinstance(verdict, Hold) else None
-        return self.judged(step, verdict, grant)
+        covering = self.covering(step, prepared, verdict.terms) if isinstance(verdict, Hold) else None
+        return self.judged(step, verdict, covering)
 
     def outlook_without_tool(self, step: StepDocument) -> StepOutlook:
         if not step.agent:
@@ -372,7 +377,9 @@ class _Forecaster:
         except ToolError:  # a problem of the document, a secret that is kept apart, or code that is not loaded here
             return unknown, None
 
-    def judged(self, step: StepDocument, verdict: GateDecision, grant: Grant | None = None) -> StepOutlook:
+    def judged(
+        self, step: StepDocument, verdict: GateDecision, covering: Grant | Envelope | None = None
+    ) -> StepOutlook:
         if isinstance(verdict, Deny):
             policies = (verdict.policy,) if verdict.policy else ()
             return StepOutlook(Prospect.REFUSED, policies=policies, why=verdict.message)
@@ -382,12 +389,14 @@ class _Forecaster:
         if step.tool == ASK_USER:
             why = _("A policy holds questions for approval, which is not supported.")
             return StepOutlook(Prospect.REFUSED, policies=(rule.policy,), why=why)
-        if grant is not None:
-            return StepOutlook(Prospect.GRANTED, grant=grant.public_id)
+        if isinstance(covering, Grant):
+            return StepOutlook(Prospect.GRANTED, grant=covering.public_id)
+        if covering is not None:
+            return StepOutlook(Prospect.ENVELOPE, envelope=covering.public_id)
         return self.waiting(rule, self.requesters(step))
 
     def undecided(self, step: StepDocument, verdicts: Sequence[GateDecision], why: str) -> StepOutlook:
-        """Return the outlook of a step that gets one of several verdicts, or that a grant may let start."""
+        """Return the outlook of a step that gets one of several verdicts, or or that may be covered."""
         parts = [self.judged(step, verdict) for verdict in verdicts]
         if all(part.prospect == parts[0].prospect == Prospect.RUNS for part in parts):
             return parts[0]
@@ -401,9 +410,21 @@ class _Forecaster:
         asker = self.plan.asker
         return list(grants_in_scope(self.plan.ref, asker.session, asker.user_id, self.now))
 
-    def covering_grant(self, step: StepDocument, prepared: PreparedCall, rule: Rule) -> Grant | None:
+    @cached_property
+    def envelopes(self) -> StandingEnvelopes:
+        asker = self.plan.asker
+        ids = {"token": asker.token_id, "plan_ref": self.plan.ref, "session": asker.session}
+        return StandingEnvelopes(open_envelopes(requested_by=asker.user_id, **ids))
+
+    def may_be_covered(self, callable_tool: CallableTool) -> bool:
+        """Return True if a grant or an envelope may let calls of the tool start, whatever their arguments."""
+        tool_pk = callable_tool.tool_pk
+        return any(grant.tool_id == tool_pk for grant in self.grants) or self.envelopes.has_tool(tool_pk)
+
+    def covering(self, step: StepDocument, prepared: PreparedCall, rule: Rule) -> Grant | Envelope | None:
+        """Return the grant or the envelope that lets the step's call start, as the gate finds it."""
         query = grant_query(self.plan, prepared, set(self.requesters(step)))
-        return find_covering(query, rule, self.grants)
+        return find_covering(query, rule, self.grants) or find_covering_envelope(query, rule, self.envelopes)
 
     def waiting(self, rule: Rule, requesters: frozenset[int]) -> StepOutlook:
         """Return the outlook of calls of these requesters that the rule holds; judged once."""

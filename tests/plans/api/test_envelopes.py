@@ -14,6 +14,7 @@ from plans.mcp.callers import Caller
 from plans.models import Plan
 from tests.approvals.factories import item
 from tests.builders import approve, work_off
+from tests.pages import Pages
 from tests.rest import Rest, agent, wrong_paths
 
 
@@ -116,3 +117,23 @@ def test_tool_is_offered_over_mcp_and_answers_like_a_held_call(ada, rosa):
         caller, "propose_envelope", {"purpose": "Tidy up", "items": [item()], "minutes": 30}, "s1"
     )
     assert held.request is not None and held.call.proposed_envelope.status == "proposed"
+
+
+def test_simulator_names_the_envelope_that_would_cover_a_call(ada, ben, rosa):
+    envelope = opened(agent(ada), rosa, item(rows=[{"path": "value", "operator": "equals", "value": "x"}], count=1))
+    simulated = {"tool": "dangerous", "arguments": {"value": "x"}, "requester": "ada"}
+    for changed, found in (
+        ({}, [envelope["id"]]),
+        ({"arguments": {"value": "y"}}, []),
+        ({"requester": "ben"}, []),
+        ({"at": "2026-01-01T00:00:00Z"}, []),
+    ):
+        answer = Rest(rosa).post("policies/simulate/", simulated | changed).json()
+        assert (answer["effect"], answer["envelopes"]) == ("hold", found), changed
+    pages = Pages(rosa)
+    pages.open("/policies/simulator/?tool=dangerous")
+    sent = {"tool": "dangerous", "drawn": "dangerous", "mode": "json", "json": '{"value": "x"}', "requester": "ada"}
+    words = pages.send("/policies/simulator/", sent | {"do": "simulate"})
+    assert "Inside an approved envelope" in words and envelope["id"][:10] in words
+    assert "Inside an approved envelope" not in pages.send("/policies/simulator/", sent | {"json": '{"value": "y"}'})
+    assert Rest(rosa).get(f"envelopes/{envelope['id']}/").json()["items"][0]["used"] == 0

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.template.loader import render_to_string
 from django.test.utils import CaptureQueriesContext
 
 from approvals.models import PolicyRevision
 from approvals.policies.gate import invalidate_rules
+from catalog.access.tokens import create_token
 from catalog.core import clock
 from catalog.models import ApiToken, Call
-from plans.models import Agent, AgentRun, Step
+from plans.models import Agent, AgentRun, Plan, Step
 from plans.store.requesters import Requester
 from plans.web.compose.forecast import Forecast, Prospect, forecast, forecast_of_plan
-from tests.approvals.factories import add_policy, grant, let_be_granted, set_rule
+from tests.approvals.factories import add_policy, grant, item, let_be_granted, open_envelope, set_rule
 from tests.builders import act, make_plan, work_off
 from tests.conftest import person
 from tests.pages import compact
@@ -104,6 +106,45 @@ def test_grant_covers_a_step(ada, admin, settings, monkeypatch):
     found = forecast_by(ada, act(1, "x", "dangerous", expected_key="one"), act(2, "y", "dangerous"), unknown)
     assert prospects(found) == {1: "granted", 2: "waits", 3: "depends"}
     assert found.outlooks[1].grant == made.public_id
+
+
+def test_open_envelope_covers_as_many_steps_as_it_has_room_for(ada, rosa, settings, read_anew):
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    token = create_token(user=ada, kind="agent", scopes=["calls:create"])[0]
+    by = Requester(ada, token, "mcp")
+    rows = [{"path": "value", "operator": "equals", "value": "x"}]
+    sums = item("dangerous_hasty", rows=[], count=9, sum={"path": "value", "at_most": 10})
+    made = open_envelope(by, rosa, item(rows=rows, count=2), sums)
+    values = [("x", "dangerous"), ("y", "dangerous"), ("x", "dangerous"), ("x", "dangerous")]
+    values += [(6, "dangerous_hasty"), (5, "dangerous_hasty"), (4, "dangerous_hasty")]
+    steps = [act(number, value, tool) for number, (value, tool) in enumerate(values, start=1)]
+    inside = [1, 3, 5, 7]
+    found = forecast({"goal": "Try it", "steps": steps}, by)
+    assert [number for number, word in prospects(found).items() if word == "envelope"] == inside
+    assert found.outlooks[1].envelope == made.public_id
+    assert prospects(forecast_by(ada, *steps))[1] == "waits"  # not through the token
+    assert not made.items.filter(used__gt=0).exists()
+    plan = make_plan(ada, *steps)
+    Plan.objects.filter(pk=plan.pk).update(token=token)
+    words = compact(render_to_string("plans/compose/_forecast.html", {"forecast": found}))
+    assert "Steps 1, 3, 5 and 7 are inside an approved envelope" in words and made.public_id[:10] in words
+    work_off(plan)
+    calls = Call.objects.filter(plan_ref=plan.public_id, envelope_use__isnull=False)
+    assert sorted(int(ref) for ref in calls.values_list("step_ref", flat=True)) == inside
+
+
+def test_forecast_with_envelopes_takes_no_query_for_each_step(ada, rosa, settings):
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    by = Requester(ada, create_token(user=ada, kind="agent", scopes=["calls:create"])[0], "mcp")
+    open_envelope(by, rosa, item(count=100), item("dangerous_hasty", count=100))
+    counts = []
+    for number in (2, 40):
+        steps = [act(each, "x", "dangerous") for each in range(1, number + 1)]
+        forecast({"goal": "Try it", "steps": steps}, by)
+        with CaptureQueriesContext(connection) as queries:
+            forecast({"goal": "Try it", "steps": steps}, by)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
 
 
 def test_calls_time_and_cost_come_from_history(ada, admin):
