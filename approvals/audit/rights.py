@@ -36,7 +36,7 @@ REQUEST_CHANGES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class IncludedRows:
     """Rows of another table that a row's digest includes: those whose column `owner` equals the row's column `of`."""
 
     model: str
@@ -59,7 +59,7 @@ class RightsTable:
     """Prefixes of the audit actions about its rows."""
     columns: tuple[str, ...] = ()
     left_out: frozenset[str] = frozenset()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[IncludedRows, ...] = ()
     prefix: str = ""
     where: str = ""
     """SQL condition for the rows that are compared with the log; empty for all rows."""
@@ -89,8 +89,8 @@ for _table in (
         prefix="user_",
         left_out=frozenset({"last_login", "first_name", "last_name", "email"}),
         parts=(
-            Part("auth.User_groups", "user_id", ("group_id",)),
-            Part("auth.User_user_permissions", "user_id", ("permission_id",)),
+            IncludedRows("auth.User_groups", "user_id", ("group_id",)),
+            IncludedRows("auth.User_user_permissions", "user_id", ("permission_id",)),
         ),
     ),
     RightsTable(
@@ -99,7 +99,7 @@ for _table in (
         "id",
         ("role.",),
         prefix="group_",
-        parts=(Part("auth.Group_permissions", "group_id", ("permission_id",)),),
+        parts=(IncludedRows("auth.Group_permissions", "group_id", ("permission_id",)),),
     ),
     RightsTable(
         "token", "catalog.ApiToken", "prefix", ("token.",), left_out=frozenset({"last_used_at", "first_refusal"})
@@ -111,7 +111,7 @@ for _table in (
         ("connection.",),
         prefix="connection_",
         parts=tuple(
-            Part(f"connections.{model}", "api_token_id", left_out=frozenset({"updated"}), of="token_id")
+            IncludedRows(f"connections.{model}", "api_token_id", left_out=frozenset({"updated"}), of="token_id")
             for model in ("AccessToken", "RefreshToken")
         ),
     ),
@@ -130,10 +130,12 @@ for _table in (
         ("tool.",),
         left_out=frozenset({"updated_at"}),
         parts=(
-            Part("catalog.ToolVersion", "tool_id"),
-            Part("catalog.Tool_categories", "tool_id", ("category_id",)),
+            IncludedRows("catalog.ToolVersion", "tool_id"),
+            IncludedRows("catalog.Tool_categories", "tool_id", ("category_id",)),
             # The code of an imported tool follows from its definition and its source.
-            Part("catalog.Implementation", "tool_id", left_out=frozenset({"updated_at"}), where="kind = 'python'"),
+            IncludedRows(
+                "catalog.Implementation", "tool_id", left_out=frozenset({"updated_at"}), where="kind = 'python'"
+            ),
         ),
     ),
     RightsTable(
@@ -141,7 +143,7 @@ for _table in (
         "approvals.Policy",
         "public_id",
         ("policy.",),
-        parts=(Part("approvals.PolicyRevision", "policy_id"),),
+        parts=(IncludedRows("approvals.PolicyRevision", "policy_id"),),
     ),
     RightsTable("stop", "approvals.Stop", "public_id", ("stop.",), left_out=frozenset({"counted_at"})),
     RightsTable("grant", "approvals.Grant", "public_id", ("grant.",), left_out=frozenset({"uses"})),
@@ -150,7 +152,7 @@ for _table in (
         "approvals.Envelope",
         "public_id",
         ("envelope.",),
-        parts=(Part("approvals.EnvelopeItem", "envelope_id", left_out=frozenset({"used", "sum_used"})),),
+        parts=(IncludedRows("approvals.EnvelopeItem", "envelope_id", left_out=frozenset({"used", "sum_used"})),),
     ),
     RightsTable(
         "approval",
@@ -162,8 +164,8 @@ for _table in (
             *("is_early", "escalated_to", "input_authors"),
         ),
         parts=(
-            Part("catalog.CallRequester", "call_id", ("user_id",), of="call_id"),
-            Part("approvals.Delegation", "request_id", ("by_id", "to_id")),
+            IncludedRows("catalog.CallRequester", "call_id", ("user_id",), of="call_id"),
+            IncludedRows("approvals.Delegation", "request_id", ("by_id", "to_id")),
         ),
         where=f"status IN ({_OPEN}) AND NOT (is_early AND ready_at IS NOT NULL)",
     ),
@@ -286,7 +288,7 @@ def _digests(table: RightsTable, rows: Iterable[_Row]) -> list[tuple[str, str]]:
     return found
 
 
-def _parts(part: Part, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
+def _parts(part: IncludedRows, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
     """Return the encoded rows of each owner. They are sorted: the digest must not depend on the order of insertion."""
     keys = [_text(owner) for owner in owners if owner is not None]
     if not keys:

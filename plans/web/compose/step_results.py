@@ -62,7 +62,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ResultPart:
     """A part of a result: its path, its type, an excerpt of the example, and whether it fits the field."""
 
     path: tuple[str, ...]
@@ -89,14 +89,14 @@ class Part:
 class PartBranch:
     """A part in the tree of a result, with the parts inside it, which `is_open` shows at once."""
 
-    part: Part
+    part: ResultPart
     inner: list["PartBranch"] = field(default_factory=list)
     is_open: bool = False
 
 
-def branches_of(parts: Iterable[Part], *, is_open: bool) -> list[PartBranch]:
+def branches_of(parts: Iterable[ResultPart], *, is_open: bool) -> list[PartBranch]:
     """Return parts, each of which follows the one around it, as a tree; an only part is open in any case."""
-    around = [PartBranch(Part((), "", ""))]
+    around = [PartBranch(ResultPart((), "", ""))]
     every = list(around)
     for part in parts:
         while part.path[: around[-1].part.depth] != around[-1].part.path:
@@ -137,9 +137,9 @@ class StepResult:
     output_path: Sequence[str] = ()
     is_before: bool = True
     example: Example | None = None
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ResultPart] = field(default_factory=list)
     more_parts: bool = False
-    found_parts: list[Part] = field(default_factory=list)
+    found_parts: list[ResultPart] = field(default_factory=list)
     """The parts inside the result that are listed: those that a search names, or all of them."""
     is_open: bool = False
     """True if its parts are shown at once."""
@@ -164,7 +164,7 @@ class StepResult:
         del self.parts[MAX_PARTS:]
 
     @property
-    def whole(self) -> Part | None:
+    def whole(self) -> ResultPart | None:
         return self.parts[0] if self.parts else None
 
     @property
@@ -251,18 +251,18 @@ class _PartReader:
         self.result, self.field_type, self.field_root = result, field_type, field_root
         self.root = result.response_schema
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ResultPart]:
         example, schema = self.result.example, self.result.schema
         if example is not None and not example.size:
             yield from self._of_value(example.value, schema, ())
         else:
             yield from self._of_schema(schema, ())
 
-    def _of_value(self, value: Any, schema: SchemaMapping, path: tuple[str, ...]) -> Iterator[Part]:
+    def _of_value(self, value: Any, schema: SchemaMapping, path: tuple[str, ...]) -> Iterator[ResultPart]:
         is_private = isinstance(value, Mapping) and PRIVATE_MARKER in value
         kind = str(value[PRIVATE_MARKER]) if is_private else json_type_of(value)
         label = type_label(schema, self.root) if schema else ""
-        yield Part(
+        yield ResultPart(
             path,
             self._reference(path),
             label if label and label != "anything" else kind,
@@ -275,11 +275,11 @@ class _PartReader:
         for step, inner in _members(value, is_response=not path and not self.result.output_path):
             yield from self._of_value(inner, schema_at(schema, [step], self.root), (*path, step))
 
-    def _of_schema(self, schema: SchemaMapping, path: tuple[str, ...]) -> Iterator[Part]:
+    def _of_schema(self, schema: SchemaMapping, path: tuple[str, ...]) -> Iterator[ResultPart]:
         variants = union_variants(schema, self.root) or ((schema,) if schema else ())
         kinds = {single_type_of(each) for each in variants}
         label = type_label(schema, self.root) if schema else ""
-        yield Part(path, self._reference(path), label, fit=self._fit_of_type(kinds))
+        yield ResultPart(path, self._reference(path), label, fit=self._fit_of_type(kinds))
         if len(path) >= MAX_PART_DEPTH:
             return
         properties = schema.get("properties")
