@@ -21,7 +21,7 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 
 from config.operations.request_log import REFUSED_BODY_KEY
-from config.serving.request_body import BodyRefused, has_asking_token, read_body
+from config.serving.request_body import BodyRefused, has_asking_token, read_body, with_length
 
 ResultT = TypeVar("ResultT")
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -47,6 +47,7 @@ class ThreadedHandler(ASGIHandler):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             body = await read_body(scope, receive, lambda: self._in_thread(has_asking_token, scope))
+            scope = with_length(scope, body.getbuffer().nbytes)
         except RequestAborted:
             return
         except BodyRefused as refusal:

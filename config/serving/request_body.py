@@ -64,6 +64,19 @@ async def read_body(
     return body
 
 
+def with_length(scope: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return the scope with the length of the body that was read.
+
+    A chunked body announces none: Django would take a form for empty, and would refuse a hook larger than other bodies.
+    """
+    length, headers = str(size).encode(), scope["headers"]
+    announced = dict(headers).get(b"content-length", b"" if size else length)
+    if announced == length:
+        return scope
+    others = [(name, value) for name, value in headers if name != b"content-length"]
+    return {**scope, "headers": [*others, (b"content-length", length)]}
+
+
 def is_hook(scope: dict[str, Any]) -> bool:
     """Return whether a request goes to a coding agent's hook, with a bearer token of whatever worth."""
     return bool(_bearer_text(scope)) and str(scope.get("path", "")).startswith(HOOK_PATH)

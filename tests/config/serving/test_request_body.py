@@ -1,17 +1,20 @@
 """Request bodies that are too large or too slow are refused before authentication."""
 
 import json
+from io import BytesIO
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from channels.testing import HttpCommunicator
 from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
 
 from catalog.access.tokens import create_token
 from catalog.models import ApiToken
 from config.serving import request_body
 from config.serving.handler import ThreadedHandler
+from config.serving.request_body import with_length
 from tests.conftest import person
 
 LIMIT = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -54,7 +57,9 @@ async def test_chunks_over_the_limit_are_refused_while_more_is_to_come() -> None
     [
         (None, False, 413),
         (("calls:create",), True, 413),
+        (("calls:create",), False, 413),
         (("permissions:ask",), True, 200),
+        (("permissions:ask",), False, 200),
     ],
 )
 async def test_hook_is_larger_only_with_a_token_that_may_ask(
@@ -68,6 +73,18 @@ async def test_hook_is_larger_only_with_a_token_that_may_ask(
     for half, more in ((body[: LIMIT // 2], True), (body[LIMIT // 2 :], False)):
         await client.send_input({"type": "http.request", "body": half, "more_body": more})
     assert (await answer_of(client))[0] == status
+
+
+@pytest.mark.parametrize("announced", [None, b"1", b"67"])
+async def test_request_has_the_length_of_its_body(announced: bytes | None) -> None:
+    body = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\nvalue\r\n--b--\r\n'
+    headers = [(b"host", b"localhost"), (b"content-type", b"multipart/form-data; boundary=b")]
+    headers += [(b"content-length", announced)] if announced is not None else []
+    request = ASGIRequest(
+        with_length({"type": "http", "method": "POST", "path": "/", "headers": headers}, len(body)), BytesIO(body)
+    )
+    assert request.POST["a"] == "value"
+    assert request.META["CONTENT_LENGTH"] == str(len(body))
 
 
 def token_text(scopes: tuple[str, ...]) -> str:
