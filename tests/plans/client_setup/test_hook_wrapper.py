@@ -17,6 +17,7 @@ import pytest
 from plans.client_setup import hook_wrapper
 from plans.client_setup.clients import Codex, Setup
 from plans.client_setup.configuration import apply_changes
+from tests.certificates import Signer, server_context, write_authority
 from tests.http_server import serving
 from tests.plans.client_setup.answers import AnsweringServer, as_json, doubtful
 from tests.waiting import eventually
@@ -265,6 +266,36 @@ def test_a_decision_ends_with_0(wrapper: ModuleType, tmp_path: Path, server: Ans
     point_at(wrapper, server.url("codex allow"))
     done = run_hook(tmp_path, "codex", "ask", body=question("codex"))
     assert (done.returncode, json.loads(done.stdout)) == (0, ALLOW["codex"])
+
+
+@pytest.mark.parametrize(
+    ("certificate", "code"),
+    [("trusted", 0), ("signed by itself", 2), ("of an unknown authority", 2), ("of another host", 2), ("ended", 2)],
+)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_certificate_in_doubt_refuses_unasked(
+    wrapper: ModuleType, tmp_path: Path, client: str, certificate: str, code: int
+) -> None:
+    trusted = tmp_path / "authority.pem"
+    authority: Signer | None = write_authority(trusted)
+    if certificate == "signed by itself":
+        authority = None
+    elif certificate == "of an unknown authority":
+        authority = write_authority(tmp_path / "other.pem")
+    context = server_context(
+        tmp_path,
+        authority,
+        host="elsewhere.example" if certificate == "of another host" else "localhost",
+        days=-1 if certificate == "ended" else 1,
+    )
+    server = AnsweringServer({"allow": as_json(ALLOW[client])})
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        point_at(wrapper, f"https://localhost:{server.server_port}/allow")
+        environment = {**os.environ, "SSL_CERT_FILE": str(trusted)}
+        done = run_hook(tmp_path, client, "ask", body=question(client), env=environment)
+    assert (done.returncode, bool(done.stdout), len(server.taken)) == (code, code == 0, 1 - code // 2)
+    assert code == 0 or b"certificate" in done.stderr.lower()
 
 
 @pytest.mark.parametrize("end", ["killed", "no program", "no Python", "too slow", "body without end"])

@@ -1,6 +1,7 @@
 """The plugin that runs in opencode: only an explicit decision lets a tool run. It runs here in Node."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from plans import client_setup
+from tests.certificates import server_context, write_authority
 from tests.http_server import serving
 from tests.plans.client_setup.answers import AnsweringServer, as_json, doubtful
 
@@ -19,7 +21,7 @@ READ_AS_ALLOWED = ("key twice",)
 """JSON.parse takes the last of repeated keys."""
 
 
-def run_plugin(folder: Path, urls: list[str]) -> dict[str, Any]:
+def run_plugin(folder: Path, urls: list[str], *, seconds: float = 0.5, **environment: str) -> dict[str, Any]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("There is no Node.")
@@ -27,9 +29,9 @@ def run_plugin(folder: Path, urls: list[str]) -> dict[str, Any]:
         (folder / name).mkdir()
     # Node takes a module by its ending; opencode takes both.
     plugin = folder / "plugin" / "toolgate.mjs"
-    plugin.write_text(PLUGIN.read_text().replace("const SECONDS = 590;", "const SECONDS = 0.5;"))
+    plugin.write_text(PLUGIN.read_text().replace("const SECONDS = 590;", f"const SECONDS = {seconds};"))
     command = [node, str(DRIVER), str(plugin), str(folder / "toolgate" / "toolgate.json"), *urls]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -50,6 +52,24 @@ def test_a_doubtful_answer_refuses(tmp_path: Path) -> None:
         outcomes = run_plugin(tmp_path, [*down, *urls.values()])
     assert {url for url, outcome in outcomes.items() if not outcome.get("refused")} == set()
     assert outcomes[urls["deny"]] == {"refused": "No."}
+
+
+@pytest.mark.parametrize("certificate", ["trusted", "signed by itself", "of another host"])
+def test_a_certificate_in_doubt_refuses_unasked(tmp_path: Path, certificate: str) -> None:
+    trusted = tmp_path / "authority.pem"
+    authority = write_authority(trusted)
+    context = server_context(
+        tmp_path,
+        None if certificate == "signed by itself" else authority,
+        host="elsewhere.example" if certificate == "of another host" else "localhost",
+    )
+    server = AnsweringServer({"allow": as_json(ALLOW)})
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        url = f"https://localhost:{server.server_port}/allow"
+        outcome = run_plugin(tmp_path, [url], seconds=30, NODE_EXTRA_CA_CERTS=str(trusted))[url]
+    is_trusted = certificate == "trusted"
+    assert (not outcome.get("refused"), bool(server.taken)) == (is_trusted, is_trusted)
 
 
 def test_without_settings_it_refuses(tmp_path: Path) -> None:
