@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from approvals.models import Stop
-from approvals.stops.standing import StopFacts, covers
+from approvals.stops.standing import StopFacts, covers, find_covering, standing_stops
 from catalog.models import Call
 
 MAX_SECONDS = 86_400.0
@@ -27,6 +27,12 @@ def register_call_facts(find: Callable[[Call], StopFacts]) -> None:
 
 def facts_of(call: Call) -> StopFacts:
     return _finders[0](call)
+
+
+def is_stopped(call: Call) -> bool:
+    """Return True if a stop covers a stored call at this moment."""
+    stops = standing_stops()
+    return bool(stops) and find_covering(stops, facts_of(call)) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from approvals.reviews.decisions import UNSET, Decision, Unset, decide
 from approvals.reviews.edits import Edit, narrow_to_hunks
 from approvals.reviews.passkeys import PasskeySignature, approval_challenge, make_nonce
 from approvals.states import FAIL, RequestStatus, ReviewVerdict
+from approvals.stops.stopped_time import is_stopped
 from approvals.web.review.actions import ReviewActions
 from approvals.web.review.detail import RequestDetail, detail_for, subject_of_edit
 from approvals.web.review.edit_form import EditForm, validate_submission
@@ -200,6 +201,13 @@ ENVELOPE_OPENS = {
     COUNTDOWN_MESSAGES[ReviewVerdict.APPROVE]: gettext_noop("Approved. The envelope opens in"),
 }
 """Messages after the approval of a proposed envelope, in place of those of other calls."""
+STARTS_LATER = {
+    SUCCESS_MESSAGES[ReviewVerdict.APPROVE]: gettext_noop("Approved. The call starts when the stop is lifted."),
+    COUNTDOWN_MESSAGES[ReviewVerdict.APPROVE]: gettext_noop(
+        "Approved. The call starts when the stop is lifted. You can undo this for"
+    ),
+}
+"""Messages after the approval of a call that a stop covers."""
 
 
 def has_undo_window(verdict: str) -> bool:
@@ -225,8 +233,11 @@ def final_message(verdict: str, request: ApprovalRequest) -> str:
 
 
 def _message(text: str, request: ApprovalRequest) -> str:
-    opens_envelope = request.call.tool_name == PROPOSE_ENVELOPE
-    return gettext(ENVELOPE_OPENS.get(text, text) if opens_envelope else text)
+    if request.call.tool_name == PROPOSE_ENVELOPE:
+        text = ENVELOPE_OPENS.get(text, text)
+    elif text in STARTS_LATER and is_stopped(request.call):
+        text = STARTS_LATER[text]
+    return gettext(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

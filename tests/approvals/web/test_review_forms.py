@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from approvals.models import ApprovalRequest, Comment, Delegation, Review, Snooze
 from approvals.reviews import edits
 from approvals.reviews.decisions import decide
+from approvals.stops.services import parse_scope, set_stop
 from approvals.web.review.batch import load_batch
 from catalog.access.roles import can_see_all
 from catalog.core import clock
@@ -73,6 +74,19 @@ def test_edited_arguments_run(held, rosa):
     held.refresh_from_db()
     assert (held.status, held.round_number) == ("approved", 2)
     assert held.rounds.get(number=2).editor == rosa
+
+
+@pytest.mark.parametrize("scope", [{"everything": True}, {"tool": "write_file"}, {"tool": "read_file"}])
+@pytest.mark.parametrize("undo_seconds", [0, 5])
+def test_approval_under_a_stop_does_not_say_that_the_call_starts(held, rosa, admin, settings, scope, undo_seconds):
+    settings.TOOLGATE_UNDO_SECONDS = undo_seconds
+    set_stop(parse_scope(scope), "A bad day.", by=admin)
+    pages = Pages(rosa)
+    pages.open(page_of(held))
+    answer = pages.swap(page_of(held, "decision"), "pane", edited(held)).content.decode()
+    held.refresh_from_db()
+    assert held.status == "approved"
+    assert ("when the stop is lifted" in answer) == (scope != {"tool": "read_file"})
 
 
 def test_approved_edit_is_previewed_once(held, rosa, monkeypatch):
