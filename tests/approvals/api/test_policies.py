@@ -265,6 +265,7 @@ def test_a_simulation_explains_the_rule(rest, rosa):
         ],
         "derived": None,
         "trials": [],
+        "envelopes": [],
     }
 
 
