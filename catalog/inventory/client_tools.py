@@ -1,6 +1,7 @@
 """Tools that clients run themselves, as rows: the first question about a tool makes its source and the tool."""
 
 import re
+from dataclasses import replace
 
 from django.contrib.auth.models import User
 
@@ -15,10 +16,11 @@ from catalog.inventory.imported_tools import names_for, publish_changes, rows_by
 from catalog.inventory.snapshot import CallableTool
 from catalog.inventory.sources import is_name_taken
 from catalog.inventory.versions import catalog_write_lock, version_facts
-from catalog.models import Source, Tool
+from catalog.models import Call, Source, Tool
 from catalog.sources.definitions import Definition, visible_text
 from catalog.sources.loading import judge_definition
 from catalog.sources.settings import settings_of
+from catalog.states import CallStatus
 
 CLIENT_NAME = re.compile(r"[a-z0-9-]{1,40}")
 MAX_TOOL_NAME = 128
@@ -32,6 +34,9 @@ UNKNOWN = "Tools of clients are dangerous until an administrator sets another le
 NEW_TOOLS = "client-tools"
 NEW_TOOLS_RATE = "60/h"
 """Tools that the questions of one token or person may make."""
+OPEN_SCHEMA = {"type": "object"}
+"""Schema of a tool of which the catalog knows no fields."""
+WAITING = (CallStatus.HELD, CallStatus.READY)
 
 
 def check_client_names(client: str, tool: str) -> None:
@@ -51,14 +56,15 @@ def find_client_tool(client: str, tool: str) -> CallableTool | None:
 def find_or_add_client_tool(client: str, tool: str, *, by: User, owner: str) -> CallableTool:
     """Return the catalog's tool for a client's own name of it; add it at the first question.
 
-    It is dangerous, unless it is known to touch only what the client keeps for itself. Its schema is open.
+    It is dangerous, unless it is known to touch only what the client keeps for itself. Its schema is open. A tool that
+    was added before its fields were known gets them, once none of its calls waits; level and overrides stay.
 
     `owner` (`token:ID` or `user:ID`) may cause NEW_TOOLS_RATE additions. Raises ParameterError for a name that is none,
     RateLimited, ToolDisabled if the client's source is disabled, and ToolError if the tool cannot be added.
     """
     check_client_names(client, tool)
     found = find_client_tool(client, tool)
-    if found is not None:
+    if found is not None and not (_lacks_fields(found, client) and _take_up_fields(found)):
         return found
     source = Source.objects.filter(name=client).first()
     _require_client_source(client, source)
@@ -96,20 +102,49 @@ def _require_client_source(client: str, source: Source | None) -> None:
         raise ToolDisabled(f"The client {client} is disabled. An administrator can enable it on its page in Sources.")
 
 
-def _add(client: str, tool: str, by: User) -> None:
+def _definition(client: str, tool: str) -> Definition:
     known = known_tool(client, tool)
     is_harmless = known is not None and known.is_harmless
     runs_it = f"{client_title(client)} runs it itself."
-    definition = Definition(
+    return Definition(
         kind="client",
         upstream=tool,
         title=tool if known else "",
         description=f"{known.description} {runs_it}" if known else f"{tool}, a tool of a client: {runs_it}",
-        input_schema=dict(known.schema) if known else {"type": "object"},
+        input_schema=dict(known.schema) if known else dict(OPEN_SCHEMA),
         safety_level=str(SafetyLevel.SAFE if is_harmless else SafetyLevel.DANGEROUS),
         why=HARMLESS if is_harmless else UNKNOWN,
         timeout=ALLOWANCE_SECONDS,
     )
+
+
+def _lacks_fields(found: CallableTool, client: str) -> bool:
+    known = known_tool(client, found.tool.client_tool)
+    return known is not None and found.tool.input_schema == OPEN_SCHEMA != known.schema
+
+
+def _take_up_fields(found: CallableTool) -> bool:
+    """Give a stored tool the fields that are known by now; return whether it got them.
+
+    Not while a call waits for a decision or to start: the approval is bound to the version. The level stays, since
+    people may have relied on it; so do the overrides.
+    """
+    if Call.objects.filter(version__tool=found.tool_pk, status__in=WAITING).exists():
+        return False
+    with catalog_write_lock():
+        tool_row = Tool.objects.select_related("source", "current_version").get(pk=found.tool_pk)
+        stored = Definition.from_json(tool_row.definition or {})
+        if stored.input_schema != OPEN_SCHEMA:
+            return True  # another question has done it meanwhile
+        known = _definition(tool_row.source.name, stored.upstream)
+        definition = replace(known, safety_level=stored.safety_level, why=stored.why, timeout=stored.timeout)
+        facts = take_up_definition(tool_row, definition)
+        publish_changes([*facts, signals.Fact("tool.changed", data=version_facts(tool_row))], is_changed=True)
+    return True
+
+
+def _add(client: str, tool: str, by: User) -> None:
+    definition = _definition(client, tool)
     with catalog_write_lock():
         source = ensure_client_source(client, by=by)
         if rows_by_upstream(source, [tool]):

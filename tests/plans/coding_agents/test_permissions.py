@@ -9,6 +9,7 @@ from approvals.models import AuditEntry, PolicyRevision, RefusedCall
 from approvals.requests import deadlines
 from approvals.stops.services import lift_stop, parse_scope, set_stop
 from catalog.access.limits import Limits
+from catalog.client_tools import known_tools
 from catalog.core import clock
 from catalog.errors import Conflict, ParameterError, ToolError
 from catalog.inventory import snapshot
@@ -368,6 +369,28 @@ def test_known_tools_get_fields_and_a_fitting_level(agent):
     agent.ask("Read", "toolu_2", input={"file_path": "/etc/passwd"})
     version = Tool.objects.get(name="Read").current_version
     assert version is not None and (version.safety_level, version.reversibility) == ("dangerous", "reversible")
+
+
+@pytest.mark.parametrize("tool", ["Bash", "TodoWrite"])
+def test_tool_stored_before_its_fields_were_known_gets_them(agent, admin, rosa, monkeypatch, tool):
+    with monkeypatch.context() as before:
+        before.setitem(known_tools.KNOWN_TOOLS, "claude-code", {})
+        waiting = agent.ask(tool, input={"command": "make"})
+    assert agent.ask(tool, input={"command": "make"}) == waiting
+    stored = Tool.objects.get(name=tool).current_version
+    assert stored is not None and stored.input_schema == {"type": "object"}  # its approval is bound to this version
+    answer_request(waiting, rosa, "reject", comment="No.")
+    apply_overrides(tool, {"safety_level": "cautious", "description_override": "Ours."}, by=admin, reason="Seen.")
+    snapshot.drop_snapshot()
+    agent.ask(tool, "toolu_2", input={})
+    row = Tool.objects.select_related("current_version").get(name=tool)
+    version = row.current_version
+    assert version is not None and version.input_schema == known_tools.KNOWN_TOOLS["claude-code"][tool].schema
+    assert (row.declared_level, version.safety_level, version.description) == ("dangerous", "cautious", "Ours.")
+    versions = row.versions.count()
+    agent.ask(tool, "toolu_3", input={})
+    assert row.versions.count() == versions
+    assert_invariants()
 
 
 @pytest.mark.parametrize(
