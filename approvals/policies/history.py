@@ -7,6 +7,7 @@ although the window has moved. A rule that is new or changed since then is judge
 Elsewhere, as in a rehearsal or before a direct call is stored, the answers are those of the moment.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -33,11 +34,11 @@ WAITS = Q(call__status__in=(CallStatus.CREATED, CallStatus.HELD, CallStatus.READ
 COUNTS = Q(is_started=True) | Q(call__started_at__isnull=False) | WAITS
 # A call that ended without having started, such as a rejected one, does not count.
 COUNT = (
-    "WITH asked(revision_id, value, since) AS (VALUES {asked}) SELECT asked.revision_id, count(*) FROM asked "
-    "JOIN approvals_recentcall AS counted ON counted.revision_id = asked.revision_id "
-    "AND counted.value = asked.value AND counted.at > asked.since WHERE counted.is_started OR EXISTS (SELECT 1 "
+    "WITH asked(revision_id, value, since) AS (VALUES {asked}) SELECT asked.revision_id, (SELECT count(*) "
+    "FROM approvals_recentcall AS counted WHERE counted.revision_id = asked.revision_id "
+    "AND counted.value = asked.value AND counted.at > asked.since AND (counted.is_started OR EXISTS (SELECT 1 "
     "FROM catalog_call AS call WHERE call.id = counted.call_id AND (call.started_at IS NOT NULL "
-    "OR (call.id <> %s AND call.status IN ('created', 'held', 'ready')))) GROUP BY asked.revision_id"
+    "OR (call.id <> %s AND call.status IN ('created', 'held', 'ready')))))) FROM asked"
 )
 
 
@@ -170,7 +171,7 @@ class History:
                 fits = count >= rule.recent.count
             self._new[revision, value] = Finding(revision, fits, count, value)
 
-    def _counts(self, rules: Sequence[RuleTerms]) -> dict[int | None, int]:
+    def _counts(self, rules: Sequence[RuleTerms]) -> Mapping[int | None, int]:
         """Return how many earlier calls each rule counts, with one query."""
         row = "(%s, %s, %s)" if on_sqlite() else "(%s::bigint, %s::text, %s::timestamptz)"
         asked, number, times = list[Any](), 0, dict[int, Any]()
@@ -186,7 +187,10 @@ class History:
             return {}
         with connection.cursor() as cursor:
             cursor.execute(COUNT.format(asked=", ".join([row] * number)), [*asked, self.replaced or 0])
-            return dict(cursor.fetchall())
+            counts = Counter[int | None]()
+            for revision_id, count in cursor.fetchall():
+                counts[revision_id] += count
+            return counts
 
     def _seen(self, seen_terms: Iterable[Seen]) -> set[Seen]:
         """Return the terms that fit, with one query."""

@@ -80,9 +80,8 @@ class Match:
 
     def fits_arguments(self, facts: CallFacts, *, entirely: bool) -> bool:
         """Return True if the conditions hold with or without defaults; if `entirely`, both with and without."""
-        if not self.predicate.rows:
-            return True
-        return self.predicate.fits_call(facts.argument_forms, derived_of(facts), entirely=entirely)
+        derived = None if facts.find_derived is None else facts.find_derived()
+        return self.predicate.fits_call(facts.argument_forms, derived, entirely=entirely)
 
     def fits_tool(self, facts: CallFacts) -> bool:
         values = ((term, getattr(self, term.name)) for term in TOOL_TERMS)
@@ -105,20 +104,22 @@ class Match:
         A rule that allows must match `entirely`: all requesters, and the arguments both with and without defaults. For
         a rule that holds or denies, one requester and one form of the arguments are enough.
         """
-        return self.fits_otherwise(facts, at, entirely=entirely) and self.fits_history(facts, entirely=entirely)
+        if not self.fits_otherwise(facts, at, entirely=entirely):
+            return False
+        return (self.recent is None and self.seen is None) or self.fits_history(facts, entirely=entirely)
 
     def fits_otherwise(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
         """Return True if all terms about the call match that do not look back."""
-        return self.fits_without_arguments(facts, at, entirely=entirely) and self.fits_arguments(
-            facts, entirely=entirely
-        )
+        if not self.fits_without_arguments(facts, at, entirely=entirely):
+            return False
+        return not self.predicate.rows or self.fits_arguments(facts, entirely=entirely)
 
     def fits_without_arguments(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
-        return (
-            self.plan in ("", facts.plan_ref)
-            and (self.hours is None or self.hours.cover(at or clock.now()))
-            and self.fits_requesters(facts, entirely=entirely)
-        )
+        if self.plan and self.plan != facts.plan_ref:
+            return False
+        if self.hours is not None and not self.hours.cover(at or clock.now()):
+            return False
+        return not self.requester or self.fits_requesters(facts, entirely=entirely)
 
     def mismatches(self, facts: CallFacts, at: datetime, *, entirely: bool) -> list[Mismatch]:
         """Return the reasons why the rule does not apply to this call; empty if it does."""
@@ -339,6 +340,7 @@ class ToolVerdicts:
 
     def first(self, facts: CallFacts, at: datetime | None) -> GateDecision:
         """Return the verdict of the first matching rule."""
+        at = at or clock.now()
         for match, verdict in self.conditional:
             if match.fits_call(facts, at, entirely=isinstance(verdict, Allow)):
                 return verdict

@@ -226,6 +226,8 @@ class Predicate:
         `derived` are the facts of a call that its client runs, None for other calls.
         """
         if derived is None:
+            if len(forms) == 1:  # the most frequent way, and rules are many
+                return self.covers(forms[0]) if entirely else self.matches(forms[0])
             return all(map(self.covers, forms)) if entirely else any(map(self.matches, forms))
         if entirely and not (self._can_allow and self._is_told(derived)):
             return False
