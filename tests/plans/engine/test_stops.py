@@ -5,6 +5,8 @@ import threading
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from mcp_types import TextContent
 
 from approvals.models import Stop
@@ -71,6 +73,19 @@ def test_step_waits_until_the_stop_is_lifted(stage, ada, rosa, admin, tool):
     assert [value for _, value, _ in stage.played] == [7, 8]
     assert_gapless(plan)
     assert_invariants()
+
+
+def test_step_reads_stops_with_its_claim(stage, ada, admin):
+    """A lifted stop whose time is counted costs nothing either; until then, the deadline is looked up."""
+    set_stop(EVERYTHING, REASON, by=admin)
+    lift(Stop.objects.get(), admin)
+    plan = make_plan(ada, act(1), act(2, dependencies=[1]), deadline_seconds=600)
+    with CaptureQueriesContext(connection) as queries:
+        work_off(plan)
+    assert stage.played
+    reads = [each["sql"] for each in queries if "approvals_stop" in each["sql"]]
+    assert reads
+    assert all(sql.startswith("UPDATE plans_step") for sql in reads)
 
 
 @pytest.mark.parametrize("tool", ["safe", "dangerous"])

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, CallHistory, RecentCall, TrialResult
@@ -75,6 +76,13 @@ def test_calls_from_the_third_on_are_held(ada, ben, rosa):
     assert (last.status, call(ben).status) == ("held", "created")
     [finding] = CallHistory.objects.get(call=last).findings
     assert (finding["fits"], finding["count"], len(finding["calls"])) == (True, 4, 3)
+
+
+def test_calls_counted_under_the_old_and_the_new_key_count_together(ada, settings):
+    third()
+    first = call(ada)
+    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
+    assert statuses(first, call(ada), call(ada)) == ["created", "created", "held"]
 
 
 def test_denied_call_is_refused_and_not_counted(ada):
