@@ -1,6 +1,7 @@
 """Folders of this installation: where its code and what ships with it are, and where its data is kept."""
 
 import os
+import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +14,22 @@ IS_INSTALLED = _PACKAGED.is_dir()
 """True if this code came from a wheel, which has templates, static files and guides inside `config`."""
 SHIPPED_DIR = _PACKAGED if IS_INSTALLED else CODE_DIR
 """The folder that has `templates`, `static` and `docs`."""
-COMMAND = "toolgate" if IS_INSTALLED else "python manage.py"
-"""The beginning of a command line that runs one of our commands."""
+
+
+def command_start(python: str, code_dir: Path, *, is_installed: bool) -> str:
+    """Return the beginning of a command line that runs one of our commands, given the Python that runs now.
+
+    A checkout's own environment is named, because a Python that is found by its name may lack Django.
+    """
+    if is_installed:
+        return "toolgate"
+    if (path := Path(python)).is_relative_to(code_dir):
+        return f"{shlex.quote(str(path.relative_to(code_dir)))} manage.py"
+    return "python manage.py"
+
+
+COMMAND = command_start(sys.executable, CODE_DIR, is_installed=IS_INSTALLED)
+"""The beginning of a command line, typed in the checkout, that runs one of our commands."""
 
 
 def home_dir() -> Path:

@@ -39,6 +39,22 @@ def test_data_is_in_the_home(
     assert (places.home_dir(), places.data_dir()) == (home, data)
 
 
+@pytest.mark.parametrize(
+    ("python", "is_installed", "start"),
+    [
+        ("/srv/gate/.venv/bin/python", False, ".venv/bin/python manage.py"),
+        ("/srv/gate/my env/bin/python", False, "'my env/bin/python' manage.py"),
+        ("/srv/gate-2/.venv/bin/python", False, "python manage.py"),
+        ("/usr/bin/python3", False, "python manage.py"),
+        ("", False, "python manage.py"),
+        ("/srv/gate/bin/python", True, "toolgate"),
+    ],
+    ids=["own environment", "blank in the name", "beside the checkout", "another", "unknown", "wheel"],
+)
+def test_printed_commands_name_the_environment_of_the_checkout(python: str, is_installed: bool, start: str) -> None:
+    assert places.command_start(python, Path("/srv/gate"), is_installed=is_installed) == start
+
+
 @pytest.mark.parametrize("name", ["config", "plans"])
 def test_packages_of_others_are_refused(tmp_path: Path, name: str) -> None:
     """Before any of their code runs."""
