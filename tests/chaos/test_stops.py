@@ -12,6 +12,7 @@ from approvals.stops.services import Scope, lift_stop, set_stop
 from catalog.access.tokens import create_token
 from catalog.models import Call
 from plans.actions.control import cancel_plan
+from plans.actions.retry import retry_plan
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts
@@ -144,3 +145,23 @@ def test_a_cancellation_reaches_the_process_that_runs_the_handler(serving, evide
     assert call_of(plan).late_evidence and Plan.objects.get(pk=plan.pk).status == "cancelled"
     assert step_of(plan, 2).status == "cancelled"
     assert_gapless(plan)
+
+
+@pytest.mark.nightly
+def test_a_stop_that_cancels_reaches_the_process_that_runs_the_handler(serving, ada, admin, tmp_path):
+    """The step fails at once and can be retried once the stop is lifted; the late result is recorded."""
+    plan = make_plan(ada, step(1, "safe_work", parameters={"gate": "open"}))
+    serving.environment["TOOLGATE_LEASE_SECONDS"] = "30"  # longer than the test, so that no lease is lost
+    serving.start()
+    eventually(lambda: serving.marks().total(), what="the start")
+    stop = set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day.", by=admin, cancel_running=True)
+    eventually(lambda: step_of(plan).status == "failed", what="the step's end")
+    first = call_of(plan)
+    assert first.status == "cancelled"
+    (tmp_path / "open").touch()
+    eventually(lambda: Call.objects.get(pk=first.pk).came_back_at, what="the handler's return")
+    retry_plan(plan, by=Requester(ada))
+    eventually(lambda: waits_for_lift(plan), what="the wait of the retry")
+    lift_stop(stop, "Over.", by=admin)
+    eventually(lambda: step_of(plan).completed_at, what="the end of the retry")
+    assert serving.marks()[first.public_id, "began"] == 1
