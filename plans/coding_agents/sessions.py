@@ -9,7 +9,7 @@ from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext
 
-from catalog.client_tools.known_tools import CLIENT_TITLES
+from catalog.client_tools.known_tools import CLIENT_TITLES, client_title
 from catalog.core import clock
 from catalog.models import ApiToken, UngatedRun
 from plans.coding_agents.permissions import owner_of
@@ -108,16 +108,17 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     row = rows[0]
     if row.armed_since is not None:
         return Armed(row.client, row.armed_since, _last_check(row), row.how)
+    title = {"client": client_title(row.client)}
     if row.connected_at is None or ungated_runs_in(key).exists():
-        return NotArmed(row.client, gettext("It reported a run that it had not been allowed."))
+        return NotArmed(row.client, gettext("%(client)s ran a tool without permission.") % title)
     same = ClientSession.objects.filter(
         owner=row.owner, client=row.client, last_asked_at__gt=clock.now() - ASKED_LATELY
     )
     elsewhere = same.exclude(armed_since=None).order_by("-last_asked_at").first()
     if elsewhere is not None and elsewhere.armed_since is not None:
         return Armed(elsewhere.client, elsewhere.armed_since, _last_check(elsewhere), elsewhere.how)
-    why = gettext("It is connected over MCP, but has not asked before it runs its own tools.")
-    return NotArmed(row.client, why)
+    why = gettext("%(client)s is connected over MCP, but does not ask before it runs its own tools.")
+    return NotArmed(row.client, why % title)
 
 
 def _last_check(session: ClientSession) -> datetime | None:
