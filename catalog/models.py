@@ -170,7 +170,7 @@ class Tool(models.Model):
     def grant_limits(self) -> GrantLimits | None:
         """The limits of one grant for the tool; None if no grant is possible. Needs the current version."""
         version = self.current_version
-        return grant_limits_for(self.grantable, version.safety_level) if version else None
+        return grant_limits_for(self.name, self.grantable, version.safety_level) if version else None
 
     @property
     def status(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import F, Prefetch, Q, QuerySet
+from django.utils.text import Truncator
 
 from approvals.envelopes.services import (
     TOOL_CHANGED,
@@ -59,6 +60,7 @@ Scope = Envelope.Scope
 REMEMBERED = timedelta(days=1)
 """Time for which a call that waits is shown beside an envelope that has ended by its time."""
 MOST_COMPARED = 20
+LONGEST_MISMATCH = EnvelopeMismatch._meta.get_field("mismatch").max_length or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +299,8 @@ def record_mismatch(candidate: GrantCandidate, call: Call, *, now: datetime) -> 
         if mismatch and (found is None or found[1] == TOOL != mismatch):
             found = envelope, mismatch
     if found is not None:
-        EnvelopeMismatch.objects.get_or_create(call=call, defaults={"envelope": found[0], "mismatch": found[1]})
+        mismatch = Truncator(found[1]).chars(LONGEST_MISMATCH)  # a path has names that the caller chose
+        EnvelopeMismatch.objects.get_or_create(call=call, defaults={"envelope": found[0], "mismatch": mismatch})
 
 
 def _mismatch(envelope: Envelope, candidate: GrantCandidate, now: datetime) -> str:

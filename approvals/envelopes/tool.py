@@ -20,8 +20,9 @@ from approvals.policy_language.envelopes import (
     decimal_text,
     read_proposal,
 )
+from catalog.calls.vault import redact_arguments
 from catalog.context import ToolContext
-from catalog.core.canonical_json import format_utc
+from catalog.core.canonical_json import canonical_text, format_utc
 from catalog.definitions.binding import CheckedBinding
 from catalog.definitions.levels import SafetyLevel
 from catalog.definitions.tool import Tool
@@ -134,6 +135,9 @@ def _problems(item: Item, path: str) -> Iterator[ArgumentProblem]:
         if not schemas_at(schema, row["path"]):
             message = f"{item.tool} has no argument {row['path']}."
             yield ArgumentProblem(f"{path}.arguments.{number}.path", "unknown", message)
+        elif _compares_secret(target.tool, row):
+            message = f"{row['path']} of {item.tool} is a secret, which cannot be compared. Use exists to allow any."
+            yield ArgumentProblem(f"{path}.arguments.{number}", "secret", message)
     if item.sum is not None:
         found = schemas_at(schema, item.sum.path)
         if not found:
@@ -143,11 +147,28 @@ def _problems(item: Item, path: str) -> Iterator[ArgumentProblem]:
             yield ArgumentProblem(f"{path}.sum.path", "no_number", message)
 
 
+def _compares_secret(tool: Tool[Any, Any], row: Mapping[str, Any]) -> bool:
+    """Return True if the value of a condition is a secret of the tool's calls, or has one inside."""
+    if "value" not in row or tool.secret_locations is None:
+        return False
+    values = row["value"] if row["operator"] in ("in", "not_in") else [row["value"]]
+    places = [_placed(value, row["path"], in_lists=in_lists) for value in values for in_lists in (False, True)]
+    return any(redact_arguments(tool, each).secrets for each in places)
+
+
+def _placed(value: Any, path: str, *, in_lists: bool) -> Any:
+    """Return arguments with the value at a dotted path, whose numbers are names, or entries if `in_lists`."""
+    for step in reversed(path.split(".")):
+        value = [value] if in_lists and step.isdecimal() else {step: value}
+    return value
+
+
 def schemas_at(root: Mapping[str, Any], path: str) -> Sequence[Mapping[str, Any]]:
     """Return the schemas, alternatives apart, of the values at a dotted path; empty if the schema allows none there."""
     found: list[Mapping[str, Any]] = [root]
     for step in path.split("."):
-        found = [inner for schema in found for inner in _inside(schema, step, root)]
+        inner = (each for schema in found for each in _inside(schema, step, root))
+        found = list({canonical_text(each): each for each in inner}.values())  # else recursive unions double each time
     return [each for schema in found for each in _alternatives(schema, root)]
 
 

@@ -32,12 +32,13 @@ from catalog.calls.privacy import can_see_private
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text, digest, format_utc
 from catalog.core.transactions import retry_on_deadlock
-from catalog.definitions.grant_limits import grant_limits_for
+from catalog.definitions.grant_limits import NEVER_GRANTED, grant_limits_for
 from catalog.errors import Conflict
 from catalog.models import Tool
 from catalog.rest.idempotency import record_done
 from catalog.signals import record_fact
 
+PEOPLE_DECIDE = "cannot be granted: people decide on each of its calls."
 MAKERS_RULE = (
     "Only administrators may create grants, and reviewers from a request that they approved: set created_from to that "
     "request."
@@ -101,6 +102,8 @@ def _store(terms: GrantTerms, rows: list[dict[str, Any]], by: User, source_reque
         if tool is None:
             raise GrantRefused("tool", "There is no tool with this name.")
         limits = tool.grant_limits
+        if tool.name in NEVER_GRANTED:
+            raise GrantRefused("tool", f"{tool.name} {PEOPLE_DECIDE}")
         if limits is None:
             remedy = "An administrator can allow that on the tool's page."
             raise GrantRefused("tool", f"{tool.name} is dangerous and cannot be granted. {remedy}")
@@ -166,9 +169,11 @@ def may_create_from(request: ApprovalRequest, by: User) -> str | None:
     """Return None if the user may create a grant from this decided request, otherwise the reason."""
     if agent_token_of(by) is not None:
         return f"Agent tokens cannot create grants. {MAKERS_RULE}"
-    if grant_limits_for(request.tool_version.tool.grantable, request.tool_version.safety_level) is None:
-        name = request.tool_version.tool.name
-        return f"{name} cannot be granted. An administrator can allow that on the tool's page."
+    tool = request.tool_version.tool
+    if tool.name in NEVER_GRANTED:
+        return f"{tool.name} {PEOPLE_DECIDE}"
+    if grant_limits_for(tool.name, tool.grantable, request.tool_version.safety_level) is None:
+        return f"{tool.name} cannot be granted. An administrator can allow that on the tool's page."
     if request.status not in GRANTABLE_STATUSES:
         return "Grants can only be created from approved requests."
     if request.policy_revision.fresh_passkey:

@@ -23,8 +23,14 @@ class GrantLimits:
         return timedelta(hours=self.max_hours)
 
 
-def grant_limits_for(setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
-    """Return a tool's grant limits from its setting and level; None if grants may not be made or used."""
+NEVER_GRANTED = frozenset({"propose_envelope"})
+"""Tools each call of which people must see: a grant of one would approve what nobody has read."""
+
+
+def grant_limits_for(name: str, setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:
+    """Return a tool's grant limits from its name, setting and level; None if grants may not be made or used."""
+    if name in NEVER_GRANTED:
+        return None
     if setting is not None:
         return GrantLimits(int(setting["max_hours"]), int(setting["max_uses"]))
     return None if level not in (SafetyLevel.SAFE, SafetyLevel.CAUTIOUS) else GrantLimits()

@@ -7,9 +7,12 @@ import pytest
 from django.contrib.auth.models import User
 
 from approvals import recovery
-from approvals.envelopes import services
+from approvals.envelopes import coverage, services
 from approvals.envelopes.reading import items_of
 from approvals.envelopes.services import end_envelope
+from approvals.envelopes.tool import schemas_at
+from approvals.errors import GrantRefused
+from approvals.grants.services import GrantTerms, create_grant, may_create_from
 from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Stop
 from approvals.reviews.decisions import undo_decision
 from approvals.states import ReviewVerdict
@@ -18,7 +21,7 @@ from catalog.access.roles import NotAllowed
 from catalog.access.tokens import create_token, revoke_token
 from catalog.core import clock
 from catalog.definitions.levels import Reversibility
-from catalog.errors import Conflict, OutsideLimits, PolicyRefusal
+from catalog.errors import Conflict, OutsideLimits, ParameterError, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
 from catalog.models import Tool
@@ -40,6 +43,7 @@ from tests.builders import act, approve, call_of, make_plan, reject, request_of,
 from tests.conftest import person
 from tests.invariants import assert_invariants
 
+LATER = "2999-01-01T00:00:00Z"
 PENNIES = {"path": "value", "at_most": 0.3}
 
 
@@ -427,3 +431,108 @@ def test_token_that_does_not_reach_the_tool_is_told_the_remedy(limits, remedy, a
     token = create_token(user=ada, kind="agent", scopes=["calls:create"], limits=limits)[0]
     with pytest.raises(OutsideLimits, match=remedy):
         propose(Requester(ada, token, "mcp"))
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [{"x" * 5000: 1}, {"a": {"b" * 300: {"c" * 300: 1}}}, {"\U0001f600" * 200: 1}, {".".join("d" * 200): 1}],
+)
+def test_long_names_of_arguments_do_not_keep_a_call_from_waiting(outside, agent, rosa):
+    """The column of the broken promise is shorter than a path that a caller may choose."""
+    open_envelope(agent, rosa, item(rows=[row("value.to", "exists")]))
+    call = call_within(agent, {"to": 1} | outside)
+    assert call.status == "held" and call.envelope_mismatch.mismatch.startswith("argument:value.")
+    assert len(call.envelope_mismatch.mismatch) <= coverage.LONGEST_MISMATCH
+
+
+def test_paths_in_recursive_unions_are_looked_up_in_no_time():
+    """Both variants lead to the same schema: without care, each step of a path doubles the work."""
+    variant = {"type": "object", "properties": {"a": {"$ref": "#/$defs/any"}}}
+    schema = {"type": "object", "properties": variant["properties"], "$defs": {"any": {"anyOf": [variant, variant]}}}
+    assert len(schemas_at(schema, ".".join("a" * 100))) <= 2
+    assert schemas_at(schema | {"additionalProperties": False}, "b") == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "bound", "is_refused"),
+    [
+        ("wipe", row("password", "equals", "hunter2"), True),
+        ("wipe", row("password", "in", ["a", "hunter2"]), True),
+        ("wipe", row("password", "exists"), False),
+        ("account", row("account.keys.0", "starts_with", "sk-"), True),
+        ("account", row("account", "equals", {"host": "a", "pin": "1234"}), True),
+    ],
+)
+@pytest.mark.usefixtures("keepers")
+def test_secrets_are_not_compared(tool, bound, is_refused, ada, rosa):
+    """A reviewer would read them, and no call would ever fit."""
+    set_rule(safety_level="", tool="*", envelope="allow")
+    rows = [bound, *([row("host", "exists")] if tool == "wipe" else [])]
+    if is_refused:
+        with refusal_at("items.0.arguments.0", "secret"):
+            propose(agent_of(ada), item(tool, rows=rows))
+    else:
+        assert propose(agent_of(ada), item(tool, rows=rows)).status == "proposed"
+
+
+@pytest.mark.parametrize("count", [True, "2", 2.5, -1, 1e300, None, [1]])
+def test_counts_are_whole_numbers(count, agent):
+    with pytest.raises(ParameterError):
+        propose(agent, item(count=count))
+
+
+@pytest.mark.parametrize("most", [True, "5", -1, 0, -0.0, float("nan"), float("inf"), 1e16, 1e-19, None, [1], {}])
+def test_sums_are_numbers_above_0(most, agent):
+    with pytest.raises(ParameterError):
+        propose(agent, item(rows=[], sum={"path": "value", "at_most": most}))
+
+
+@pytest.mark.parametrize("token", [True, 1.5, "1", None, -1, 10**30])
+def test_tokens_are_named_by_their_number(token, agent, ada):
+    for by in (agent, Requester(ada)):
+        with pytest.raises(ParameterError):
+            propose(by, **{"for": {"token": token}})
+
+
+def test_no_grant_lets_a_proposal_start(agent, ada, rosa, admin):
+    """People decide on each proposal; a grant of the tool would open envelopes that nobody has seen."""
+    envelope = open_envelope(agent, rosa)
+    rows = [row(path, "exists") for path in ("purpose", "items", "minutes")]
+    terms = GrantTerms(tool="propose_envelope", rows=rows, scope="requester", scope_ref="ada")
+    with pytest.raises((GrantRefused, NotAllowed)):
+        create_grant(terms, by=admin)
+    assert may_create_from(envelope.call.approval, rosa) is not None
+    assert propose(agent).status == "proposed"
+
+
+WIDER: list[tuple[str, Any]] = [
+    ("value in 1, 2", item(rows=[row("value", "in", [1, 2, True])])),
+    ("a form of a number", item(rows=[row("value", "in", ["1", 2])])),
+    ("another operator", item(rows=[row("value", "starts_with", "a")])),
+    ("no condition", item(rows=[])),
+    ("a missing argument", item(rows=[row("value", "missing")])),
+    ("null", item(rows=[row("value", "in", [1, None])])),
+    ("more calls", item(rows=[row("value", "in", [1])], count=3)),
+    ("another tool", item("dangerous_hasty", rows=[row("value", "in", [1])])),
+    ("a sum in place of a bound", item(rows=[], sum={"path": "value", "at_most": 2})),
+    (
+        "a part of the argument",
+        item(rows=[row("value", "in", [1]), row("value.more", "exists"), row("other", "exists")]),
+    ),
+    ("not", item(rows=[row("value", "not_in", [3])])),
+]
+
+
+@pytest.mark.parametrize(("way", "wider"), WIDER, ids=[way for way, _ in WIDER])
+def test_no_edit_widens(way, wider, agent, rosa):
+    envelope = propose(agent, item(rows=[row("value", "in", [1, 2])]))
+    edited = {"purpose": "Tidy up", "items": [wider], "minutes": 60}
+    with pytest.raises(ParameterError):
+        answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=edited)
+    twice = edited | {"items": [item(rows=[row("value", "in", [1])]), item(rows=[row("value", "in", [2])])]}
+    with pytest.raises(ParameterError):
+        answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=twice)
+    for more in ({"minutes": 61}, {"purpose": "All"}, {"for": {"token": agent.token.pk}}, {"expires_at": LATER}):
+        with pytest.raises(ParameterError):
+            answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=edited | {"items": [item(count=1)]} | more)
+    assert request_of(plan_of(envelope)).round_number == 1
