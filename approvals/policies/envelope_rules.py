@@ -8,6 +8,7 @@ from approvals.policy_language.envelopes import PROPOSE_ENVELOPE, Item, read_pro
 from catalog.access.limits import refusal_of
 from catalog.client_tools.facts import NOT_UNDERSTOOD
 from catalog.core import clock
+from catalog.core.canonical_json import canonical_text
 from catalog.definitions.levels import Reversibility
 from catalog.dispatch.pipeline import CallFacts, Deny, GateDecision, Hold
 from catalog.errors import ParameterError
@@ -52,8 +53,12 @@ def verdict_on_proposal(facts: CallFacts, own: GateDecision, rulebook: Rulebook)
         message = error.message if isinstance(error, ParameterError) else "Its arguments are not complete yet."
         return Deny(message)
     rules = [own.terms] if isinstance(own, Hold) else []
+    known: dict[str, Sequence[Rule] | str] = {}  # many items may differ in their counts alone
     for number, item in enumerate(proposal.items):
-        found = _rules_for_item(item, facts, rulebook)
+        key = canonical_text([item.tool, list(item.conditions)])
+        if key not in known:
+            known[key] = _rules_for_item(item, facts, rulebook)
+        found = known[key]
         if isinstance(found, str):
             return Deny(f"items.{number} ({item.tool}): {found}")
         rules += found

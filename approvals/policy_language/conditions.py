@@ -107,7 +107,8 @@ def path_problems(names: object, path: str) -> Iterator[ArgumentProblem]:
         yield ArgumentProblem(path, "too_long", message)
     if not all(steps):
         yield ArgumentProblem(path, "invalid", "A path consists of names separated by single dots.")
-    if any(step.isascii() and step.isdigit() and int(step[:9]) > MAX_LIST_INDEX for step in steps):
+    indices = (step.lstrip("0") for step in steps if step.isascii() and step.isdigit())
+    if any(int(index[:9] or 0) > MAX_LIST_INDEX for index in indices):  # a schema has an entry for each one before
         yield ArgumentProblem(path, "invalid", f"A list index must be 0 to {MAX_LIST_INDEX}.")
 
 

@@ -15,7 +15,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive
 
 from approvals.policy_language.bounds import check_bounds, conditions_cover, is_named, leaf_paths
-from approvals.policy_language.conditions import compile_conditions
+from approvals.policy_language.conditions import compile_conditions, path_problems
 from approvals.policy_language.containment import implies
 from approvals.policy_language.derived import OPERATORS_FOR_COMMANDS, is_command
 from catalog.core.canonical_json import canonical_text
@@ -139,8 +139,8 @@ def _item(item: Mapping[str, Any], path: str) -> Item:
     limit = item.get("sum")
     if limit is None:
         return Item(item["tool"], rows, item["count"])
-    steps = str(limit["path"]).split(".")
-    if not all(steps) or is_command(limit["path"]):
+    raise_for_problems(list(path_problems(limit["path"], f"{path}.sum.path")))
+    if is_command(limit["path"]):
         raise field_error(f"{path}.sum.path", "invalid", "This must be the dotted path of a number in the arguments.")
     most = exact_number(limit["at_most"])
     if most is None or not 0 < most <= MAX_SUM:

@@ -536,3 +536,18 @@ def test_no_edit_widens(way, wider, agent, rosa):
         with pytest.raises(ParameterError):
             answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=edited | {"items": [item(count=1)]} | more)
     assert request_of(plan_of(envelope)).round_number == 1
+
+
+HUGE = ["value.99999999999", "value.00000000099999999999", "value.100", "value." + "a." * 20 + "a", "value..a", ".", ""]
+
+
+@pytest.mark.parametrize("path", HUGE)
+def test_paths_that_would_fill_the_memory_are_refused(path, agent):
+    """The schema of a list index has an entry for each one before it."""
+    for terms, place in (
+        (item(rows=[row(path, "exists")]), "items.0.arguments.0.path"),
+        (item(rows=ANY, sum={"path": path, "at_most": 5}), "items.0.sum.path"),
+    ):
+        with pytest.raises(ParameterError) as refused:
+            propose(agent, terms)
+        assert {each["path"] for each in refused.value.details["errors"]} == {place}
