@@ -213,7 +213,7 @@ class Predicate:
 
     def failing(self, arguments: Mapping[str, Any]) -> Condition | None:
         """Return the first row that does not hold; None if all do."""
-        return next((row for row in self.rows if not _validator(condition_schema(row)).is_valid(dict(arguments))), None)
+        return next((row for row in self.rows if not _compile_cached((row,)).matches(arguments)), None)
 
     def uncovered(self, arguments: Mapping[str, Any]) -> Condition | None:
         """Return the first row that does not hold, that a text escapes, or that may not allow; None if all cover."""

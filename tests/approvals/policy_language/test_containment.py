@@ -107,6 +107,7 @@ def test_edit_may_only_narrow(after, path):
     assert found == path
 
 
+@pytest.mark.timeout(counts.seconds(3600))
 def test_nothing_outside_an_item_fits_it():
     """Mutate calls inside an item in every way that the item forbids; judge each by hand-written predicates."""
     dice = counts.dice(38)
