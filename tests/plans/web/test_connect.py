@@ -216,7 +216,8 @@ def test_every_guide_has_a_place_for_address_and_token(client: McpClient) -> Non
 @pytest.mark.parametrize("slug", list(CODING_AGENTS))
 def test_a_coding_agent_can_be_gated_with_a_token_that_asks(pages: Pages, slug: str) -> None:
     client = CLIENTS[slug]
-    assert client.gate_then and len(client.gate_limits) > 2 and not any("`" in each for each in client.gate_limits)
+    assert client.gate_then.startswith("Start ") and len(client.gate_limits) > 2
+    assert not any(sign in text for text in (client.gate_then, *client.gate_limits) for sign in ("`", "]("))
     pages.open(f"/connect/?client={slug}")
     assert 'id="gate"' in pages.html and 'href="/policies/#coding-agent-h"' in pages.html
     pages.send("/connect/", form_on(pages, client=slug, access="gate"))
