@@ -75,7 +75,8 @@ def extra_terms_in_words(terms: Any) -> list[str]:
     if terms.stop_after:
         count = terms.stop_after["count"]
         calls, within = "call" if count == 1 else "calls", format_timespan(terms.stop_after["seconds"])
-        sentences.append(f"More than {count:,} refused {calls} in {within} stop the token.")
+        lead = "Once it is enforced, more" if terms.mode == "trial" else "More"
+        sentences.append(f"{lead} than {count:,} refused {calls} in {within} stop the token.")
     for term in sorted((term for term in OPTIONS if term.extra), key=lambda term: term.place):
         value = getattr(terms, term.name)
         is_choice = term.kind is Kind.CHOICE
