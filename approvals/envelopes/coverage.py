@@ -52,7 +52,7 @@ from catalog.core.transactions import move
 from catalog.dispatch.arguments import CallArguments, stored_arguments, validator_of
 from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
-from catalog.models import Call
+from catalog.models import ApiToken, Call
 from catalog.signals import Fact, record_fact
 
 Status = Envelope.Status
@@ -230,7 +230,7 @@ def _of_scope(candidate: GrantCandidate) -> QuerySet[Envelope]:
 
 def _for_calls(requested_by: int, token: int | None, plan_ref: str, session: str) -> QuerySet[Envelope]:
     scopes = Q(scope=Scope.PLAN, scope_ref=plan_ref)
-    if session:
+    if session and not _is_of_agent(token):
         scopes |= Q(scope=Scope.SESSION, scope_ref=session)
     if token is not None:
         scopes |= Q(scope=Scope.TOKEN, token=token, token__revoked_at=None)
@@ -242,6 +242,11 @@ def _items_of_tool(envelope: Envelope, tool_pk: int) -> Iterable[EnvelopeItem]:
     if "items" in getattr(envelope, "_prefetched_objects_cache", ()):
         return [item for item in envelope.items.all() if item.tool_id == tool_pk]
     return envelope.items.filter(tool=tool_pk).select_related("tool", "envelope")
+
+
+def _is_of_agent(token: int | None) -> bool:
+    """Return True for calls of agents: they choose the names of their sessions, also that of a person's session."""
+    return token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
 
 
 def _fits(envelope: Envelope, candidate: GrantCandidate) -> Iterator[Fit]:

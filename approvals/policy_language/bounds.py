@@ -37,9 +37,14 @@ def conditions_cover(rows: list[dict[str, Any]], arguments: CallArguments) -> bo
     """Return True if all conditions hold, with and without defaults, and each given argument has a condition."""
     if not all(map(compile_conditions(rows).covers, arguments.forms)):
         return False
-    named = {tuple(row["path"].split(".")) for row in rows}
-    exact = {tuple(row["path"].split(".")) for row in rows if row["operator"] in OPERATORS_FOR_COMMANDS}
+    named, exact = named_paths(rows)
     return all(is_named(leaf, exact if is_command(leaf) else named) for leaf in leaf_paths(arguments.given))
+
+
+def named_paths(rows: Iterable[Mapping[str, Any]]) -> tuple[set[ArgumentPath], set[ArgumentPath]]:
+    """Return the paths that the rows name, and those of them that may bound commands."""
+    paths = [(tuple(row["path"].split(".")), row["operator"]) for row in rows]
+    return {path for path, _ in paths}, {path for path, operator in paths if operator in OPERATORS_FOR_COMMANDS}
 
 
 def is_named(leaf: ArgumentPath, named: set[ArgumentPath]) -> bool:

@@ -41,6 +41,8 @@ MAX_VALUE = 4096
 MAX_TEXT = 1024
 MAX_CHOICES = 100
 
+NO_NULL_CHARACTERS = "Null characters are not allowed, since not every database can store them here."
+_NULL_CHARACTER = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 WITHOUT_VALUE = frozenset({"exists", "missing"})
 
 
@@ -105,6 +107,8 @@ def path_problems(names: object, path: str) -> Iterator[ArgumentProblem]:
     if len(names) > MAX_PATH or len(steps) > MAX_PATH_STEPS:
         message = f"A path can have at most {MAX_PATH} characters and {MAX_PATH_STEPS} steps."
         yield ArgumentProblem(path, "too_long", message)
+    if "\0" in names:
+        yield ArgumentProblem(path, "invalid", NO_NULL_CHARACTERS)
     if not all(steps):
         yield ArgumentProblem(path, "invalid", "A path consists of names separated by single dots.")
     indices = (step.lstrip("0") for step in steps if step.isascii() and step.isdigit())
@@ -122,6 +126,8 @@ def _value_objection(operator: str, row: Mapping[str, Any]) -> str:
         size = len(canonical_text(check_json(row["value"])))
     except MalformedJSON as problem:
         return problem.message
+    if _NULL_CHARACTER.search(canonical_text(row["value"])):
+        return NO_NULL_CHARACTERS
     if size > MAX_VALUE:
         return f"A value can have at most {MAX_VALUE:,} characters as JSON."
     objection = _VALUE_CHECKS.get(operator)

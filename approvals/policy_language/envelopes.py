@@ -14,10 +14,10 @@ from typing import Any
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive
 
-from approvals.policy_language.bounds import check_bounds, conditions_cover, is_named, leaf_paths
+from approvals.policy_language.bounds import check_bounds, conditions_cover, is_named, leaf_paths, named_paths
 from approvals.policy_language.conditions import compile_conditions, path_problems
 from approvals.policy_language.containment import implies
-from approvals.policy_language.derived import OPERATORS_FOR_COMMANDS, is_command
+from approvals.policy_language.derived import is_command
 from catalog.core.canonical_json import canonical_text
 from catalog.core.json_paths import dotted, value_at
 from catalog.dispatch.arguments import CallArguments
@@ -195,8 +195,7 @@ def broken_argument(item: Item, arguments: CallArguments) -> str | None:
         row = predicate.uncovered(form)
         if row is not None:
             return row.path
-    named = {tuple(row["path"].split(".")) for row in rows}
-    exact = {tuple(row["path"].split(".")) for row in rows if row["operator"] in OPERATORS_FOR_COMMANDS}
+    named, exact = named_paths(rows)
     leaves = leaf_paths(arguments.given)
     return next(dotted(leaf) for leaf in leaves if not is_named(leaf, exact if is_command(leaf) else named))
 
@@ -254,9 +253,10 @@ def _widenings(item: Item, edited_item: Item, path: str) -> Iterator[ArgumentPro
                 "Keep that condition and add others."
             )
             yield ArgumentProblem(where, "widened", message)
-    named = {tuple(row["path"].split(".")) for row in item.bounds}
+    named, exact = named_paths(item.bounds)
     for number, row in enumerate(edited_item.bounds):
-        if row["operator"] != "missing" and not is_named(tuple(row["path"].split(".")), named):
+        steps = tuple(row["path"].split("."))
+        if row["operator"] != "missing" and not is_named(steps, exact if is_command(steps) else named):
             where = f"{path}.arguments.{number}.path" if number < len(edited_item.conditions) else f"{path}.sum.path"
             message = f"The proposal lets no call have the argument {row['path']}. Leave it out."
             yield ArgumentProblem(where, "widened", message)

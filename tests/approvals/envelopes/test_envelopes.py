@@ -145,6 +145,13 @@ def test_session_of_a_person_is_covered_for_that_person_alone(agent, ada, ben, r
         assert call_within(other).status == "held"
 
 
+@pytest.mark.parametrize(("kind", "status"), [("agent", "held"), ("personal", "completed")])
+def test_agent_that_names_the_session_of_its_person_is_not_covered(kind, status, agent, ada, rosa):
+    open_envelope(Requester(ada, None, "rest", "errand"), rosa, item(count=9), **{"for": {"session": "errand"}})
+    token = create_token(user=ada, kind=kind, scopes=["calls:create"])[0]
+    assert call_within(Requester(ada, token, "rest", "errand")).status == status
+
+
 def test_replacing_call_is_not_covered(agent, rosa):
     held = call_within(agent)
     reject(Plan.objects.get(public_id=held.plan_ref), rosa)
@@ -371,6 +378,8 @@ def test_covered_call_waits_if_its_envelope_ends_before_the_start(agent, ada, ro
         (item(count=10_001), {}, "items.0.count", "maximum"),
         (item("nothing"), {}, "items.0.tool", "unknown"),
         (item(rows=[row("other", "exists")]), {}, "items.0.arguments.0.path", "unknown"),
+        (item(rows=[row("value", "in", [{"a": "x\0"}])]), {}, "items.0.arguments.0.value", "invalid"),
+        (item(rows=[row("value.\0", "exists")]), {}, "items.0.arguments.0.path", "invalid"),
         (item(rows=[row("command", "starts_with", "git ")]), {}, "items.0.arguments.0.operator", "inexact"),
         (item(sum={"path": "other", "at_most": 5}), {}, "items.0.sum.path", "unknown"),
         (item("write_file", rows=[], sum={"path": "path", "at_most": 5}), {}, "items.0.sum.path", "no_number"),

@@ -16,7 +16,8 @@ from approvals.policy_language.conditions import (
 )
 from catalog.errors import ParameterError
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+"""Without null characters, which conditions refuse because PostgreSQL stores none in JSON."""
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | TEXTS
 
 
@@ -148,6 +149,16 @@ def test_problems_are_reported_under_the_given_path():
     with pytest.raises(ParameterError) as refusal:
         check_conditions([{}], "match.arguments")
     assert refusal.value.details["field"] == "match.arguments.0.path"
+
+
+@pytest.mark.parametrize(("value", "code"), [("a\0", "invalid"), ({"\0": 1}, "invalid"), ("a\\u0000", None)])
+def test_null_characters_are_refused_since_no_database_need_store_them(value, code):
+    try:
+        check_conditions([{"path": "a", "operator": "equals", "value": value}])
+        found = None
+    except ParameterError as refusal:
+        found = refusal.details["errors"][0]["code"]
+    assert found == code
 
 
 @given(text=TEXTS, part=TEXTS.filter(bool))

@@ -11,6 +11,7 @@ from approvals.policy_language.envelopes import amount_of, broken_argument, read
 from catalog.dispatch.arguments import CallArguments
 from catalog.errors import ParameterError
 from tests import counts
+from tests.approvals.factories import refusal_at
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 VALUES: list[Any] = [0, 1, -3, 2.5, True, None, "", "a", "ab", "b/a", "a/../b", ["a"], ["ab", 1], {}, {"a": 1}]
@@ -105,6 +106,16 @@ def test_edit_may_only_narrow(after, path):
     except ParameterError as refusal:
         found = refusal.details["errors"][0]["path"]
     assert found == path
+
+
+def test_edit_cannot_let_in_commands_that_no_row_bounded():
+    """Of a row on the object around it, a command is no part; an edit that names the command would add it."""
+    before, after = item(("run", "exists", None)), item(("run", "exists", None), ("run.command", "equals", "rm -r /"))
+    bounds = read_proposal(proposal(before))
+    call = {"run": {"command": "rm -r /"}, "amount": 1}
+    assert not fits(bounds.items[0], call) and fits(read_proposal(proposal(after)).items[0], call)
+    with refusal_at("items.0.arguments.1.path", "widened"):
+        require_narrower(bounds, read_proposal(proposal(after)), NOW)
 
 
 @pytest.mark.timeout(counts.seconds(3600))
