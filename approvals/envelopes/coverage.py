@@ -364,7 +364,7 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 def _end_refused(call: Call, because: str) -> None:
     """End the open envelopes of which an item bounds this call."""
     scopes = Q(scope=Scope.PLAN, scope_ref=call.plan_ref) | Q(scope=Scope.TOKEN, token=call.token_id or 0)
-    if call.session:
+    if call.session and not _is_of_agent(call.token_id):
         scopes |= Q(scope=Scope.SESSION, scope_ref=call.session)
     open_ones = Envelope.objects.filter(scopes, status=Status.OPEN, requester=call.requested_by_id)
     items = EnvelopeItem.objects.filter(envelope__in=open_ones, tool__name=call.tool_name)
