@@ -7,9 +7,11 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from approvals.models import ApprovalRequest, EnvelopeItem
+from catalog.access.tokens import create_token
 from catalog.models import Call
 from plans.models import Plan
-from tests.approvals.factories import set_rule
+from plans.store.requesters import Requester
+from tests.approvals.factories import item, propose, set_rule
 from tests.browser import screenshots
 from tests.browser.conftest import PageAs, press_approve
 from tests.builders import work_off
@@ -89,3 +91,27 @@ def test_thirty_commands_of_a_coding_agent_need_one_decision(stage, ada, rosa, s
     page.get_by_label("Reason").fill("The task is done")
     page.get_by_role("button", name="End envelope").click()
     expect(page.get_by_text("Ended by Rosa: The task is done")).to_be_visible()
+
+
+def test_reviewer_narrows_undoes_and_approves(stage, ada, rosa, settings, page_as: PageAs):
+    settings.TOOLGATE_UNDO_SECONDS = 600
+    token = create_token(user=ada, kind="agent", scopes=["calls:create"])[0]
+    envelope = propose(Requester(ada, token, "mcp"), item(count=7))
+    page = page_as(rosa, viewport={"width": 1440, "height": 2600})
+    page.goto(f"/approvals/?item={envelope.call.approval.public_id}&view=edit")
+    expect(page.get_by_text("An edit can only narrow an envelope.")).to_be_visible()
+    picture(page, "edit")
+    page.set_viewport_size({"width": 1440, "height": 2600})
+    page.get_by_label("count").first.fill("9")
+    expect(page.get_by_text("The count may only be lowered, from 7.").first).to_be_visible()
+    page.get_by_label("count").first.fill("3")
+    page.get_by_role("button", name="Approve with 1 change").click()
+    expect(page.locator("#toasts")).to_contain_text("Approved. The envelope opens in")
+    expect(page.locator("[data-undo][data-key=z]").first).to_be_visible()
+    page.keyboard.press("z")
+    expect(page.locator("#detail ol").get_by_text("at most 7 calls")).to_be_visible()
+    settings.TOOLGATE_UNDO_SECONDS = 0
+    press_approve(page)
+    expect(page.locator("#detail").get_by_text("Approved").first).to_be_visible()
+    work_off(Plan.objects.get(public_id=envelope.call.plan_ref))
+    assert [each.count for each in EnvelopeItem.objects.all()] == [7]
