@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from approvals.policies.shipped import add_coding_agent_policies
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import ReviewVerdict
-from catalog.models import ApiToken, ClientRun, UngatedRun
+from catalog.models import ApiToken, Call, ClientRun, UngatedRun
 from catalog.states import CallStatus
 from plans.client_setup.check import CheckFailed, check
 from plans.client_setup.clients import CODING_AGENTS, ClientWithHooks, Codex, OpenCode
@@ -25,6 +25,7 @@ from tests.npm import installed_modules
 from tests.plans.client_setup.answers import Answer, AnsweringServer
 from tests.plans.client_setup.released import PROGRAMS, SECONDS, Home, home_in
 from tests.plans.mcp.conftest import serving_mcp
+from tests.recording_proxy import recording
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
@@ -96,6 +97,27 @@ def test_a_held_call_waits_for_its_decision(home: Home, url: str, token: tuple[A
         assert home.ran == []
         approve(plan, rosa)
     assert home.ran == ["asked"], home.told
+
+
+@pytest.mark.usefixtures("stage")
+@pytest.mark.parametrize("home", ["claude-code"], indirect=True)
+def test_a_held_mcp_call_reports_progress_while_the_client_waits(
+    home: Home, url: str, token: tuple[ApiToken, str], rosa: User
+) -> None:
+    """Four reports arrive while it waits, and then the result of the approved call, in answer to the same request.
+
+    Codex is left out: its model would have to search for the tool first.
+    """
+    with recording(int(url.rpartition(":")[2])) as wire:
+        home.connect(f"http://127.0.0.1:{wire.port}", token[1])
+        home.turns = [[ScriptedUse("mcp__toolgate__dangerous", {"value": "approved-and-run"})]]
+        with home.running() as process:
+            plan = eventually(lambda: Plan.objects.first(), SECONDS, "A held call")
+            eventually(lambda: (found := wire.times_of(b"notifications/progress"))[3:] and found, SECONDS, "Progress")
+            assert process.poll() is None
+            approve(plan, rosa)
+    assert Call.objects.get().status == CallStatus.COMPLETED
+    assert "approved-and-run" in home.told.rpartition("tool_result")[2], home.told
 
 
 @pytest.mark.parametrize("name", ["down", "500", "slow", "empty", "no content", "object", "html", "cut"])
