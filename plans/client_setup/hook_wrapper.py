@@ -97,7 +97,7 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
 
 
 def with_session_directory(question: dict[str, Any]) -> bytes:
-    """Return a question of Codex with the session's own directory: its `cwd` is what the model chose for a command.
+    """Return a hook's body of Codex with the session's own directory: its `cwd` is what the model chose for a command.
 
     Codex starts its hooks in the session's directory. PWD names it as Codex does, without following links.
     """
@@ -182,8 +182,11 @@ def allowed(client: str, edited: "dict[str, Any] | None") -> dict[str, Any]:
 
 def report(client: str, body: bytes) -> None:
     """Report a run. A report that cannot be sent is lost: the outcome of the call is then unknown at Toolgate."""
-    if str(parsed(body, "the hook's body").get("tool_name")).startswith(OWN_TOOLS[client]):
+    event = parsed(body, "the hook's body")
+    if str(event.get("tool_name")).startswith(OWN_TOOLS[client]):
         return
+    if client == "codex":  # as it was asked about: Toolgate compares tool and input
+        body = with_session_directory(event)
     for attempt in range(REPORT_ATTEMPTS):
         try:
             if post(client, body)[0] < 500:

@@ -131,16 +131,21 @@ def test_an_allowed_call_runs_with_the_approved_input(
     assert (authorization, json.loads(body)) == ("Bearer tg_of-the-agent", json.loads(question(client)) | added)
 
 
+@pytest.mark.parametrize("action", ["ask", "report"])
 def test_the_session_of_codex_is_where_its_hook_starts(
-    wrapper: ModuleType, server: AnsweringServer, tmp_path: Path
+    wrapper: ModuleType, server: AnsweringServer, tmp_path: Path, action: str
 ) -> None:
-    """PWD may be a name for it with links, but never of another directory."""
+    """PWD may be a name for it with links, but never of another directory. A report is as its question."""
     point_at(wrapper, server.url("codex allow"))
     (tmp_path / "work").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "work")
     for named, directory in (("link", "link"), ("", "work"), ("../..", "work")):
         run_hook(
-            tmp_path, "codex", "ask", body=question("codex"), cwd=tmp_path / "work", env={"PWD": str(tmp_path / named)}
+            tmp_path,
+            *("codex", action),
+            body=question("codex"),
+            cwd=tmp_path / "work",
+            env={"PWD": str(tmp_path / named)},
         )
         assert json.loads(server.taken[-1][2])["session_directory"] == str(tmp_path / directory)
 
