@@ -188,8 +188,9 @@ def require_edit_within_limits(request: ApprovalRequest, *, by: User) -> None:
     if token is None or target is None:
         return
     tool = target.tool
-    properties = {"level": tool.safety_level, "categories": tool.categories, "source": target.source}
-    message = outside_message(token.limits, tool.name, **properties)
+    message = outside_message(
+        token.limits, tool.name, level=tool.safety_level, categories=tool.categories, source=target.source
+    )
     if message:
         append_entry(
             AuditRecord(

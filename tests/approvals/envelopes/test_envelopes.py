@@ -255,7 +255,7 @@ def test_undone_decision_leaves_the_proposal_as_it_was(verdict, agent, rosa, set
     envelope = propose(agent, item(count=3))
     end, plan = envelope.expires_at, plan_of(envelope)
     narrower = {"purpose": "Tidy up", "items": [item(count=1)], "minutes": 30}
-    edit = {"arguments": narrower} if verdict == ReviewVerdict.APPROVE else {}
+    edit: dict[str, Any] = {"arguments": narrower} if verdict == ReviewVerdict.APPROVE else {}
     answer(plan, rosa, verdict, channel="page", **edit)
     work_off(plan)
     assert call_within(agent).status == "held"  # nothing opens before the time to undo is over
