@@ -2,7 +2,7 @@
 
 import ssl
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+
+from catalog.core import clock
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Signer:
 
     def sign(self, signer: "Signer", more: x509.ExtensionType, *, days: int = 1) -> x509.Certificate:
         """Return a certificate for `signer` that is valid for `days` from now, or ended as many days ago."""
-        ends = datetime.now(UTC) + timedelta(days=days)
+        ends = clock.now() + timedelta(days=days)
         builder = x509.CertificateBuilder(
             issuer_name=self.name,
             subject_name=signer.name,

@@ -59,7 +59,7 @@ class RightsTable:
     """Prefixes of the audit actions about its rows."""
     columns: tuple[str, ...] = ()
     left_out: frozenset[str] = frozenset()
-    parts: tuple[IncludedRows, ...] = ()
+    included: tuple[IncludedRows, ...] = ()
     prefix: str = ""
     where: str = ""
     """SQL condition for the rows that are compared with the log; empty for all rows."""
@@ -88,7 +88,7 @@ for _table in (
         ("account.", "role."),
         prefix="user_",
         left_out=frozenset({"last_login", "first_name", "last_name", "email"}),
-        parts=(
+        included=(
             IncludedRows("auth.User_groups", "user_id", ("group_id",)),
             IncludedRows("auth.User_user_permissions", "user_id", ("permission_id",)),
         ),
@@ -99,7 +99,7 @@ for _table in (
         "id",
         ("role.",),
         prefix="group_",
-        parts=(IncludedRows("auth.Group_permissions", "group_id", ("permission_id",)),),
+        included=(IncludedRows("auth.Group_permissions", "group_id", ("permission_id",)),),
     ),
     RightsTable(
         "token", "catalog.ApiToken", "prefix", ("token.",), left_out=frozenset({"last_used_at", "first_refusal"})
@@ -110,7 +110,7 @@ for _table in (
         "token_id",
         ("connection.",),
         prefix="connection_",
-        parts=tuple(
+        included=tuple(
             IncludedRows(f"connections.{model}", "api_token_id", left_out=frozenset({"updated"}), of="token_id")
             for model in ("AccessToken", "RefreshToken")
         ),
@@ -129,7 +129,7 @@ for _table in (
         "name",
         ("tool.",),
         left_out=frozenset({"updated_at"}),
-        parts=(
+        included=(
             IncludedRows("catalog.ToolVersion", "tool_id"),
             IncludedRows("catalog.Tool_categories", "tool_id", ("category_id",)),
             # The code of an imported tool follows from its definition and its source.
@@ -143,7 +143,7 @@ for _table in (
         "approvals.Policy",
         "public_id",
         ("policy.",),
-        parts=(IncludedRows("approvals.PolicyRevision", "policy_id"),),
+        included=(IncludedRows("approvals.PolicyRevision", "policy_id"),),
     ),
     RightsTable("stop", "approvals.Stop", "public_id", ("stop.",), left_out=frozenset({"counted_at"})),
     RightsTable("grant", "approvals.Grant", "public_id", ("grant.",), left_out=frozenset({"uses"})),
@@ -152,7 +152,7 @@ for _table in (
         "approvals.Envelope",
         "public_id",
         ("envelope.",),
-        parts=(IncludedRows("approvals.EnvelopeItem", "envelope_id", left_out=frozenset({"used", "sum_used"})),),
+        included=(IncludedRows("approvals.EnvelopeItem", "envelope_id", left_out=frozenset({"used", "sum_used"})),),
     ),
     RightsTable(
         "approval",
@@ -163,7 +163,7 @@ for _table in (
             *("call_id", "policy_revision_id", "tool_version_id", "digest", "intent_digest", "plan_ref", "expires_at"),
             *("is_early", "escalated_to", "input_authors"),
         ),
-        parts=(
+        included=(
             IncludedRows("catalog.CallRequester", "call_id", ("user_id",), of="call_id"),
             IncludedRows("approvals.Delegation", "request_id", ("by_id", "to_id")),
         ),
@@ -271,33 +271,35 @@ def _chunks(table: RightsTable) -> Iterator[list[_Row]]:
 
 
 def _rows(table: RightsTable, condition: str, parameters: Sequence[Any]) -> Iterator[_Row]:
-    columns = {table.key, *(part.of for part in table.parts), *_columns(table.model, table.columns, table.left_out)}
+    columns = {table.key, *(each.of for each in table.included), *_columns(table.model, table.columns, table.left_out)}
     return _read(table.model, "id", sorted(columns), condition, parameters)
 
 
 def _digests(table: RightsTable, rows: Iterable[_Row]) -> list[tuple[str, str]]:
     rows = list(rows)
     covered = _columns(table.model, table.columns, table.left_out)
-    parts = [_parts(part, [values[part.of] for _, values in rows]) for part in table.parts]
+    included = [_included_rows(each, [values[each.of] for _, values in rows]) for each in table.included]
     found = []
     for _, values in rows:
-        belonging = (part.get(_text(values[of.of]), []) for of, part in zip(table.parts, parts, strict=True))
+        belonging = (
+            rows_of.get(_text(values[of.of]), []) for of, rows_of in zip(table.included, included, strict=True)
+        )
         encoded = [table.noun.encode(), _encoded(table.model, values, covered), *map(_joined, belonging)]
         digest = hmac.digest(settings.TOOLGATE_AUDIT_KEY.encode(), _joined(encoded), "sha256").hex()
         found.append((f"{table.prefix}{_text(values[table.key])}"[:MAX_REF], digest))
     return found
 
 
-def _parts(part: IncludedRows, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
+def _included_rows(included: IncludedRows, owners: Sequence[Stored]) -> dict[str, list[bytes]]:
     """Return the encoded rows of each owner. They are sorted: the digest must not depend on the order of insertion."""
     keys = [_text(owner) for owner in owners if owner is not None]
     if not keys:
         return {}
-    columns = _columns(part.model, part.columns, part.left_out)
-    condition = f"{part.owner} IN ({_marks(keys)})" + (f" AND {part.where}" if part.where else "")
+    columns = _columns(included.model, included.columns, included.left_out)
+    condition = f"{included.owner} IN ({_marks(keys)})" + (f" AND {included.where}" if included.where else "")
     rows = sorted(
-        (str(owner), _encoded(part.model, values, columns))
-        for owner, values in _read(part.model, part.owner, columns, condition, keys)
+        (str(owner), _encoded(included.model, values, columns))
+        for owner, values in _read(included.model, included.owner, columns, condition, keys)
     )
     return {owner: [data for _, data in group] for owner, group in groupby(rows, itemgetter(0))}
 

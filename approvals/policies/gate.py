@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from approvals.policies.envelope_rules import verdict_on_proposal
-from approvals.policies.rulebook import Rulebook, build_rulebook, enabled_revisions, requesters_named
+from approvals.policies.rulebook import KnownClauses, Rulebook, build_rulebook, enabled_revisions, requesters_named
 from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog.access.limits import refusal_of
 from catalog.dispatch.pipeline import CallFacts, GateDecision
@@ -23,6 +23,7 @@ MAX_RULES_AGE_SECONDS = 5.0
 class _View:
     read_at: float = float("-inf")
     book: Rulebook = field(default_factory=Rulebook)
+    clauses: KnownClauses = field(default_factory=KnownClauses)
 
 
 _EMPTY = _View()
@@ -80,15 +81,16 @@ def _refresh_view() -> _View:
     global _view  # as above
     old = _view
     if not _reading.acquire(blocking=False):
-        return old if monotonic() - old.read_at < MAX_RULES_AGE_SECONDS else _read()
+        return old if monotonic() - old.read_at < MAX_RULES_AGE_SECONDS else _read(old)
     try:
         if monotonic() - _view.read_at > snapshot.SNAPSHOT_SECONDS:
-            _view = _read()
+            _view = _read(_view)
         return _view
     finally:
         _reading.release()
 
 
-def _read() -> _View:
+def _read(old_view: _View) -> _View:
     now, revisions = monotonic(), enabled_revisions()
-    return _View(now, build_rulebook(revisions, requesters_named(revisions)))
+    clauses = KnownClauses(old_view.clauses.now)
+    return _View(now, build_rulebook(revisions, requesters_named(revisions), known=clauses), clauses)

@@ -578,15 +578,20 @@ def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
 
 
 def build_rulebook(
-    revisions: Iterable[PolicyRevision], people: Mapping[str, frozenset[int]], *, enforced: bool = False
+    revisions: Iterable[PolicyRevision],
+    people: Mapping[str, frozenset[int]],
+    *,
+    enforced: bool = False,
+    known: "KnownClauses | None" = None,
 ) -> Rulebook:
     """Return these revisions as ordered rules; `people` maps each requester term to the primary keys of its users.
 
-    Those on trial decide nothing, unless all are to be `enforced`.
+    Those on trial decide nothing, unless all are to be `enforced`. Clauses that are `known` are not compiled again.
     """
+    compiled = (known or KnownClauses()).compile_clause
     clauses, trials = list[Clause](), list[RuleOnTrial]()
     for revision in revisions:
-        clause = compile_clause(revision, people.get(revision.requester, frozenset()))
+        clause = compiled(revision, people.get(revision.requester, frozenset()))
         if revision.mode == PolicyRevision.Mode.TRIAL and not enforced:
             trials.append(RuleOnTrial(clause, len(clauses)))
         else:
@@ -612,6 +617,23 @@ def compile_clause(revision: PolicyRevision, people: frozenset[int] = frozenset(
             message=message,
         )
         return Clause(rule, match)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClauses:
+    """Clauses of an earlier rulebook, `before`, and those of the one that is being built, by revision."""
+
+    before: Mapping[int, tuple[object, Clause]] = field(default_factory=dict)
+    now: dict[int, tuple[object, Clause]] = field(default_factory=dict)
+
+    def compile_clause(self, revision: PolicyRevision, people: frozenset[int]) -> Clause:
+        """Return the clause of a revision: the one from before if all that it was compiled from is the same."""
+        columns = {name: value for name, value in vars(revision).items() if name != "_state"}
+        origin = columns, revision.policy.name, people, settings.TOOLGATE_APPROVAL_TTL_SECONDS
+        found = self.before.get(revision.pk)
+        clause = found[1] if found is not None and found[0] == origin else compile_clause(revision, people)
+        self.now[revision.pk] = origin, clause
+        return clause
 
 
 def requesters_named(revisions: Iterable[PolicyRevision]) -> dict[str, frozenset[int]]:

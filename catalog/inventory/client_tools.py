@@ -118,21 +118,21 @@ def _definition(client: str, tool: str) -> Definition:
     )
 
 
-def _lacks_fields(found: CallableTool, client: str) -> bool:
-    known = known_tool(client, found.tool.client_tool)
-    return known is not None and found.tool.input_schema == OPEN_SCHEMA != known.schema
+def _lacks_fields(callable_tool: CallableTool, client: str) -> bool:
+    known = known_tool(client, callable_tool.tool.client_tool)
+    return known is not None and callable_tool.tool.input_schema == OPEN_SCHEMA != known.schema
 
 
-def _take_up_fields(found: CallableTool) -> bool:
+def _take_up_fields(callable_tool: CallableTool) -> bool:
     """Give a stored tool the fields that are known by now; return whether it got them.
 
     Not while a call waits for a decision or to start: the approval is bound to the version. The level stays, since
     people may have relied on it; so do the overrides.
     """
-    if Call.objects.filter(version__tool=found.tool_pk, status__in=WAITING).exists():
+    if Call.objects.filter(version__tool=callable_tool.tool_pk, status__in=WAITING).exists():
         return False
     with catalog_write_lock():
-        tool_row = Tool.objects.select_related("source", "current_version").get(pk=found.tool_pk)
+        tool_row = Tool.objects.select_related("source", "current_version").get(pk=callable_tool.tool_pk)
         stored = Definition.from_json(tool_row.definition or {})
         if stored.input_schema != OPEN_SCHEMA:
             return True  # another question has done it meanwhile

@@ -378,7 +378,7 @@ class _Forecaster:
             return unknown, None
 
     def judged(
-        self, step: StepDocument, verdict: GateDecision, covering: Grant | Envelope | None = None
+        self, step: StepDocument, verdict: GateDecision, grant_or_envelope: Grant | Envelope | None = None
     ) -> StepOutlook:
         if isinstance(verdict, Deny):
             policies = (verdict.policy,) if verdict.policy else ()
@@ -389,10 +389,10 @@ class _Forecaster:
         if step.tool == ASK_USER:
             why = _("A policy holds questions for approval, which is not supported.")
             return StepOutlook(Prospect.REFUSED, policies=(rule.policy,), why=why)
-        if isinstance(covering, Grant):
-            return StepOutlook(Prospect.GRANTED, grant=covering.public_id)
-        if covering is not None:
-            return StepOutlook(Prospect.ENVELOPE, envelope=covering.public_id)
+        if isinstance(grant_or_envelope, Grant):
+            return StepOutlook(Prospect.GRANTED, grant=grant_or_envelope.public_id)
+        if grant_or_envelope is not None:
+            return StepOutlook(Prospect.ENVELOPE, envelope=grant_or_envelope.public_id)
         return self.waiting(rule, self.requesters(step))
 
     def undecided(self, step: StepDocument, verdicts: Sequence[GateDecision], why: str) -> StepOutlook:
