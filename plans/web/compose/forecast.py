@@ -413,8 +413,8 @@ class _Forecaster:
     @cached_property
     def envelopes(self) -> StandingEnvelopes:
         asker = self.plan.asker
-        ids = {"token": asker.token_id, "plan_ref": self.plan.ref, "session": asker.session}
-        return StandingEnvelopes(open_envelopes(requested_by=asker.user_id, **ids))
+        ids = {"plan_ref": self.plan.ref, "session": asker.session}
+        return StandingEnvelopes(open_envelopes(requested_by=asker.user_id, token=asker.token_id, **ids))
 
     def may_be_covered(self, callable_tool: CallableTool) -> bool:
         """Return True if a grant or an envelope may let calls of the tool start, whatever their arguments."""
