@@ -103,6 +103,7 @@ def amount(value: Any) -> Decimal | None:
     is_to = value["to"] is None or value["to"] is True or value["to"] == "ann"
     is_to = is_to or (not isinstance(value["to"], bool) and isinstance(value["to"], int | float) and value["to"] == 1)
     first = (isinstance(tags, list) and len(tags) == 1) or (isinstance(tags, dict) and set(tags) == {"0"})
+    first = first and all(key != "command" for _, key in places(tags))  # commands are covered by exact bounds alone
     is_path = text.startswith("reports/") and ".." not in text.split("/")
     if not (numbers and size < 5 and is_to and value["run"] == {"command": "git push"} and first and is_path):
         return None
@@ -152,7 +153,7 @@ def test_nothing_outside_an_envelope_runs_through_it(ada, ben, rosa, record_prop
             tally["refused"] += 1
             continue
         used = EnvelopeUse.objects.filter(call=call).exists()
-        assert (used, call.status) == ((True, "completed") if fits else (False, "held")), (number, value, call.message)
+        assert (used, call.status) == ((True, "completed") if fits else (False, "held")), (number, repr(value))
         spent += found if fits and found is not None else 0
         tally["inside" if fits else "outside"] += 1
     kept = EnvelopeItem.objects.get()
