@@ -138,7 +138,7 @@ def test_resume_lifts_what_is_left(ada, admin, monkeypatch):
     """Of two stops, somebody else lifts the first at the same moment."""
     first = services.set_stop(EVERYTHING, "A bad day.", by=admin)
     services.set_stop(services.scope_of_person(ada), "Ask me.", by=admin)
-    lift = resume.lift_stop
+    lift = services.lift_stop
 
     def lift_second_time(stop, reason, **by):
         if stop == first:

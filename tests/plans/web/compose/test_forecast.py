@@ -115,7 +115,7 @@ def test_open_envelope_covers_as_many_steps_as_it_has_room_for(ada, rosa, settin
     rows = [{"path": "value", "operator": "equals", "value": "x"}]
     sums = item("dangerous_hasty", rows=[], count=9, sum={"path": "value", "at_most": 10})
     made = open_envelope(by, rosa, item(rows=rows, count=2), sums)
-    values = [("x", "dangerous"), ("y", "dangerous"), ("x", "dangerous"), ("x", "dangerous")]
+    values: list[tuple[Any, str]] = [("x", "dangerous"), ("y", "dangerous"), ("x", "dangerous"), ("x", "dangerous")]
     values += [(6, "dangerous_hasty"), (5, "dangerous_hasty"), (4, "dangerous_hasty")]
     steps = [act(number, value, tool) for number, (value, tool) in enumerate(values, start=1)]
     inside = [1, 3, 5, 7]
