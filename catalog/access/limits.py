@@ -6,7 +6,7 @@ that is within them.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Q
 
@@ -65,23 +65,33 @@ def _read_names(key: str, value: object) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-def why_outside(limits: Limits | None, *, level: str, categories: Collection[str], source: str | None) -> str:
-    """Return the reason why a tool with these properties is outside the limits; empty if it is within them."""
+class Breach(NamedTuple):
+    """A limit that a tool is outside of, and the change of the token's limits that would let it in."""
+
+    reason: str
+    remedy: str
+
+
+def breaches_of(limits: Limits | None, *, level: str, categories: Collection[str], source: str | None) -> list[Breach]:
+    """Return the limits that a tool with these properties is outside of; empty if it is within all of them."""
     if not limits:
-        return ""
+        return []
     if not limits.keys() <= set(KEYS):
-        return "the limits were written by another version of Toolgate"
-    reasons = []
+        return [Breach("the limits were written by another version of Toolgate", "change its limits")]
+    found = []
     if "max_level" in limits and _rank(level) > _rank(limits["max_level"]):
-        reasons.append(f"it is {level}, and the token is for {_levels_up_to(limits['max_level'])} tools")
+        reason = f"it is {level}, and the token is for {_levels_up_to(limits['max_level'])} tools"
+        found.append(Breach(reason, f"raise its highest level to {level}"))
     if "categories" in limits and not categories:
-        reasons.append("it has no category, and the token is for certain categories")
-    if "categories" in limits and not set(categories) <= set(limits["categories"]):
-        others = sorted(set(categories).difference(limits["categories"]))
-        reasons.append(f"the token is not for the category {others[0]}")
+        reason = "it has no category, and the token is for certain categories"
+        found.append(Breach(reason, "lift its limit to categories"))
+    missing = sorted(set(categories).difference(limits.get("categories", categories)))
+    if missing:
+        names = ", ".join(f"the category {name}" for name in missing)
+        found.append(Breach(f"the token is not for the category {missing[0]}", f"add {names} to its limits"))
     if "sources" in limits and source not in limits["sources"]:
-        reasons.append(f"the token is not for the source {source}")
-    return "; ".join(reasons)
+        found.append(Breach(f"the token is not for the source {source}", f"add the source {source} to its limits"))
+    return found
 
 
 def refusal_of(facts: CallFacts) -> Deny | None:
@@ -97,22 +107,11 @@ def outside_message(
     limits: Limits | None, tool_name: str, *, level: str, categories: Collection[str], source: str | None
 ) -> str:
     """Return the refusal of a tool with these properties, with its remedy; empty if it is within the limits."""
-    reason = why_outside(limits, level=level, categories=categories, source=source)
-    if not reason or limits is None:
+    found = breaches_of(limits, level=level, categories=categories, source=source)
+    if not found:
         return ""
-    changes = []
-    if "max_level" in limits and _rank(level) > _rank(limits["max_level"]):
-        changes.append(f"raise its highest level to {level}")
-    if "categories" in limits and not categories:
-        changes.append("lift its limit to categories")
-    missing = [
-        f"the category {each}" for each in sorted(set(categories).difference(limits.get("categories", categories)))
-    ]
-    if "sources" in limits and source not in limits["sources"]:
-        missing.append(f"the source {source}")
-    if missing:
-        changes.append(f"add {', '.join(missing)} to its limits")
-    return OUTSIDE.format(tool=tool_name, reason=reason, remedy=" and ".join(changes) or "change its limits")
+    reason, remedy = "; ".join(each.reason for each in found), " and ".join(each.remedy for each in found)
+    return OUTSIDE.format(tool=tool_name, reason=reason, remedy=remedy)
 
 
 def tools_within(limits: Limits | None) -> Q:

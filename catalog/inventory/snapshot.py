@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from django.db.models import Q
 
-from catalog.access.limits import Limits, tools_within, why_outside
+from catalog.access.limits import Limits, breaches_of, tools_within
 from catalog.definitions.grant_limits import GrantLimits
 from catalog.definitions.tool import Tool as DeclaredTool
 from catalog.errors import NoImplementation, SchemaProblem, ToolError, ToolRemoved
@@ -128,7 +128,7 @@ def _names_within(limits: Limits) -> list[str]:
     return [
         name
         for name, each in callable_tools().items()
-        if not why_outside(limits, level=each.tool.safety_level, categories=each.tool.categories, source=each.source)
+        if not breaches_of(limits, level=each.tool.safety_level, categories=each.tool.categories, source=each.source)
     ]
 
 
