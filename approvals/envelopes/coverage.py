@@ -113,7 +113,7 @@ def find_covering(
 
 
 def covering_envelopes(person: User, arguments: CallArguments, tool_name: str, rule: Rule) -> list[Envelope]:
-    """Return the envelopes that would cover a call of this person which the rule holds, made as each one is for.
+    """Return the envelopes that would cover a call that the rule holds, if this person made it in the envelope's scope.
 
     That is through its token, in its plan or in its session. Never writes.
     """

@@ -178,7 +178,7 @@ def views_of(viewer: User, envelopes: Sequence[Envelope]) -> list[EnvelopeView]:
 
 
 def covering_views(viewer: User, simulation: Simulation, tool_name: str) -> list[EnvelopeView]:
-    """Return the open envelopes that would let a simulated call start, which the rules of now hold."""
+    """Return the open envelopes that would let a simulated call start that the current rules hold."""
     verdict, person, arguments = simulation.verdict, simulation.person, simulation.arguments
     if not isinstance(verdict, Hold) or person is None or arguments is None:
         return []

@@ -24,7 +24,7 @@ class GrantLimits:
 
 
 NEVER_GRANTED = frozenset({"propose_envelope"})
-"""Tools each call of which people must see: a grant of one would approve what nobody has read."""
+"""Tools of which people must see each call: a grant would approve what nobody has read."""
 
 
 def grant_limits_for(name: str, setting: Mapping[str, Any] | None, level: str) -> GrantLimits | None:

@@ -104,7 +104,7 @@ def is_fragment_request(request: PageRequest, *targets: str) -> bool:
 
 
 def shown_status(request: PageRequest, status: int) -> int:
-    """Return the status for an answer to a form: htmx shows no answer with another one of an error than 409 and 422."""
+    """Return the status for an answer to a form: of the statuses of errors, htmx shows answers with 409 and 422 only."""
     return 422 if request.htmx and status >= 400 and status != 409 else status
 
 

@@ -110,7 +110,7 @@ class PlanTransaction:
             self._stops = read_stops(self.cursor)
 
     def no_stops_stand(self) -> None:
-        """Keep that no stop stood when a statement of this transaction looked for them."""
+        """Remember that no stop stood when a statement of this transaction looked for stops."""
         self._stops = list
 
     def stops(self) -> list[StandingStop]:

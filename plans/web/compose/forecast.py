@@ -396,7 +396,7 @@ class _Forecaster:
         return self.waiting(rule, self.requesters(step))
 
     def undecided(self, step: StepDocument, verdicts: Sequence[GateDecision], why: str) -> StepOutlook:
-        """Return the outlook of a step that gets one of several verdicts, or or that may be covered."""
+        """Return the outlook of a step that gets one of several verdicts, or that may be covered."""
         parts = [self.judged(step, verdict) for verdict in verdicts]
         if all(part.prospect == parts[0].prospect == Prospect.RUNS for part in parts):
             return parts[0]
