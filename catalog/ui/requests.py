@@ -104,7 +104,7 @@ def is_fragment_request(request: PageRequest, *targets: str) -> bool:
 
 
 def shown_status(request: PageRequest, status: int) -> int:
-    """Return the status for an answer to a form: of the statuses of errors, htmx shows answers with 409 and 422 only."""
+    """Return the status for an answer to a form: of the answers that tell errors, htmx shows only 409 and 422."""
     return 422 if request.htmx and status >= 400 and status != 409 else status
 
 

@@ -97,7 +97,7 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
 
 
 def with_session_directory(question: dict[str, Any]) -> bytes:
-    """Return the body of a Codex hook with the session's own directory: its `cwd` is what the model chose for a command.
+    """Return the body of a Codex hook with the session's directory: its `cwd` is what the model chose for a command.
 
     Codex starts its hooks in the session's directory. PWD names it as Codex does, without following links.
     """
