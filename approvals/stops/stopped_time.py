@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from approvals.models import Stop
-from approvals.stops.standing import StopFacts, covers, find_covering, standing_stops
+from approvals.stops.standing import StandingStop, StopFacts, covers, find_covering, standing_stops
 from catalog.models import Call
 
 MAX_SECONDS = 86_400.0
@@ -29,10 +29,10 @@ def facts_of(call: Call) -> StopFacts:
     return _finders[0](call)
 
 
-def is_stopped(call: Call) -> bool:
-    """Return True if a stop covers a stored call at this moment."""
+def find_stop_of(call: Call) -> StandingStop | None:
+    """Return the first stop that covers a stored call at this moment, or None."""
     stops = standing_stops()
-    return bool(stops) and find_covering(stops, facts_of(call)) is not None
+    return find_covering(stops, facts_of(call)) if stops else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from approvals.reviews.decisions import UNSET, Decision, Unset, decide
 from approvals.reviews.edits import Edit, narrow_to_hunks
 from approvals.reviews.passkeys import PasskeySignature, approval_challenge, make_nonce
 from approvals.states import FAIL, RequestStatus, ReviewVerdict
-from approvals.stops.stopped_time import is_stopped
+from approvals.stops.stopped_time import find_stop_of
 from approvals.web.review.actions import ReviewActions
 from approvals.web.review.detail import RequestDetail, detail_for, subject_of_edit
 from approvals.web.review.edit_form import EditForm, validate_submission
@@ -235,7 +235,7 @@ def final_message(verdict: str, request: ApprovalRequest) -> str:
 def _message(text: str, request: ApprovalRequest) -> str:
     if request.call.tool_name == PROPOSE_ENVELOPE:
         text = ENVELOPE_OPENS.get(text, text)
-    elif text in STARTS_LATER and is_stopped(request.call):
+    elif text in STARTS_LATER and find_stop_of(request.call) is not None:
         text = STARTS_LATER[text]
     return gettext(text)
 

@@ -9,9 +9,10 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.models import ApprovalRequest, Review, Round
+from approvals.models import ApprovalRequest, Review, Round, Stop
 from approvals.requests.deadlines import expire_due
 from approvals.reviews.decisions import decide
+from approvals.stops.services import Scope, lift_stop, set_stop
 from approvals.web.review.inbox import InboxQuery, inbox_for, next_request_id
 from catalog.core import clock
 from catalog.models import Call
@@ -375,6 +376,20 @@ def test_decided_request_shows_its_result(stage, ada, rosa):
     assert f'id="bar-{request.public_id}" hx-swap-oob="true"' in pages.html and 'data-key="u"' not in pages.html
     state, section = result_of(pages, request)
     assert state == "completed" and f"/plans/{plan.public_id}/?step=1" in section and SHOWN in section
+
+
+def test_approved_call_names_the_stop_that_keeps_it(stage, ada, rosa, admin):
+    plan = work_off(make_plan(ada, act(1, "x", "dangerous")))
+    stop = set_stop(Scope(Stop.Kind.TOOL, "dangerous", "dangerous"), f"Look into it. {HOSTILE}", by=admin)
+    approve(plan, rosa)
+    work_off(plan)
+    pages = Pages(rosa)
+    state, section = result_of(pages, request_of(plan))
+    assert state == "ready" and "Look into it." in section and SHOWN in section and "hx-trigger" in section
+    shown = html.unescape(section.partition('hx-get="')[2].partition('"')[0])
+    lift_stop(stop, "All is well.", by=admin)
+    pages.open(shown)
+    assert "Look into it." not in pages.html
 
 
 @pytest.mark.parametrize(("value", "state"), [("failed", "failed"), ("cancelled", "cancelled")])
