@@ -74,7 +74,7 @@ def _rules_for_item(item: Item, facts: CallFacts, rulebook: Rulebook) -> Sequenc
     refusal = refusal_of(call)
     if refusal is not None:
         return refusal.message
-    verdicts = rulebook.verdicts_within(call, clock.now(), item.conditions)
+    verdicts = rulebook.verdicts_within(call, clock.now(), item.rows)
     held: list[Rule] = [verdict.terms for verdict in verdicts if isinstance(verdict, Hold)]
     reversibility = str(target.tool.reversibility)
     covered = [rule for rule in held if not coverage_objection(rule, reversibility)]

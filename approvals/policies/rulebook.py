@@ -16,7 +16,7 @@ from django.db.models import F
 
 from approvals.models import ApprovalRequest, PolicyRevision
 from approvals.policies.history import Finding, History, kept_history
-from approvals.policy_language.conditions import Predicate, compile_conditions, condition_sentence
+from approvals.policy_language.conditions import Condition, Predicate, compile_conditions, condition_sentence
 from approvals.policy_language.containment import is_within, may_meet
 from approvals.policy_language.derived import DERIVED_FACTS
 from approvals.policy_language.history import Recent, Seen, read_recent, read_seen
@@ -475,7 +475,7 @@ class Rulebook:
                 return found
         return [*found, answers.otherwise]
 
-    def verdicts_within(self, facts: CallFacts, at: datetime, rows: Sequence[Mapping[str, Any]]) -> list[GateDecision]:
+    def verdicts_within(self, facts: CallFacts, at: datetime, rows: Sequence[Condition]) -> list[GateDecision]:
         """Return the verdicts that calls can get whose arguments fit all of these conditions, from now on.
 
         The arguments in `facts` are ignored. A rule for some hours or one plan counts, since such a call may be made
@@ -485,8 +485,8 @@ class Rulebook:
         answers = self._known_answers(facts)
         for match, verdict in answers.conditional:
             is_allowed = isinstance(verdict, Allow)
-            terms = [{"path": row.path, "operator": row.operator, "value": row.value} for row in match.predicate.rows]
-            judged = [row for row in terms if not (facts.runs_in_client and row["path"] in DERIVED_FACTS)]
+            terms = match.predicate.rows
+            judged = [row for row in terms if not (facts.runs_in_client and row.path in DERIVED_FACTS)]
             if not (match.fits_requesters(facts, entirely=is_allowed) and may_meet(rows, judged)):
                 continue
             found.append(verdict)

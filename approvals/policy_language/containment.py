@@ -4,32 +4,32 @@ A relation that cannot be proven is False, so a caller that relies on True is sa
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from approvals.policy_language.conditions import FIT_WITHOUT_VALUE, Predicate, compile_conditions
-from catalog.core.canonical_json import canonical_text
+from approvals.policy_language.conditions import FIT_WITHOUT_VALUE, Condition, Predicate
 
-Row = Mapping[str, Any]
+MAX_CACHED_ROWS = 4096
 
 
-def implies(row: Row, other: Row) -> bool:
+def implies(row: Condition, other: Condition) -> bool:
     """Return True if every value that fits `row` fits `other`, a row on the same path, and does not escape it."""
-    if row["path"] != other["path"]:
+    if row.path != other.path:
         return False
-    operator, wanted = row["operator"], other["operator"]
-    given, bound = row.get("value"), other.get("value")
+    operator, wanted = row.operator, other.operator
     values = _values_of(row)
     if values is not None:
         predicate = _predicate_on_value(other)
         return all(predicate.covers({"value": value}) for value in values)
     if wanted in ("not_equals", "not_in"):
-        return _refuses_all(row, list(bound or ()) if wanted == "not_in" else [bound])
+        return _refuses_all(row, list(other.value or ()) if wanted == "not_in" else [other.value])
     if wanted == "exists":
         return operator not in FIT_WITHOUT_VALUE
     if operator != wanted:
         return False
     narrows = _NARROWS.get(wanted)
-    return canonical_text(given) == canonical_text(bound) or (narrows is not None and narrows(given, bound))
+    return row.text == other.text or (narrows is not None and narrows(row.value, other.value))
 
 
 _NARROWS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -41,50 +41,52 @@ _NARROWS: Mapping[str, Callable[[Any, Any], bool]] = {
 """Returns True for the values of two rows with the same operator if the first row is the narrower one."""
 
 
-def _refuses_all(row: Row, refused: Sequence[Any]) -> bool:
+def _refuses_all(row: Condition, refused: Sequence[Any]) -> bool:
     """Return True if none of these values fits the row."""
-    if row["operator"] == "missing":
+    if row.operator == "missing":
         return True
     predicate = _predicate_on_value(row)
     return not any(predicate.matches({"value": value}) for value in refused)
 
 
-def excludes(row: Row, other: Row) -> bool:
+def excludes(row: Condition, other: Condition) -> bool:
     """Return True if no value fits both rows, which are on the same path."""
-    if row["path"] != other["path"]:
+    if row.path != other.path:
         return False
     for one, two in ((row, other), (other, row)):
         values = _values_of(one)
         if values is not None:
             predicate = _predicate_on_value(two)
             return not any(predicate.matches({"value": value}) for value in values)
-        if one["operator"] == "missing":
-            return two["operator"] not in FIT_WITHOUT_VALUE
-    bounds = {each["operator"]: each.get("value") for each in (row, other)}
+        if one.operator == "missing":
+            return two.operator not in FIT_WITHOUT_VALUE
+    bounds = {each.operator: each.value for each in (row, other)}
     if bounds.keys() == {"less_than", "greater_than"}:
         return bool(_number(bounds["greater_than"]) >= _number(bounds["less_than"]))
     return False
 
 
-def is_within(rows: Sequence[Row], others: Iterable[Row]) -> bool:
+def is_within(rows: Sequence[Condition], others: Iterable[Condition]) -> bool:
     """Return True if arguments that fit all of `rows` fit all of `others`."""
     return all(any(implies(row, other) for row in rows) for other in others)
 
 
-def may_meet(rows: Sequence[Row], others: Iterable[Row]) -> bool:
+def may_meet(rows: Sequence[Condition], others: Iterable[Condition]) -> bool:
     """Return False if no arguments fit both all of `rows` and all of `others`."""
     return not any(excludes(row, other) for other in others for row in rows)
 
 
-def _values_of(row: Row) -> list[Any] | None:
+@lru_cache(maxsize=MAX_CACHED_ROWS)
+def _values_of(row: Condition) -> Sequence[Any] | None:
     """Return the only values that fit a row; None if there may be others."""
-    if row["operator"] == "equals":
-        return [row["value"]]
-    return list(row["value"]) if row["operator"] == "in" else None
+    if row.operator == "equals":
+        return (row.value,)
+    return tuple(row.value) if row.operator == "in" else None
 
 
-def _predicate_on_value(row: Row) -> Predicate:
-    return compile_conditions([{**row, "path": "value"}])
+@lru_cache(maxsize=MAX_CACHED_ROWS)
+def _predicate_on_value(row: Condition) -> Predicate:
+    return Predicate((replace(row, path="value"),))
 
 
 def _number(value: Any) -> Any:

@@ -15,10 +15,9 @@ from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive
 
 from approvals.policy_language.bounds import check_bounds, conditions_cover, is_named, leaf_paths, named_paths
-from approvals.policy_language.conditions import compile_conditions, path_problems
+from approvals.policy_language.conditions import WITHOUT_VALUE, Condition, compile_conditions, path_problems
 from approvals.policy_language.containment import implies
 from approvals.policy_language.derived import is_command
-from catalog.core.canonical_json import canonical_text
 from catalog.core.json_paths import dotted, value_at
 from catalog.dispatch.arguments import CallArguments
 from catalog.errors import field_error
@@ -63,6 +62,11 @@ class Item:
     conditions: Sequence[dict[str, Any]]
     count: int
     sum: SumLimit | None = None
+
+    @property
+    def rows(self) -> Sequence[Condition]:
+        """The conditions as they are compared."""
+        return compile_conditions(self.conditions).rows
 
     @property
     def bounds(self) -> list[dict[str, Any]]:
@@ -243,13 +247,13 @@ def _widenings(item: Item, edited_item: Item, path: str) -> Iterator[ArgumentPro
         elif edited_item.sum.at_most > limit.at_most:
             most = decimal_text(limit.at_most)
             yield ArgumentProblem(f"{path}.sum.at_most", "widened", f"The sum may only be lowered, from {most}.")
-    for row in item.conditions:
-        if not any(implies(each, row) for each in edited_item.conditions):
-            place = next((n for n, each in enumerate(edited_item.conditions) if each["path"] == row["path"]), None)
+    for promised in item.rows:
+        if not any(implies(each, promised) for each in edited_item.rows):
+            place = next((n for n, each in enumerate(edited_item.rows) if each.path == promised.path), None)
             where = f"{path}.arguments" if place is None else f"{path}.arguments.{place}"
-            shown = canonical_text(row.get("value")) if "value" in row else ""
+            shown = "" if promised.operator in WITHOUT_VALUE else promised.text
             message = (
-                f"It is not certain that this is narrower than “{row['path']} {row['operator']} {shown[:80]}”. "
+                f"It is not certain that this is narrower than “{promised.path} {promised.operator} {shown[:80]}”. "
                 "Keep that condition and add others."
             )
             yield ArgumentProblem(where, "widened", message)

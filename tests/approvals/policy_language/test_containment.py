@@ -42,18 +42,19 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_proofs_hold_for_every_value():
-    calls, found = [{}, *({"x": value} for value in VALUES)], rows()
-    fits = {id(row): [compile_conditions([row]).covers(call) for call in calls] for row in found}
+    calls = [{}, *({"x": value} for value in VALUES)]
+    predicates = [compile_conditions([row]) for row in rows()]
+    fits = {each.rows[0]: [each.covers(call) for call in calls] for each in predicates}
     proven = 0
-    for one in found:
-        for other in found:
-            pairs = list(zip(fits[id(one)], fits[id(other)], strict=True))
+    for one in fits:
+        for other in fits:
+            pairs = list(zip(fits[one], fits[other], strict=True))
             if implies(one, other):
                 proven += 1
                 assert all(second for first, second in pairs if first), (one, other)
             if excludes(one, other):
                 assert not any(first and second for first, second in pairs), (one, other)
-        assert implies(one, one) or one["operator"] in ("equals", "in"), one
+        assert implies(one, one) or one.operator in ("equals", "in"), one
     assert proven > 300
 
 
