@@ -85,7 +85,7 @@ def _register_with_lower_layers() -> None:
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan, plan_owner
     from plans.engine.holding import preview_again
-    from plans.engine.stops import facts_of_stored_call
+    from plans.engine.stops import facts_of_stored_calls
     from plans.llm.provider import is_configured
     from plans.models import Agent
     from plans.store.privacy import hidden_by_call
@@ -97,7 +97,7 @@ def _register_with_lower_layers() -> None:
     register_plan_owner(plan_owner)
     register_previewer(preview_again)
     register_plan_titles(plan_titles)
-    register_call_facts(facts_of_stored_call)
+    register_call_facts(facts_of_stored_calls)
     register_agent_lookup(lambda name: Agent.objects.filter(name=name).exists())
     for module in (PLANNING_TOOLS, QUESTION_TOOL, AGENT_TURN_TOOL):
         registry.register_module(module, lambda: True)

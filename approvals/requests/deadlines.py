@@ -3,6 +3,7 @@
 Expiry never approves anything. Reminders at 50 % and 90 % of the time are facts, each recorded exactly once.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from approvals.requests.held_calls import EXPIRED, Refusal, refuse_call
 from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_pending, lock_request, next_reminder
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
-from approvals.stops.stopped_time import StoppableDeadline, facts_of
+from approvals.stops.stopped_time import StoppableDeadline, StoppableWork, facts_of_calls, stops_since
 from catalog.access.roles import (
     ADMINISTRATOR,
     OPERATOR,
@@ -41,6 +42,8 @@ EXTENSION = timedelta(minutes=30)
 EXTENDABLE_TIME = timedelta(hours=1)
 """A request can be extended only when at most this much time is left; WCAG 2.2.1 asks for ten extensions."""
 MAX_EXTENSIONS = 10
+COUNTED_AT_ONCE = 50
+"""Requests compared with stops by the same queries."""
 TIME_BETWEEN_REMINDERS = timedelta(minutes=10)
 """Time after a reminder in which no person can ask for another."""
 
@@ -122,20 +125,17 @@ def count_stops(request: ApprovalRequest, now: datetime) -> bool:
 
     Return whether it was moved: not if the request has ended without a call that may still start.
     """
-    is_pending = request.status == RequestStatus.PENDING
-    at = request.expires_at if is_pending else request.not_after
-    if at is None or request.status not in (*OPEN, RequestStatus.CONSUMED):
+    before = _stoppable_deadline(request)
+    if before is None:
         return False
-    moments = (request.opened_at, request.escalated_at) if is_pending else (request.effective_at,)
-    began = max(each for each in (*moments, request.ready_at) if each is not None)
-    moved_seconds = request.stopped_seconds if is_pending else request.window_stopped_seconds
-    before = StoppableDeadline(at, began, moved_seconds)
-    after = before.counted(lambda: [facts_of(request.call)], now)
+    after = before.counted(lambda _since: [StoppableWork(facts_of_calls([request.call])[request.call.pk])], now)
     if after == before:
         return False
+    is_pending = request.status == RequestStatus.PENDING
     names = ("expires_at", "stopped_seconds") if is_pending else ("not_after", "window_stopped_seconds")
     moved = dict(zip(names, (after.at, after.moved_seconds), strict=True))
-    if not ApprovalRequest.objects.filter(pk=request.pk, status=request.status, **{names[0]: at}).update(**moved):
+    same = ApprovalRequest.objects.filter(pk=request.pk, status=request.status, **{names[0]: before.at})
+    if not same.update(**moved):
         return False
     for name, value in moved.items():
         setattr(request, name, value)
@@ -144,18 +144,54 @@ def count_stops(request: ApprovalRequest, now: datetime) -> bool:
     return True
 
 
-def count_stops_of_open_requests(until: datetime, now: datetime) -> bool:
-    """Count the time of stops for all open requests that are older than `until`; return whether all were counted."""
+def _stoppable_deadline(request: ApprovalRequest) -> StoppableDeadline | None:
+    """Return the deadline of a pending request or the end of an approved one's run window; None if it has neither."""
+    is_pending = request.status == RequestStatus.PENDING
+    at = request.expires_at if is_pending else request.not_after
+    if at is None or request.status not in (*OPEN, RequestStatus.CONSUMED):
+        return None
+    moments = (request.opened_at, request.escalated_at) if is_pending else (request.effective_at,)
+    began = max(each for each in (*moments, request.ready_at) if each is not None)
+    return StoppableDeadline(at, began, request.stopped_seconds if is_pending else request.window_stopped_seconds)
+
+
+def count_stops_of_open_requests(until: datetime, now: datetime, limit: int) -> tuple[int, bool]:
+    """Count the time of stops for open requests that are older than `until`, and move the deadlines of about `limit`.
+
+    Return the number of deadlines that were moved, and whether none is left. Only requests whose deadlines move are
+    locked: the others are compared in batches.
+    """
     rows = ApprovalRequest.objects.filter(status__in=OPEN, opened_at__lt=until).select_related("call").order_by("pk")
-    found = list(rows)
-    return run_each(lambda request: _count(request, now), found) == len(found)
+    moved, after, is_complete = 0, 0, True
+    while found := list(rows.filter(pk__gt=after)[:COUNTED_AT_ONCE]):
+        if moved >= limit:
+            return moved, False
+        due = _with_stopped_time(found, now)
+        counted = run_each(lambda request: _count(request, now), due)
+        moved, after, is_complete = moved + counted, found[-1].pk, is_complete and counted == len(due)
+    return moved, is_complete
+
+
+def _with_stopped_time(requests: Sequence[ApprovalRequest], now: datetime) -> list[ApprovalRequest]:
+    """Return those of the requests whose deadlines move if the time of stops is counted."""
+    deadlines = {each.pk: deadline for each in requests if (deadline := _stoppable_deadline(each)) is not None}
+    stops = stops_since(min((each.began for each in deadlines.values()), default=now))
+    if not stops:
+        return []
+    facts = facts_of_calls([each.call for each in requests])
+    moved = {
+        each.pk
+        for each in requests
+        if (deadline := deadlines.get(each.pk)) is not None
+        and deadline.counted_for([StoppableWork(facts[each.call.pk])], stops, now) != deadline
+    }
+    return [each for each in requests if each.pk in moved]
 
 
 @retry_on_deadlock
 def _count(request: ApprovalRequest, now: datetime) -> bool:
     with transaction.atomic():
-        count_stops(lock_request(request), now)
-    return True
+        return count_stops(lock_request(request), now)
 
 
 def _escalate(request: ApprovalRequest, now: datetime) -> bool:

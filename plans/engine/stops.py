@@ -3,17 +3,18 @@
 Until the time of a lifted stop is counted for all that it held up, a ticker counts it again.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from approvals.models import Stop
 from approvals.requests.deadlines import count_stops_of_open_requests
 from approvals.stops.standing import StandingStop, StopFacts, find_covering, standing_stops
-from approvals.stops.stopped_time import StoppableDeadline
+from approvals.stops.stopped_time import StoppableDeadline, StoppableWork, stops_since
 from catalog.core import clock
 from catalog.core.transactions import retry_on_deadlock, run_each
 from catalog.errors import Stopped
@@ -32,6 +33,11 @@ from plans.store.statements import ClaimedStep, StepWait
 from plans.store.transactions import PlanTransaction, plan_transaction
 
 BATCH = 200
+COUNTED_PER_TICK = 50
+PLANS_COUNTED_AT_ONCE = 20
+"""Plans whose steps are compared with stops by the same query; each may have hundreds."""
+STEP_RELATED = ("plan__token", "call", "parent")
+NOT_ENDED = (StepStatus.PENDING, StepStatus.IN_PROGRESS)
 
 
 def require_step_not_stopped(tx: PlanTransaction, plan: PlanSnapshot, step: ClaimedStep) -> None:
@@ -85,13 +91,21 @@ def facts_of_call(plan: PlanSnapshot, step_id: int, prepared: PreparedCall) -> S
 
 
 def _facts_of_step(plan: PlanSnapshot, step_id: int, tool: str, requester_ids: RequesterIds | None) -> StopFacts:
-    """Return the facts about a plan's step: those of its tool, and all for whom it is done."""
+    """Return the facts about a plan's step: those of its tool, and all for whom it is done.
+
+    Its agent is the one that it runs or belongs to; it has none if it is not stored yet.
+    """
     askers = [
         plan.asker,
         replace(plan.asker, user_id=plan.author_id),
         *([requester_ids] if requester_ids is not None else []),
     ]
-    return _facts(tool, askers, lambda: _agent_of(plan.pk, step_id, tool))
+
+    def find_agent() -> str:
+        rows = Step.objects.filter(plan=plan.pk, step_id=step_id, tool=tool).values_list("agent", "parent__agent")
+        return next((own or of_parent or "" for own, of_parent in rows), "")
+
+    return _facts(tool, askers, find_agent)
 
 
 def _facts(tool: str, requester_ids: Collection[RequesterIds], find_agent: Callable[[], str] = str) -> StopFacts:
@@ -104,12 +118,6 @@ def _facts(tool: str, requester_ids: Collection[RequesterIds], find_agent: Calla
         source=target.source if target is not None else "",
         find_agent=find_agent,
     )
-
-
-def _agent_of(plan_pk: int, step_id: int, tool: str) -> str:
-    """Return the name of the agent that a step runs or belongs to; empty if there is none, or no such step yet."""
-    rows = Step.objects.filter(plan=plan_pk, step_id=step_id, tool=tool).values_list("agent", "parent__agent")
-    return next((own or of_parent or "" for own, of_parent in rows), "")
 
 
 def wait_for_lift(tx: PlanTransaction, step: ClaimedStep, stopped: Stopped) -> None:
@@ -148,8 +156,9 @@ def _tell() -> None:
 
 
 def facts_of_stored_step(step: Step) -> StopFacts:
-    """Return the facts about a step with its plan, the plan's token and its call loaded."""
-    return _facts_of_step(snapshot_of(step.plan), step.step_id, step.tool, _asker_of(step.call))
+    """Return the facts about a step with its plan, the plan's token, its call and its parent loaded."""
+    facts = _facts_of_step(snapshot_of(step.plan), step.step_id, step.tool, _asker_of(step.call))
+    return replace(facts, find_agent=lambda: step.agent or (step.parent.agent if step.parent is not None else ""))
 
 
 def _asker_of(call: Call | None) -> RequesterIds | None:
@@ -158,39 +167,54 @@ def _asker_of(call: Call | None) -> RequesterIds | None:
     return RequesterIds(call.requested_by_id, call.token_id, "", "")
 
 
-def facts_of_stored_call(call: Call) -> StopFacts:
-    """Return the facts about a stored call of a plan."""
-    step = Step.objects.select_related("plan__token", "call").filter(call=call.pk).first()
-    if step is not None:
-        return facts_of_stored_step(step)
-    plan = Plan.objects.select_related("token").get(public_id=call.plan_ref)
-    return _facts_of_step(snapshot_of(plan), int(call.step_ref), call.tool_name, _asker_of(call))
+def facts_of_stored_calls(stored_calls: Collection[Call]) -> dict[int, StopFacts]:
+    """Return the facts about stored calls of plans by the keys of the calls."""
+    steps = Step.objects.filter(call__in=[call.pk for call in stored_calls]).select_related(*STEP_RELATED)
+    found = {step.call.pk: facts_of_stored_step(step) for step in steps if step.call is not None}
+    others = [call for call in stored_calls if call.pk not in found]  # a later call took their place in the step
+    refs = {call.plan_ref for call in others}
+    plans = {plan.public_id: plan for plan in Plan.objects.filter(public_id__in=refs).select_related("token")}
+    for call in others:
+        plan = snapshot_of(plans[call.plan_ref])
+        found[call.pk] = _facts_of_step(plan, int(call.step_ref), call.tool_name, _asker_of(call))
+    return found
 
 
 def count_deadline(plan: Plan, now: datetime) -> bool:
     """Move the deadline of a locked plan by the time that stops stood; return whether it was moved.
 
-    A stop covers a plan that has a step in its scope which has not ended.
+    A stop holds up a plan as long as a step in its scope has not ended.
     """
-    if plan.deadline_at is None:
+    before = _stoppable_deadline(plan)
+    if before is None:
         return False
-    span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
-    given = plan.deadline_at - timedelta(seconds=plan.stopped_seconds)
-    began = given - span if span is not None else plan.started_at or plan.created_at
-    before = StoppableDeadline(plan.deadline_at, began, plan.stopped_seconds)
-    after = before.counted(lambda: _facts_of_plan(plan), now)
+    after = before.counted(lambda since: _work_of_plans([plan], since)[plan.pk], now)
     if after == before:
         return False
-    same = Plan.objects.filter(pk=plan.pk, deadline_at=plan.deadline_at, status=PlanStatus.IN_PROGRESS)
+    same = Plan.objects.filter(pk=plan.pk, deadline_at=before.at, status=PlanStatus.IN_PROGRESS)
     if not same.update(deadline_at=after.at, stopped_seconds=after.moved_seconds):
         return False
     plan.deadline_at, plan.stopped_seconds = after.at, after.moved_seconds
     return True
 
 
-def _facts_of_plan(plan: Plan) -> list[StopFacts]:
-    steps = Step.objects.filter(plan=plan.pk, status__in=(StepStatus.PENDING, StepStatus.IN_PROGRESS))
-    return [facts_of_stored_step(step) for step in steps.select_related("plan__token", "call")]
+def _stoppable_deadline(plan: Plan) -> StoppableDeadline | None:
+    if plan.deadline_at is None:
+        return None
+    span = timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
+    given = plan.deadline_at - timedelta(seconds=plan.stopped_seconds)
+    began = given - span if span is not None else plan.started_at or plan.created_at
+    return StoppableDeadline(plan.deadline_at, began, plan.stopped_seconds)
+
+
+def _work_of_plans(plans: Collection[Plan], since: datetime) -> dict[int, list[StoppableWork]]:
+    """Return the work of plans by their keys: all steps that had not ended at a moment."""
+    work: dict[int, list[StoppableWork]] = {plan.pk: [] for plan in plans}
+    steps = Step.objects.filter(Q(status__in=NOT_ENDED) | Q(completed_at__gt=since), plan__in=work)
+    for step in steps.select_related(*STEP_RELATED):
+        ended_at = None if step.status in NOT_ENDED else step.completed_at
+        work[step.plan_id].append(StoppableWork(facts_of_stored_step(step), ended_at))
+    return work
 
 
 def with_counted_deadline(tx: PlanTransaction, plan: PlanSnapshot) -> PlanSnapshot:
@@ -203,35 +227,66 @@ def with_counted_deadline(tx: PlanTransaction, plan: PlanSnapshot) -> PlanSnapsh
 
 
 def resume_after_stops(now: datetime) -> int:
-    """Count the time of lifted stops for all that they held up, and make its steps ready; return their number."""
+    """Make the steps ready that lifted stops held up, then count the time of those; return the number of rows changed.
+
+    The steps do not wait for the count: whatever starts or ends counts the time for itself. About COUNTED_PER_TICK
+    deadlines are moved at once, so that the ticker's other work does not wait for them either.
+    """
     lifted = list(Stop.objects.filter(lifted_at__lte=now, counted_at=None))
     if not lifted:
         return 0
-    counted = count_stops_of_open_requests(max(stop.lifted_at for stop in lifted if stop.lifted_at), now)
-    plans = list(Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__isnull=False))
-    counted = run_each(lambda plan: _count_plan(plan, now), plans) == len(plans) and counted
     woken = _wake_stopped_steps()
-    if counted:
+    until = max(stop.lifted_at for stop in lifted if stop.lifted_at)
+    of_requests, all_requests = count_stops_of_open_requests(until, now, COUNTED_PER_TICK)
+    of_plans, all_plans = _count_plans(until, now, COUNTED_PER_TICK - of_requests)
+    if all_requests and all_plans:
         Stop.objects.filter(pk__in=[stop.pk for stop in lifted]).update(counted_at=now)
-    return woken
+    return woken + of_requests + of_plans
+
+
+def _count_plans(until: datetime, now: datetime, limit: int) -> tuple[int, bool]:
+    """Do for the deadlines of plans what `count_stops_of_open_requests` does for those of requests."""
+    rows = Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__isnull=False, created_at__lt=until)
+    moved, after, is_complete = 0, 0, True
+    while found := list(rows.filter(pk__gt=after).order_by("pk")[:PLANS_COUNTED_AT_ONCE]):
+        if moved >= limit:
+            return moved, False
+        due = _with_stopped_time(found, now)
+        counted = run_each(lambda plan: _count_plan(plan, now), due)
+        moved, after, is_complete = moved + counted, found[-1].pk, is_complete and counted == len(due)
+    return moved, is_complete
+
+
+def _with_stopped_time(plans: Collection[Plan], now: datetime) -> list[Plan]:
+    """Return those of the plans whose deadlines move if the time of stops is counted."""
+    deadlines = {each.pk: deadline for each in plans if (deadline := _stoppable_deadline(each)) is not None}
+    stops = stops_since(min((each.began for each in deadlines.values()), default=now))
+    if not stops:
+        return []
+    work = _work_of_plans(plans, stops[0].since)
+    moved = {pk for pk, each in deadlines.items() if each.counted_for(work[pk], stops, now) != each}
+    return [each for each in plans if each.pk in moved]
 
 
 @retry_on_deadlock
 def _count_plan(plan: Plan, now: datetime) -> bool:
     with plan_transaction(plan.pk, plan.public_id):
-        count_deadline(Plan.objects.get(pk=plan.pk), now)
-    return True
+        return count_deadline(Plan.objects.get(pk=plan.pk), now)
 
 
 def _wake_stopped_steps() -> int:
     """Make the steps ready that wait for a stop, unless one covers them still; return their number."""
     waiting = Step.objects.filter(status=StepStatus.IN_PROGRESS, waiting_for=WaitingFor.STOP, ready_at=None)
     woken, after = 0, 0
-    while steps := list(waiting.filter(pk__gt=after).select_related("plan__token", "call").order_by("pk")[:BATCH]):
+    while steps := list(waiting.filter(pk__gt=after).select_related(*STEP_RELATED).order_by("pk")[:BATCH]):
         stops = standing_stops()
-        for step in steps:
-            if find_covering(stops, facts_of_stored_step(step)) is None:
-                woken += waiting.filter(pk=step.pk).update(ready_at=clock.now())
-                hints.hint(step.plan_id)
+
+        def wake(step: Step, stops: Sequence[StandingStop] = stops) -> bool:
+            if find_covering(stops, facts_of_stored_step(step)) is not None:
+                return False
+            hints.hint(step.plan_id)
+            return bool(waiting.filter(pk=step.pk).update(ready_at=clock.now()))
+
+        woken += run_each(wake, steps)
         after = steps[-1].pk
     return woken

@@ -107,7 +107,7 @@ class Ticker:
             _run_job("cancel", partial(cancel_stopped_calls, executor))
             _run_job("beat", partial(self._beat, executor))
             _run_job("end_overdue", executor.end_overdue)
-        _run_job("resume", lambda: resume_after_stops(clock.now()))
+        self._done += _run_job("resume", lambda: resume_after_stops(clock.now()))
         self._done += _run_job("apply", lambda: effects.apply_due(clock.now()))
         _run_job("void", lifecycle.invalidate_outdated)
         self._done += _run_job("remind", lambda: deadlines.send_due_reminders(clock.now()))
