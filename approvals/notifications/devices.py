@@ -54,11 +54,11 @@ def add_device(person: User, fields: Mapping[str, str], *, name: str, browser: s
     An address is its last person's. Raises ParameterError.
     """
     subscription = read_subscription(fields)
-    key = _address_key(subscription)
+    keys = _address_keys(subscription)
     with transaction.atomic():
         User.objects.select_for_update().get(pk=person.pk)
         own = PushDevice.objects.filter(person=person)
-        known = PushDevice.objects.filter(Q(address_key=key) | Q(pk__in=own.filter(browser_key=_digest(browser))))
+        known = PushDevice.objects.filter(Q(address_key__in=keys) | Q(pk__in=own.filter(browser_key=_digest(browser))))
         is_new = not known.filter(person=person).exists()
         known.delete()
         if own.count() >= MAX_DEVICES:
@@ -66,7 +66,7 @@ def add_device(person: User, fields: Mapping[str, str], *, name: str, browser: s
         device = PushDevice.objects.create(
             person=person,
             name=name,
-            address_key=key,
+            address_key=keys[0],
             subscription=keyring().encrypt(subscription.text()),
             browser_key=_digest(browser),
             created_at=clock.now(),
@@ -126,14 +126,13 @@ def device_address(device: PushDevice) -> Address | None:
 
 def is_still_wanted(delivery: Delivery, subscription: Subscription) -> bool:
     """Return whether the person of a delivery is active and still has the device: it may have ended since the event."""
-    key = _address_key(subscription)
-    return PushDevice.objects.filter(person=delivery.person, person__is_active=True, address_key=key).exists()
+    devices = PushDevice.objects.filter(person=delivery.person, person__is_active=True)
+    return devices.filter(address_key__in=_address_keys(subscription)).exists()
 
 
 def forget_subscription(subscription: Subscription) -> None:
     """Remove the device whose subscription the push service does not know any more."""
-    key = _address_key(subscription)
-    PushDevice.objects.filter(address_key=key).delete()
+    PushDevice.objects.filter(address_key__in=_address_keys(subscription)).delete()
 
 
 def device_name(user_agent: str) -> str:
@@ -177,8 +176,9 @@ def _subscription(device: PushDevice) -> Subscription | None:
         return None
 
 
-def _address_key(subscription: Subscription) -> str:
-    return _digest(keyring().fingerprint(subscription.endpoint))
+def _address_keys(subscription: Subscription) -> list[str]:
+    """Return the hashes of an address under all secret keys; the first one is stored."""
+    return [_digest(fingerprint) for fingerprint in keyring().fingerprints(subscription.endpoint)]
 
 
 def _digest(text: str) -> str:

@@ -59,6 +59,10 @@ class Keyring:
         """Return the digests of `fingerprint` under all keys, that of the newest key first."""
         return [hmac.new(key, b"text\0" + text.encode(), hashlib.sha256).hexdigest() for key in self._mac_keys]
 
+    def is_fingerprint(self, fingerprint: str, text: str) -> bool:
+        """Return True if this is the digest of the text under any of the keys."""
+        return any(hmac.compare_digest(fingerprint, each) for each in self.fingerprints(text))
+
     def encrypt(self, text: str) -> str:
         return self._fernet.encrypt(text.encode()).decode()
 

@@ -107,11 +107,10 @@ def respond_once(
     # The roles are part of it. A bare digest of a body with a short secret could be brute-forced.
     roles = canonical_text(sorted(roles_of(request.user)))
     whole = digest(str(request.method), request.path, canonical_text(request.data or {}), roles)
-    body_digest = keyring().fingerprint(whole)
-    reserved_key, is_first = _reserve_key(owner, key, body_digest)
+    reserved_key, is_first = _reserve_key(owner, key, keyring().fingerprint(whole))
     if is_first:
         return _first_response(reserved_key, answer, unstored)
-    return _repeat_response(reserved_key, body_digest, again)
+    return _repeat_response(reserved_key, whole, again)
 
 
 def run_once(owner: str, key: str, body_digest: str, act: Callable[[], str]) -> str:
@@ -177,8 +176,8 @@ def _store_response(key: IdempotencyKey, response: Response, unstored: Collectio
     IdempotencyKey.objects.filter(pk=key.pk).update(answer_status=response.status_code, answer=text)
 
 
-def _repeat_response(key: IdempotencyKey, body_digest: str, again: RepeatResponseFactory | None) -> Response:
-    if key.body_digest != body_digest:
+def _repeat_response(key: IdempotencyKey, body: str, again: RepeatResponseFactory | None) -> Response:
+    if not keyring().is_fingerprint(key.body_digest, body):
         detail = (
             "This Idempotency-Key was used for another request, or before your roles changed. Check what that request "
             "did, and use a new key."

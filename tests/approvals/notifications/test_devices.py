@@ -7,6 +7,7 @@ from typing import Any
 
 import jwt
 import pytest
+from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.asymmetric import ec
 from django.contrib.auth.models import User
 from django.test import Client
@@ -109,6 +110,31 @@ def deactivate(person: User) -> None:
 
 def sign_out(person: User) -> None:
     sign_out_everywhere(person, keep=None)
+
+
+def rotate_keys(settings: Any) -> None:
+    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
+
+
+@pytest.mark.parametrize("status", ["201", "410"])
+def test_devices_are_known_after_a_new_secret_key(
+    ada: User, rosa: User, status: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are notified, and removed when their subscription has ended."""
+    with taking() as server:
+        subscribed(rosa, server, monkeypatch, status)
+        rotate_keys(settings)
+        ask(ada)
+        send_due()
+    assert (only().status, PushDevice.objects.exists()) == {"201": ("sent", True), "410": ("dropped", False)}[status]
+
+
+def test_browser_belongs_to_the_last_person_after_a_new_secret_key(rosa: User, tomas: User, settings: Any) -> None:
+    browser = Browser()
+    signed_in(rosa, browser)
+    rotate_keys(settings)
+    signed_in(tomas, browser)
+    assert PushDevice.objects.get().person == tomas
 
 
 @pytest.mark.parametrize("end", [sign_out, deactivate])

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connection, connections
 
@@ -28,6 +29,15 @@ def test_the_same_key_and_body_get_the_first_response(ada):
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json() == again.json()
     assert Plan.objects.count() == 1
+
+
+def test_repeat_gets_the_first_response_after_a_new_secret_key(ada, settings):
+    rest = Rest(ada)
+    made = rest.post("plans/", PLAN, key="k-1").json()["id"]
+    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
+    again = rest.post("plans/", PLAN, key="k-1")
+    assert (again.status_code, again.json()["id"], Plan.objects.count()) == (201, made, 1)
+    assert rest.post("plans/", {**PLAN, "goal": "Other"}, key="k-1").status_code == 409
 
 
 def test_another_body_or_path_under_the_same_key_is_409(ada):
