@@ -13,7 +13,7 @@ from typing import Any
 from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import Policy, PolicyRevision, Review
-from approvals.policies.history import CallOrigin, Finding, RuleTerms, client_of, count_key
+from approvals.policies.history import CallingClient, CallOrigin, Finding, RuleTerms, calling_client, count_texts
 from approvals.policies.rulebook import (
     Clause,
     Rulebook,
@@ -241,7 +241,7 @@ class _ReplayedHistory:
         self._times = defaultdict[tuple[int | None, str], deque[datetime]](deque)
         self._running: list[tuple[datetime, int, list[tuple[str, str, str]]]] = []
         self._ended: dict[tuple[str, str, str], datetime] = {}
-        self._clients: dict[int, str] = {}
+        self._clients: dict[tuple[int, int | None], CallingClient] = {}
         self._call: _ReplayedCall | None = None
         self._answers: dict[int | None, Finding] = {}
 
@@ -270,7 +270,9 @@ class _ReplayedHistory:
                 return Finding(rule.revision_id, fits=False)
         if recent is None:
             return Finding(rule.revision_id, fits=True)
-        times = self._times[rule.revision_id, count_key(recent, self._origin(call), self._client(call))]
+        # All connections of a client have the same texts, in another order.
+        text = min(count_texts(recent, self._origin(call), lambda: self._client(call)))
+        times = self._times[rule.revision_id, text]
         while times and times[0] <= at - timedelta(seconds=recent.seconds):
             times.popleft()
         count = len(times) + 1
@@ -296,7 +298,7 @@ class _ReplayedHistory:
             scopes.append(f"person {row['requested_by_id']}")
         if row["session"]:
             scopes.append(f"session {row['requested_by_id']} {row['session']}")
-        return [*scopes, self._client(call)] if row["token_id"] is not None else scopes
+        return [*scopes, min(self._client(call).texts)] if row["token_id"] is not None else scopes
 
     def _origin(self, call: _ReplayedCall) -> CallOrigin:
         row = call.row
@@ -308,13 +310,11 @@ class _ReplayedHistory:
             arguments=call.facts.arguments,
         )
 
-    def _client(self, call: _ReplayedCall) -> str:
-        token = call.row["token_id"]
-        if token is None:
-            return client_of(self._origin(call))
-        if token not in self._clients:
-            self._clients[token] = client_of(self._origin(call))
-        return self._clients[token]
+    def _client(self, call: _ReplayedCall) -> CallingClient:
+        key = call.row["requested_by_id"], call.row["token_id"]
+        if key not in self._clients:
+            self._clients[key] = calling_client(self._origin(call))
+        return self._clients[key]
 
 
 def _chunks(since: datetime, before: str) -> Iterator[Sequence[dict[str, Any]]]:

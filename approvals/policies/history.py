@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import chain
+from operator import or_
 from typing import Any, Protocol
 
 from django.db import connection
@@ -25,20 +27,29 @@ from catalog.core.canonical_json import canonical_text
 from catalog.core.database import bind_datetime, on_sqlite
 from catalog.core.locks import LockSpace, lock_all_until_commit
 from catalog.core.rate_limits import MAX_CLEARED_ROWS
-from catalog.models import Call, Tool
+from catalog.models import ApiToken, Call, Tool
 from catalog.states import CallStatus
 
 MAX_CALLS_NAMED = 20
 """Earlier calls that are kept with a held call for its reviewers; further ones are only counted."""
-WAITS = Q(call__status__in=(CallStatus.CREATED, CallStatus.HELD, CallStatus.READY))
-COUNTS = Q(is_started=True) | Q(call__started_at__isnull=False) | WAITS
-# A call that ended without having started, such as a rejected one, does not count.
+COUNTED = (
+    "counted.call_id <> %s AND (counted.is_started OR EXISTS (SELECT 1 FROM catalog_call AS call "
+    "WHERE call.id = counted.call_id AND (call.started_at IS NOT NULL "
+    "OR (call.id <> %s AND call.status IN ('created', 'held', 'ready')))))"
+)
+"""Condition on a row that counts for another call: parameters are that call, and the one that it replaces.
+
+A call that ended without having started, such as a rejected one, does not count.
+"""
 COUNT = (
     "WITH asked(revision_id, value, since) AS (VALUES {asked}) SELECT asked.revision_id, (SELECT count(*) "
     "FROM approvals_recentcall AS counted WHERE counted.revision_id = asked.revision_id "
-    "AND counted.value = asked.value AND counted.at > asked.since AND (counted.is_started OR EXISTS (SELECT 1 "
-    "FROM catalog_call AS call WHERE call.id = counted.call_id AND (call.started_at IS NOT NULL "
-    "OR (call.id <> %s AND call.status IN ('created', 'held', 'ready')))))) FROM asked"
+    "AND counted.value = asked.value AND counted.at > asked.since AND {counted}) FROM asked"
+)
+NEWEST = (
+    "SELECT counted.call_id FROM approvals_recentcall AS counted WHERE counted.revision_id = %s "
+    "AND counted.value IN ({values}) AND counted.at > %s AND {counted} "
+    "ORDER BY counted.at DESC, counted.id DESC LIMIT %s"
 )
 
 
@@ -87,6 +98,58 @@ class CallOrigin:
     find_plan_calls: "Callable[[], QuerySet[Call]] | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class CallingClient:
+    """The client through whose token a call was made.
+
+    Connections of one person are of the same client if they have the same registration, or the same name and host: a
+    client stays the same if it registers anew or is renamed. `names` are the names and hosts of its connections, that
+    of the token first. There are none for a token that is no connection's, and without a token.
+    """
+
+    person: int | None
+    token_id: int | None
+    names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts by which calls through the client are counted, that of the token first; without a token, one."""
+        if self.token_id is None:
+            return [f"person {self.person}"]
+        return [f"client {self.person} {name} {host}" for name, host in self.names] or [f"token {self.token_id}"]
+
+    @property
+    def calls(self) -> Q:
+        """Condition for the calls through the client; without a token, for all calls."""
+        if self.token_id is None:
+            return Q()
+        if not self.names:
+            return Q(token=self.token_id)
+        named = reduce(or_, (Q(client_name=name, client_host=host) for name, host in self.names))
+        return Q(token__in=Connection.objects.filter(named, token__user=self.person).values("token"))
+
+
+def calling_client(origin: CallOrigin) -> CallingClient:
+    """Return the client of a call; one query if it has a token."""
+    token = origin.token_id
+    if token is None:
+        return CallingClient(origin.requested_by, None)
+    person = ApiToken.objects.filter(pk=token).values("user")
+    columns = ("token_id", "token__user_id", "client_id", "client_name", "client_host")
+    rows = Connection.objects.filter(token__user__in=person).order_by("pk").values_list(*columns)
+    connections = [(made, user, client, (name, host)) for made, user, client, name, host in rows]
+    own = [(user, name) for made, user, _, name in connections if made == token]
+    if not own:
+        return CallingClient(origin.requested_by, token)
+    [(person_id, first)] = own
+    names = found = {first: None}
+    while found:
+        clients = {client for _, _, client, name in connections if name in names and client is not None}
+        found = {name: None for _, _, client, name in connections if client in clients and name not in names}
+        names = names | found
+    return CallingClient(person_id, token, tuple(names))
+
+
 @dataclass
 class History:
     """The answers to rules that look back at what came before one call; a rule is judged once.
@@ -113,19 +176,24 @@ class History:
 
     def answers(self, rules: Sequence[RuleTerms]) -> dict[int | None, Finding]:
         """Return what was found for each of these rules. Raises HistoryBusy."""
-        keys = {rule.revision_id: (rule.revision_id, self._value(rule)) for rule in rules}
         self._rules |= {rule.revision_id: rule for rule in rules}
-        known = self._kept | self._new
-        unjudged = [rule for rule in rules if keys[rule.revision_id] not in known]
+        values = {rule.revision_id: self._values_of(rule) for rule in rules}
         if self.is_exact:
             # Also for what is known: if the call now starts, it counts from now on.
-            locked = [f"{revision}:{value}" for revision, value in keys.values() if value]
+            locked = [f"{revision}:{value}" for revision, each in values.items() for value in each if value]
             if not lock_all_until_commit(LockSpace.RECENT_CALLS, locked, waits=self.waits):
                 raise HistoryBusy
-        if unjudged:
+        found = self._known(values)
+        if unjudged := [rule for rule in rules if rule.revision_id not in found]:
             self._judge(unjudged)
-            known |= self._new
-        return {revision: known[key] for revision, key in keys.items()}
+            found = self._known(values)
+        return found
+
+    def _known(self, values: Mapping[int | None, Sequence[str]]) -> dict[int | None, Finding]:
+        """Return the findings for the values of these rules. After a new key, they are known under the old one."""
+        known = self._kept | self._new
+        keys = ((revision, value) for revision, each in values.items() for value in each)
+        return {key[0]: known[key] for key in keys if key in known}
 
     def keep(self, call: Call, *, is_started: bool, held_by: int | None = None) -> None:
         """Store what was found with the call, which was stored or started in this transaction, and count it.
@@ -164,7 +232,7 @@ class History:
         counting = [rule for rule in rules if rule.recent is not None and (rule.seen is None or rule.seen in seen)]
         counts = self._counts(counting) if counting else {}
         for rule in rules:
-            revision, value = rule.revision_id, self._value(rule)
+            revision, value = rule.revision_id, self._values_of(rule)[0]
             fits, count = rule.seen is None or rule.seen in seen, None
             if fits and rule.recent is not None:
                 count = counts.get(revision, 0) + 1
@@ -180,13 +248,14 @@ class History:
                 continue
             seconds = rule.recent.seconds
             since = times[seconds] = times.get(seconds) or bind_datetime(self.now - timedelta(seconds=seconds))
-            for value in self._digests(rule.recent):
+            for value in self._values_of(rule):
                 asked += (rule.revision_id, value, since)
                 number += 1
         if not number:
             return {}
         with connection.cursor() as cursor:
-            cursor.execute(COUNT.format(asked=", ".join([row] * number)), [*asked, self.replaced or 0])
+            statement = COUNT.format(asked=", ".join([row] * number), counted=COUNTED)
+            cursor.execute(statement, [*asked, *self._uncounted])
             counts = Counter[int | None]()
             for revision_id, count in cursor.fetchall():
                 counts[revision_id] += count
@@ -223,8 +292,9 @@ class History:
         calls = Call.objects.filter(tool_name__in=names, started_at__isnull=False)
         if self.call is not None:
             calls = calls.exclude(pk=self.call.pk)
-        own = _own_calls(origin)
-        scopes = [] if own is None else [calls.filter(own, requested_by=origin.requested_by)]
+        scopes = []
+        if origin.requested_by is not None:
+            scopes.append(calls.filter(self._own_calls, requested_by=origin.requested_by))
         if origin.find_plan_calls is not None:
             scopes.append(calls.filter(pk__in=origin.find_plan_calls().values("pk")))
         for scope in scopes:
@@ -238,59 +308,63 @@ class History:
         if not finding.fits:
             return finding
         if rule.recent is not None:
-            since = self.now - timedelta(seconds=rule.recent.seconds)
-            counted = RecentCall.objects.filter(revision=finding.revision_id, value=finding.value, at__gt=since)
-            found = counted.filter(COUNTS).exclude(call=self.replaced).order_by("-at", "-pk")
-            calls = list(found.values_list("call_id", flat=True)[:MAX_CALLS_NAMED])
+            values, since = self._values_of(rule), self.now - timedelta(seconds=rule.recent.seconds)
+            sql = NEWEST.format(values=", ".join(["%s"] * len(values)), counted=COUNTED)
+            named = finding.revision_id, *values, bind_datetime(since), *self._uncounted, MAX_CALLS_NAMED
+            with connection.cursor() as cursor:
+                cursor.execute(sql, named)
+                calls = [call for (call,) in cursor.fetchall()]
         elif rule.seen is not None:
             newest = (part.order_by("-pk").values_list("pk", flat=True) for part in self._calls_before(rule.seen))
             calls = sorted({pk for part in newest for pk in part[:MAX_CALLS_NAMED]}, reverse=True)[:MAX_CALLS_NAMED]
         return Finding(finding.revision_id, finding.fits, finding.count, finding.value, tuple(calls))
 
-    def _value(self, rule: RuleTerms) -> str:
-        return self._digests(rule.recent)[0] if rule.recent is not None else ""
+    @property
+    def _uncounted(self) -> tuple[int, int]:
+        """The keys of the call itself and of the call that it replaces; 0 for none."""
+        return (self.call.pk if self.call is not None else 0), self.replaced or 0
 
-    def _digests(self, recent: Recent) -> tuple[str, ...]:
-        """Return the digests of the value by which a rule counts the call, under all keys: the newest first."""
-        found = self._values.get(recent.by)
+    def _values_of(self, rule: RuleTerms) -> tuple[str, ...]:
+        """Return the digests of the values by which a rule counts the call; an empty text if it does not count.
+
+        The first one is stored with the call: its own value under the newest key. Calls under the others count too.
+        """
+        if rule.recent is None:
+            return ("",)
+        found = self._values.get(rule.recent.by)
         if found is None:
-            key = count_key(recent, self.origin, self._client if recent.by == "token" else "")
-            found = self._values[recent.by] = tuple(keyring().fingerprints(f"recent calls\0{key}"))
+            texts = count_texts(rule.recent, self.origin, lambda: self._client)
+            fingerprints = (keyring().fingerprints(f"recent calls\0{text}") for text in texts)
+            found = self._values[rule.recent.by] = tuple(chain.from_iterable(fingerprints))
         return found
 
     @cached_property
-    def _client(self) -> str:
-        return client_of(self.origin)
+    def _client(self) -> CallingClient:
+        return calling_client(self.origin)
+
+    @property
+    def _own_calls(self) -> Q:
+        """Condition for the calls of the same client, plan or session; without a token, for all calls."""
+        own = self._client.calls
+        if self.origin.token_id is not None and self.origin.plan_ref:
+            own |= Q(plan_ref=self.origin.plan_ref)
+        if self.origin.token_id is not None and self.origin.session:
+            own |= Q(session=self.origin.session)
+        return own
 
 
-def count_key(recent: Recent, origin: CallOrigin, client: str) -> str:
-    """Return the text of the value by which a rule counts a call; `client` is that of `client_of`.
+def count_texts(recent: Recent, origin: CallOrigin, find_client: Callable[[], CallingClient]) -> list[str]:
+    """Return the texts of the values by which a rule counts a call, that of the call itself first.
 
     Calls without a text, number or truth value at the path of an argument share one value.
     """
     if recent.path:
         value = recent.value_in(origin.arguments)
-        return f"{recent.by}\0{'' if value is None else canonical_text(value)}"
-    values = {
-        "requester": origin.requested_by,
-        "token": client,
-        "tool": origin.tool_name,
-        "plan": origin.plan_ref,
-    }
-    return f"{recent.by}\0{values[recent.by]}"
-
-
-def client_of(origin: CallOrigin) -> str:
-    """Return a name for the token of a call; connections of one person and client share one.
-
-    Without a token, it is that of the person.
-    """
-    token = origin.token_id
-    if token is None:
-        return f"person {origin.requested_by}"
-    connections = Connection.objects.filter(token=token)
-    made = connections.values_list("token__user", "client_name", "client_host").first()
-    return f"token {token}" if made is None else "client {} {} {}".format(*made)
+        return [f"{recent.by}\0{'' if value is None else canonical_text(value)}"]
+    if recent.by == "token":
+        return [f"{recent.by}\0{text}" for text in find_client().texts]
+    values = {"requester": origin.requested_by, "tool": origin.tool_name, "plan": origin.plan_ref}
+    return [f"{recent.by}\0{values[recent.by]}"]
 
 
 def kept_history(
@@ -312,24 +386,6 @@ def findings_of(call: Call) -> list[Finding]:
     """Return what was found for a stored call, in the order in which it was judged."""
     stored = CallHistory.objects.filter(call=call).values_list("findings", flat=True).first()
     return [_from_document(document) for document in stored or ()]
-
-
-def _own_calls(origin: CallOrigin) -> Q | None:
-    """Return a condition for the calls of the same token or session, or of the same person if there is no token."""
-    if origin.requested_by is None:
-        return None
-    if origin.token_id is None:
-        return Q()
-    own = Q(token=origin.token_id)
-    made = Connection.objects.filter(token=origin.token_id).first()
-    if made is not None:
-        same = Connection.objects.filter(client_name=made.client_name, client_host=made.client_host)
-        if made.client_id is not None:
-            same = same | Connection.objects.filter(client=made.client_id)
-        own |= Q(token__in=same.values("token"))
-    if origin.plan_ref:
-        own |= Q(plan_ref=origin.plan_ref)
-    return own | Q(session=origin.session) if origin.session else own
 
 
 def clear_recent_calls(*, now: datetime) -> int:

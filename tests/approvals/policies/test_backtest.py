@@ -14,8 +14,9 @@ from approvals.policies.rulebook import rule_from_revision
 from approvals.policies.term_checks import term_columns
 from approvals.requests.lifecycle import open_request
 from approvals.reviews.decisions import decide
+from catalog.connections.models import Client, Connection
 from catalog.core import clock
-from catalog.models import Call
+from catalog.models import ApiToken, Call
 from tests.approvals.factories import approval, held_call, make_tool, rejection, set_rule
 
 pytestmark = pytest.mark.django_db
@@ -158,3 +159,21 @@ def test_rules_that_look_back_replay_calls_in_the_order_they_were_made(ada, ben)
     assert (dict(found.counts), found.matched) == ({"allow": 5, "deny": 1}, 1)
     found = tried(match={"tool": "send_*", "seen": {"tool": "send_note", "within": 900}})
     assert dict(found.counts) == {"allow": 4, "deny": 2}
+
+
+def test_calls_of_a_renamed_client_are_replayed_as_those_of_one_client(ada):
+    registered = Client.objects.create(client_id="c1", name="Agent")
+    ends, at = clock.now() + timedelta(days=1), clock.now()
+    for number, (name, client) in enumerate(
+        [("Agent", registered), ("Renamed", registered), ("Renamed", None), ("Other", None)]
+    ):
+        token = ApiToken.objects.create(
+            name=name, user=ada, kind="agent", secret_digest=f"{number:064}", expires_at=ends
+        )
+        Connection.objects.create(token=token, client=client, client_name=name, client_host="agents.example")
+        call = held_call(ada, make_tool("send_note", level="cautious"))
+        Call.objects.filter(pk=call.pk).update(token=token, started_at=at, finished_at=at, status="completed")
+    found = tried(match={"tool": "send_*", "recent": {"count": 3, "seconds": 3600, "by": "token"}})
+    assert (dict(found.counts), found.matched) == ({"allow": 3, "deny": 1}, 1)
+    found = tried(match={"tool": "send_*", "seen": {"tool": "send_note", "within": 900}})
+    assert dict(found.counts) == {"allow": 2, "deny": 2}

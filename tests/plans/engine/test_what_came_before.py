@@ -9,12 +9,13 @@ from django.contrib.auth.models import User
 
 from approvals.models import ApprovalRequest, CallHistory, RecentCall, TrialResult
 from approvals.policies import history
-from approvals.policies.history import clear_recent_calls
+from approvals.policies.history import clear_recent_calls, kept_history
+from approvals.policies.rulebook import compile_match
 from approvals.policies.services import change_policy
 from approvals.requests.queries import earlier_calls
 from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
-from catalog.connections.models import Connection
+from catalog.connections.models import Client, Connection
 from catalog.core import clock
 from catalog.errors import PolicyRefusal
 from catalog.models import ApiToken, Call, Category, Source, Tool
@@ -48,7 +49,7 @@ def statuses(*calls: Call) -> list[str]:
     return [Call.objects.get(pk=each.pk).status for each in calls]
 
 
-def token_of(person: User, client: str = "") -> ApiToken:
+def token_of(person: User, client: str = "", registered: Client | None = None) -> ApiToken:
     """Make an agent's token, of a connection if a client is named."""
     number = ApiToken.objects.count()
     ends = clock.now() + timedelta(days=1)
@@ -56,7 +57,7 @@ def token_of(person: User, client: str = "") -> ApiToken:
         name=f"t{number}", user=person, kind="agent", secret_digest=f"{number:064}", expires_at=ends
     )
     if client:
-        Connection.objects.create(token=token, client_name=client, client_host="agents.example")
+        Connection.objects.create(token=token, client=registered, client_name=client, client_host="agents.example")
     return token
 
 
@@ -81,8 +82,65 @@ def test_calls_from_the_third_on_are_held(ada, ben, rosa):
 def test_calls_counted_under_the_old_and_the_new_key_count_together(ada, settings):
     third()
     first = call(ada)
-    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
+    rotate_keys(settings)
     assert statuses(first, call(ada), call(ada)) == ["created", "created", "held"]
+
+
+def rotate_keys(settings: Any) -> None:
+    settings.TOOLGATE_SECRET_KEYS = [Fernet.generate_key().decode(), *settings.TOOLGATE_SECRET_KEYS]
+
+
+def test_findings_are_kept_when_a_new_key_comes_first(ada, rosa, settings):
+    """Neither is the approved call judged again, nor does it count itself."""
+    add_policy(2, tool="cautious", effect="hold", stages=HELD["stages"])
+    third(effect="deny", stages=[])
+    plan = work_off(make_plan(ada, act(1, "x", "cautious")))
+    call(ada)
+    approve(plan, rosa)
+    rotate_keys(settings)
+    work_off(plan)
+    assert call_of(plan).status == "completed"
+    assert RecentCall.objects.filter(call=call_of(plan)).count() == 1
+
+
+def test_own_row_of_a_call_is_not_counted(ada):
+    third()
+    held = [call(ada) for _ in range(3)][-1]
+    CallHistory.objects.all().delete()
+    rule = compile_match(held.approval.policy_revision)
+    assert kept_history(held, {"value": "x"}, now=clock.now()).answers([rule])[rule.revision_id].count == 3
+
+
+def test_renamed_client_stays_the_same(ada):
+    """Connections have the name of their consent. Counts and earlier calls agree on which client made a call."""
+    third("token")
+    add_policy(2, tool="cautious", seen={"tool": "safe", "within": 3600}, effect="deny", message="After reading.")
+    registered = Client.objects.create(client_id="c1", name="Agent")
+    before = token_of(ada, "Agent", registered)
+    by_name = token_of(ada, "Agent")  # registered anew, its old registration is gone
+    after, other = token_of(ada, "Renamed", registered), token_of(ada, "Other")
+    read(ada, token=by_name)
+    for token in (before, after):
+        with pytest.raises(PolicyRefusal, match="After reading"):
+            call(ada, token=token)
+    assert call(ada, token=other).status == "created"
+
+
+def test_calls_of_a_renamed_client_count_together(ada, ben):
+    third("token")
+    registered = Client.objects.create(client_id="c1", name="Agent")
+    before, after = token_of(ada, "Agent", registered), token_of(ada, "Renamed", registered)
+    anew = token_of(ada, "Renamed")
+    assert statuses(*(call(ada, token=token) for token in (before, after, anew))) == ["created", "created", "held"]
+    assert call(ben, token=token_of(ben, "Agent", registered)).status == "created"
+
+
+def test_earlier_calls_under_an_old_key_are_shown_to_reviewers(ada, settings):
+    third()
+    first = call(ada)
+    rotate_keys(settings)
+    second, held = call(ada), call(ada)
+    assert CallHistory.objects.get(call=held).findings[0]["calls"] == [second.pk, first.pk]
 
 
 def test_denied_call_is_refused_and_not_counted(ada):
