@@ -85,7 +85,9 @@ class EnvelopeItemSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField()
     sum = serializers.DictField(required=False, help_text="`path` and `at_most`; absent without a sum.")
     used = serializers.IntegerField()
-    sum_used = serializers.FloatField(required=False, help_text="Absent without a sum.")
+    sum_used = serializers.FloatField(
+        required=False, allow_null=True, help_text="Absent without a sum; null if it is private to others."
+    )
 
 
 class EnvelopeSerializer(serializers.Serializer[Any]):
@@ -106,12 +108,13 @@ class EnvelopeSerializer(serializers.Serializer[Any]):
     ended_by = serializers.CharField(source="ended_by.username", default=None, allow_null=True)
     ended_because = serializers.SerializerMethodField()
 
-    def _private(self, envelope: Envelope) -> Any:
-        return self.context["private"].get(envelope.call_id)
+    def _hidden(self, envelope: Envelope) -> reading.HiddenParts:
+        hidden: reading.HiddenParts = self.context["hidden"].get(envelope.pk, reading.NOTHING_HIDDEN)
+        return hidden
 
     def get_purpose(self, envelope: Envelope) -> str:
         """Return the purpose, unless the proposal is private to others."""
-        return PRIVATE_NOTICE if self._private(envelope) else envelope.purpose
+        return PRIVATE_NOTICE if self._hidden(envelope).proposal else envelope.purpose
 
     @extend_schema_field(serializers.DictField())
     def get_scope(self, envelope: Envelope) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class EnvelopeSerializer(serializers.Serializer[Any]):
     @extend_schema_field(EnvelopeItemSerializer(many=True))
     def get_items(self, envelope: Envelope) -> list[dict[str, Any]]:
         """Return the items with what is used of them."""
-        return [state.as_json() for state in reading.items_of(envelope, self._private(envelope))]
+        return [state.as_json() for state in reading.items_of(envelope, self._hidden(envelope))]
 
     def get_ended_because(self, envelope: Envelope) -> str | None:
         """Return why it is over, or None."""
@@ -138,7 +141,7 @@ class EnvelopeEndpoint(PlanEndpoint):
             raise Http404 from None
 
     def envelope_response(self, envelope: Envelope, status: int = 200) -> Response:
-        context = {"private": reading.private_parts(self.user, [envelope])}
+        context = {"hidden": reading.hidden_parts(self.user, [envelope])}
         return Response(EnvelopeSerializer(envelope, context=context).data, status)
 
     def response_to(self, call: Call) -> Response:
@@ -165,7 +168,7 @@ class EnvelopeList(EnvelopeEndpoint):
         if "tool" in query:
             found = found.filter(pk__in=EnvelopeItem.objects.filter(tool__name=query["tool"]).values("envelope"))
         page = paginate(found, order="-id", at=at)
-        context = {"private": reading.private_parts(self.user, page.rows)}
+        context = {"hidden": reading.hidden_parts(self.user, page.rows)}
         return paginated_response(request, page, lambda each: EnvelopeSerializer(each, context=context).data)
 
     @extend_schema(

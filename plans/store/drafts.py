@@ -1,8 +1,11 @@
 """Drafts of plans that a viewer may see and change."""
 
+import json
+
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog.access.roles import ADMINISTRATOR, OPERATOR, has_role
 from catalog.calls.privacy import can_see_private
 from catalog.core.canonical_json import Json
@@ -36,12 +39,15 @@ def draft_for(viewer: User, public_id: str, *, without_texts: bool = False) -> P
 def may_read(viewer: User, draft: PlanDraft, document: Json) -> bool:
     """Return whether the viewer may read a draft's document: what is private in a plan is private in a draft.
 
-    That is what came from a planner or another plan, and arguments of tools that return private data.
+    That is what came from a planner or another plan, arguments of tools that return private data, and proposals of
+    envelopes with calls of such tools.
     """
     if draft.owner_id == viewer.pk or can_see_private(viewer):
         return True
     if draft.call_id is not None or draft.cloned_from_id is not None:
         return False
-    tools = [step.get("tool") for step in steps_of(document) if isinstance(step, dict)]
-    names = {name for name in tools if isinstance(name, str) and "\0" not in name}  # PostgreSQL cannot compare it
-    return not Tool.objects.filter(name__in=names, returns_private_data=True).exists()
+    steps = [step for step in steps_of(document) if isinstance(step, dict)]
+    tools = [step.get("tool") for step in steps]
+    proposals = [json.dumps(step, ensure_ascii=False) for step in steps if step.get("tool") == PROPOSE_ENVELOPE]
+    private = Tool.objects.filter(returns_private_data=True).values_list("name", flat=True)
+    return not any(name in tools or any(f'"{name}"' in text for text in proposals) for name in private)

@@ -1,6 +1,7 @@
 """Privacy of plan values: which values are private, who may see them, and masking for everyone else.
 
-Private are: arguments and results of tools that return private data; arguments and results of steps that refer to a
+Private are: arguments and results of tools that return private data, and of proposals of envelopes with calls of such
+tools; arguments and results of steps that refer to a
 private value; the texts and calls of an agent's model, because it has read the results of its tools; and steps that the
 planner adds after a person's answer, because it has read the answer. Example: if step 1 calls a private tool with
 expected_key `person`, a step with `${person.email}` in its parameters is private too, and so is a step that refers to
@@ -15,9 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Value
+from django.db.models.functions import Concat, StrIndex
 from django.http import HttpResponse
 
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog import signals
 from catalog.access.roles import NotAllowed, agent_token_of
 from catalog.calls.blobs import content_response
@@ -43,7 +46,21 @@ from plans.store.transactions import plan_transaction
 
 CALLS_PRIVATE = Exists(Tool.objects.filter(name=OuterRef("tool"), returns_private_data=True))
 """For a step: true if its tool returns private data, whether loaded in this process or not."""
-MEETS_PRIVATE = Q(CALLS_PRIVATE) | ~Q(agent="") | Q(parent__isnull=False) | Q(after_answer=True)
+_QUOTED_NAME = Concat(Value('"'), "name", Value('"'))
+PROPOSES_PRIVATE = Q(tool=PROPOSE_ENVELOPE) & Exists(
+    Tool.objects.filter(returns_private_data=True)
+    .annotate(
+        place=StrIndex(OuterRef("parameters"), _QUOTED_NAME),
+        given_place=StrIndex(OuterRef("given_arguments"), _QUOTED_NAME),
+    )
+    .filter(Q(place__gt=0) | Q(given_place__gt=0))
+)
+"""For a step: true if it proposes an envelope for calls of a tool that returns private data.
+
+Conditions and sums of the proposal are arguments of private calls. A text that only looks like the name of such a tool
+makes the proposal private too.
+"""
+MEETS_PRIVATE = Q(CALLS_PRIVATE) | PROPOSES_PRIVATE | ~Q(agent="") | Q(parent__isnull=False) | Q(after_answer=True)
 """For a step: true if its result is private in itself, regardless of the values it refers to."""
 
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from approvals.envelopes.reading import BADGES, EnvelopeView, listed, mismatch_sentence, views_of
+from approvals.envelopes.reading import BADGES, EnvelopeView, listed, mismatch_sentence, uses_of, views_of
 from approvals.envelopes.services import end_envelope, envelopes_for, may_end
-from approvals.models import Envelope, EnvelopeItem, EnvelopeMismatch, EnvelopeUse
+from approvals.models import Envelope, EnvelopeItem, EnvelopeMismatch
 from catalog.access.roles import NotAllowed
 from catalog.errors import Conflict, ParameterError
 from catalog.models import Call
@@ -31,6 +31,8 @@ from catalog.ui.lists import (
     register_list,
 )
 from catalog.ui.requests import PageRequest, is_fragment_request, sign_in_required
+from plans.models import Step
+from plans.store.privacy import MEETS_PRIVATE
 
 CALLS_SHOWN = 200
 Status = Envelope.Status
@@ -55,6 +57,9 @@ def _of_tools(values: Sequence[str]) -> Q:
     return Q(pk__in=EnvelopeItem.objects.filter(tool__name__in=values).values("envelope"))
 
 
+_MAY_BE_PRIVATE = Exists(Step.objects.filter(MEETS_PRIVATE, plan__public_id=OuterRef("call__plan_ref")))
+
+
 ENVELOPE_LIST = register_list(
     ListDefinition[Envelope](
         name="envelopes",
@@ -65,7 +70,7 @@ ENVELOPE_LIST = register_list(
         rows=lambda viewer, _query: envelopes_for(viewer),
         present=_present,
         search=lambda text: (
-            Q(purpose__icontains=text, call__version__tool__returns_private_data=False)
+            (Q(purpose__icontains=text) & ~_MAY_BE_PRIVATE)  # nor may a search find what its reader may not see
             | Q(requester__username=text)
             | Q(public_id=text)
         ),
@@ -123,12 +128,11 @@ def _render(
 ) -> HttpResponse:
     envelope = get_object_or_404(listed(request.user), public_id=public_id)
     [view] = views_of(request.user, [envelope])
-    uses = EnvelopeUse.objects.filter(item__envelope=envelope).select_related("item__tool", "call").order_by("-pk")
     outside = EnvelopeMismatch.objects.filter(envelope=envelope).select_related("call__approval").order_by("-pk")
     shown = {
         "section": "approvals",
         "view": view,
-        "uses": list(uses[:CALLS_SHOWN]),
+        "uses": uses_of(request.user, envelope, CALLS_SHOWN),
         "outside": [OutsideCall(each.call, mismatch_sentence(each.mismatch)) for each in outside[:CALLS_SHOWN]],
         "may_end": view.is_open and may_end(envelope, request.user),
         "error": error,

@@ -11,8 +11,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.utils.translation import gettext, ngettext
 
-from approvals.envelopes.reading import EnvelopeView, Outside, view_of
-from approvals.models import ApprovalRequest, Review
+from approvals.envelopes.reading import EnvelopeView, Outside, views_of
+from approvals.models import ApprovalRequest, Envelope, Review
 from approvals.policies.eligibility import candidate_reviewers, is_input_author, may_decide
 from approvals.policies.quorum import extra_approval_reason
 from approvals.policies.rulebook import Rule, rule_for
@@ -149,13 +149,18 @@ class RequestDetail:
     def envelope(self) -> EnvelopeView | None:
         """The envelope that the call proposes; None for other calls, and for viewers without access."""
         proposed = getattr(self.request.call, "proposed_envelope", None)
-        return view_of(proposed, None) if proposed is not None and not self.is_private else None
+        return None if proposed is None or self.is_private else self._view_of(proposed)
 
     @cached_property
     def outside(self) -> Outside | None:
         """The envelope outside of which the call fell, and the promise that it broke; None if there is none."""
         mismatch = getattr(self.request.call, "envelope_mismatch", None)
-        return None if mismatch is None else Outside(view_of(mismatch.envelope, self.hidden), mismatch.mismatch)
+        return None if mismatch is None else Outside(self._view_of(mismatch.envelope), mismatch.mismatch)
+
+    def _view_of(self, envelope: Envelope) -> EnvelopeView:
+        """Return the envelope without its private parts, which this call may not have."""
+        [view] = views_of(self.viewer, [envelope])
+        return view
 
     @cached_property
     def earlier(self) -> EarlierCalls | None:

@@ -12,8 +12,9 @@ from catalog.core.canonical_json import format_utc
 from plans.mcp import calls, listing
 from plans.mcp.callers import Caller
 from plans.models import Plan
-from tests.approvals.factories import item
-from tests.builders import approve, work_off
+from plans.store.requesters import Requester
+from tests.approvals.factories import add_policy, call_within, item, open_envelope
+from tests.builders import act, approve, make_plan, work_off
 from tests.pages import Pages
 from tests.rest import Rest, agent, wrong_paths
 
@@ -137,3 +138,72 @@ def test_simulator_names_the_envelope_that_would_cover_a_call(ada, ben, rosa):
     assert "Inside an approved envelope" in words and envelope["id"][:10] in words
     assert "Inside an approved envelope" not in pages.send("/policies/simulator/", sent | {"json": '{"value": "y"}'})
     assert Rest(rosa).get(f"envelopes/{envelope['id']}/").json()["items"][0]["used"] == 0
+
+
+AMOUNT = 4321.5
+SECRETIVE = [{"path": "value.iban", "operator": "equals", "value": "DE4321"}]
+
+
+def private_envelope(owner: User, reviewer: User) -> Envelope:
+    """Return an open envelope for calls of a private tool, of which one has run."""
+    add_policy(0, tool="private", effect="hold", stages=[{"group": "reviewer", "count": 1}])
+    client = Requester(owner, agent(owner).token, "mcp")
+    terms = item("private", rows=SECRETIVE, sum={"path": "value.amount", "at_most": 9876.5})
+    envelope = open_envelope(client, reviewer, terms)
+    assert call_within(client, {"iban": "DE4321", "amount": AMOUNT}, "private").status == "completed"
+    return envelope
+
+
+def shown_of(viewer: User, envelope: Envelope) -> str:
+    """Return all that pages and REST show of an envelope and its proposal."""
+    plan, request = envelope.call.plan_ref, envelope.call.approval.public_id
+    own = f"envelopes/{envelope.public_id}/"
+    pages = (f"/{own}", "/envelopes/", f"/plans/{plan}/", f"/plans/{plan}/?step=1", f"/approvals/?item={request}")
+    paths = (own, "envelopes/", f"approvals/{request}/", f"calls/{envelope.call.public_id}/", f"plans/{plan}/")
+    texts = [Pages(viewer).open(path) for path in pages]
+    return "\n".join([*texts, *(Rest(viewer).get(path).content.decode() for path in paths)])
+
+
+def test_values_of_calls_of_private_tools_are_masked_for_others(ada, ben, rosa):
+    """The proposal holds arguments of private calls, so it is as private as they are."""
+    envelope = private_envelope(ada, rosa)
+    values = ("4321.5", "4,321.5", "9876.5", "9,876.5", "DE4321", "Tidy up")
+    for viewer, sees in ((ben, False), (ada, True), (rosa, True)):
+        text = shown_of(viewer, envelope)
+        assert [value for value in values if value in text] == (list(values) if sees else []), viewer
+    masked = Rest(ben).get(f"envelopes/{envelope.public_id}/").json()["items"][0]
+    number = {"$private": "number"}
+    assert (masked["sum"], masked["sum_used"]) == ({"path": "value.amount", "at_most": number}, None)
+    assert masked["arguments"] == [SECRETIVE[0] | {"value": {"$private": "string"}}]
+    assert (masked["used"], masked["count"]) == (1, 2)
+    assert envelope.public_id not in Pages(ben).open("/envelopes/?q=Tidy")
+
+
+def test_amounts_that_come_from_private_values_are_masked_for_others(ada, ben, rosa):
+    """The tool is not private, nor is the proposal: one call passes a value on that a private step has read."""
+    proposal = {"purpose": "Pay", "items": [item(rows=[], sum={"path": "value", "at_most": 9876.5})], "minutes": 60}
+    steps = [
+        act(1, tool="propose_envelope", parameters=proposal),
+        act(2, AMOUNT, "private", expected_key="found", output_path=["results", "0"], dependencies=[1]),
+        act(3, "${found}", "dangerous", dependencies=[2]),
+    ]
+    plan = work_off(make_plan(ada, *steps))
+    approve(plan, rosa)
+    assert work_off(plan).status == "completed"
+    envelope = Envelope.objects.get()
+    for viewer, sees in ((ben, False), (ada, True), (rosa, True)):
+        text = shown_of(viewer, envelope)
+        assert (("4,321.5" in text), ("4321.5" in text)) == (sees, sees), viewer
+        assert "9,876.5" in text and "Pay" in text
+    shown = Rest(ben).get(f"envelopes/{envelope.public_id}/").json()["items"][0]
+    assert (shown["sum"]["at_most"], shown["sum_used"]) == (9876.5, None)
+
+
+def test_desk_masks_the_private_envelope_outside_of_which_a_call_fell(ada, ben, rosa):
+    envelope = private_envelope(ada, rosa)
+    outside = call_within(Requester(ada, envelope.token, "mcp"))
+    assert outside.envelope_mismatch.mismatch == "tool"
+    path = f"/approvals/?item={outside.approval.public_id}"
+    assert "DE4321" in Pages(rosa).open(path)
+    words = Pages(ben).open(path)
+    assert "Outside an envelope" in words and "DE4321" not in words and "4,321.5" not in words

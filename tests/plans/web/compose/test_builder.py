@@ -196,6 +196,9 @@ def test_others_do_not_see_what_was_private_in_an_earlier_version(pages, ada, be
     private = {"goal": "Try it", "steps": [act(1, "Ada's number", "private")]}
     draft = create_draft(private, by=ada)
     Pages(ben).open(path(draft), 404)
+    proposal = {"purpose": "Look Ada up", "items": [{"tool": "private", "arguments": [], "count": 1}], "minutes": 5}
+    proposes = {"goal": "Try it", "steps": [act(1, tool="propose_envelope", parameters=proposal)]}
+    Pages(ben).open(path(create_draft(proposes, by=ada)), 404)
     change_draft(draft, base_version=1, document=document("public"), by=ada, summary="Changed the tool")
     others = Pages(ben)
     fields: dict[str, Any] = {"goal": "Conflict", "view": "json"}
