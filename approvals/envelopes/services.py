@@ -172,7 +172,7 @@ def propose(request: ApprovalRequest) -> None:
     if Envelope.objects.filter(call=call).exists():
         return
     proposal = read_proposal(vault.load_available(call.arguments, call.plan_ref))
-    check_end(proposal, call.created_at)
+    check_end(proposal, call.created_at, now=call.created_at)
     scope, ref = _scope_of(proposal, call, call.requested_by)
     _require_other_reviewers(request)
     envelope = Envelope.objects.create(

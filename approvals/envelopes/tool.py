@@ -199,18 +199,18 @@ def _may_be_number(schema: Mapping[str, Any]) -> bool:
 
 
 def propose_envelope(arguments: dict[str, Any], *, context: ToolContext) -> ToolResult[dict[str, Any]]:
-    """Return the envelope that the start of this call has opened."""
+    """Return the envelope that the start of this call has opened. Raises ToolError if it is not open."""
     envelope = Envelope.objects.filter(call__public_id=context.call_id or "").first()
     if envelope is None:
         raise ToolError("This call was not approved as an envelope, so none was opened.")
+    if envelope.status not in (Envelope.Status.OPEN, Envelope.Status.USED):  # used up by calls of the same moment
+        raise ToolError(f"The envelope is not open: {envelope.ended_because or envelope.status}")
     value = {
         "envelope": envelope.public_id,
         "status": envelope.status,
         "expires_at": format_utc(envelope.expires_at),
         "items": [{"number": each.number, **each.terms.as_json()} for each in envelope.items.select_related("tool")],
     }
-    if envelope.status != Envelope.Status.OPEN:
-        return ToolResult(f"The envelope is not open: {envelope.ended_because or envelope.status}", value)
     message = (
         f"The envelope {envelope.public_id} is open until {value['expires_at']}. Make the calls as usual: those inside "
         "it run at once. Compare its items with yours, since people may have narrowed them."

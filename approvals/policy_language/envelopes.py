@@ -119,13 +119,13 @@ def read_proposal(arguments: Mapping[str, Any]) -> Proposal:
     )
 
 
-def check_end(proposal: Proposal, now: datetime) -> None:
+def check_end(proposal: Proposal, proposed_at: datetime, now: datetime) -> None:
     """Raise ParameterError if the envelope would end in the past, or more than a day from now."""
-    end = proposal.end(now)
+    end, field = proposal.end(proposed_at), "minutes" if proposal.expires_at is None else "expires_at"
     if end <= now:
-        raise field_error("expires_at", "past", "The end has passed. Choose one within the next 24 hours.")
+        raise field_error(field, "past", "The end has passed. Choose one within the next 24 hours.")
     if end > now + timedelta(minutes=MAX_MINUTES) + CLOCK_SKEW:
-        raise field_error("expires_at", "too_late", "An envelope can last at most 24 hours. Choose an earlier end.")
+        raise field_error(field, "too_late", "An envelope can last at most 24 hours. Choose an earlier end.")
 
 
 def _end(text: str) -> datetime:

@@ -18,7 +18,7 @@ from approvals.policies.combined_rules import store_rule
 from approvals.policies.gate import can_look_back, gate
 from approvals.policies.history import History, kept_history
 from approvals.policies.rulebook import Rule, call_facts, rule_from_revision
-from approvals.policy_language.envelopes import PROPOSE_ENVELOPE, read_proposal, require_narrower
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE, check_end, read_proposal, require_narrower
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.queries import current_round
 from approvals.requests.text_warnings import is_deceptive
@@ -224,7 +224,9 @@ def check_edit(request: ApprovalRequest, arguments: Mapping[str, Any]) -> Edit:
     restored.check(cut)
     if call.tool_name == PROPOSE_ENVELOPE:
         before = vault.load_available(round_.arguments, request.call.plan_ref)
-        require_narrower(read_proposal(before), read_proposal(checked.given), call.created_at)
+        narrowed = read_proposal(checked.given)
+        require_narrower(read_proposal(before), narrowed, call.created_at)
+        check_end(narrowed, call.created_at, now=clock.now())
     rule = _rule_for_edit(request, checked)
     try:
         preview = compute_preview(call, checked.given)

@@ -20,11 +20,12 @@ from approvals.stops.services import Scope, set_stop
 from catalog.access.roles import NotAllowed
 from catalog.access.tokens import create_token, revoke_token
 from catalog.core import clock
+from catalog.core.canonical_json import format_utc
 from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, OutsideLimits, ParameterError, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
-from catalog.models import Tool
+from catalog.models import Call, Tool
 from plans.actions.call import CallOrder, create_call
 from plans.models import Plan
 from plans.store.requesters import Requester
@@ -246,6 +247,28 @@ def test_edit_narrows_and_asks_for_new_votes(agent, rosa, tomas):
     assert (request.status, request.round_number) == ("pending", 2)
     envelope.refresh_from_db()
     assert envelope.expires_at == envelope.proposed_at + timedelta(minutes=30)
+    assert_invariants()
+
+
+@pytest.mark.parametrize(
+    ("field", "end"), [("minutes", 5), ("expires_at", format_utc(clock.now() - timedelta(hours=1)))]
+)
+def test_edit_does_not_put_the_end_into_the_past(field, end, agent, rosa):
+    envelope = propose(agent)
+    Call.objects.filter(pk=envelope.call_id).update(created_at=clock.now() - timedelta(minutes=10))
+    edited = {"purpose": "Tidy up", "items": [item()], field: end}
+    with refusal_at(field, "past"):
+        answer(plan_of(envelope), rosa, ReviewVerdict.APPROVE, arguments=edited)
+    assert request_of(plan_of(envelope)).status == "pending"
+
+
+def test_call_fails_if_its_envelope_is_over_before_it_opens(agent, rosa):
+    envelope = propose(agent)
+    approve(plan_of(envelope), rosa)
+    Envelope.objects.update(expires_at=clock.now())
+    work_off(plan_of(envelope))
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.call.status) == ("refused", "failed")
     assert_invariants()
 
 
