@@ -16,6 +16,7 @@ from catalog.inventory import snapshot
 from catalog.inventory.snapshot import CallableTool
 
 ALLOW, NEVER = "allow", "never"
+UNHELD = "These calls run without approval. Leave the item out."
 
 
 def coverage_objection(rule: Rule, reversibility: str) -> str:
@@ -43,7 +44,8 @@ def verdict_on_proposal(facts: CallFacts, own: GateDecision, rulebook: Rulebook)
     """Return the verdict on a call that proposes an envelope, whose own verdict by the rules is `own`.
 
     It is held by the strictest of the rules that calls inside its items may meet, and denied if one of its items would
-    let no call start.
+    let no call start. Calls that run without approval do so outside an envelope too: such an item is refused when it is
+    proposed, but by a rule that became looser later only if nothing else is left.
     """
     if isinstance(own, Deny):
         return own
@@ -53,15 +55,21 @@ def verdict_on_proposal(facts: CallFacts, own: GateDecision, rulebook: Rulebook)
         message = error.message if isinstance(error, ParameterError) else "Its arguments are not complete yet."
         return Deny(message)
     rules = [own.terms] if isinstance(own, Hold) else []
+    unheld: list[str] = []
     known: dict[str, Sequence[Rule] | str] = {}  # many items may differ in their counts alone
     for number, item in enumerate(proposal.items):
         key = canonical_text([item.tool, list(item.conditions)])
         if key not in known:
             known[key] = _rules_for_item(item, facts, rulebook)
         found = known[key]
-        if isinstance(found, str):
+        if found == UNHELD:
+            unheld.append(f"items.{number} ({item.tool}): {found}")
+        elif isinstance(found, str):
             return Deny(f"items.{number} ({item.tool}): {found}")
-        rules += found
+        else:
+            rules += found
+    if unheld and (not facts.is_asked_again or len(unheld) == len(proposal.items)):
+        return Deny(unheld[0])
     return Hold(combine(list({rule.revision_id: rule for rule in rules}.values())))
 
 
@@ -83,8 +91,7 @@ def _rules_for_item(item: Item, facts: CallFacts, rulebook: Rulebook) -> Sequenc
     if held:
         return f"{coverage_objection(held[0], reversibility)} Leave the item out: each of these calls waits for people."
     denied = next((verdict.message for verdict in verdicts if isinstance(verdict, Deny)), "")
-    runs = "These calls run without approval. Leave the item out."
-    return f"A policy blocks these calls: {denied}" if denied else runs
+    return f"A policy blocks these calls: {denied}" if denied else UNHELD
 
 
 def _facts_of_item(callable_tool: CallableTool, facts: CallFacts) -> CallFacts:

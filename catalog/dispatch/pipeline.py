@@ -97,6 +97,7 @@ class CallFacts:
     arguments. It may read the database, so call it only for a rule that names a requester. `find_derived` returns what
     a call does that its client runs itself; None for calls that run here. `find_history` looks for what came before the
     call, for rules that ask for it; `history` has what was found by the keys of these rules, None if nobody looked.
+    `is_asked_again` is true if people have been asked about this call before, or about the one that it replaces.
     """
 
     tool_name: str
@@ -112,6 +113,7 @@ class CallFacts:
     find_derived: Callable[[], DerivedFacts] | None = field(default=None, compare=False, repr=False)
     find_history: Callable[[Sequence[Any]], Mapping[Any, Any]] | None = field(default=None, compare=False, repr=False)
     history: Mapping[Any, Any] | None = field(default=None, compare=False, repr=False)
+    is_asked_again: bool = False
 
     @property
     def runs_in_client(self) -> bool:

@@ -234,6 +234,7 @@ def facts_for_rules(
         find_requesters=cache(lambda: requesters_of(plan, prepared, step_pk)),
         find_derived=facts_finder(target.source, target.tool.client_tool, prepared.arguments.passed, prepared.cwd),
         find_history=(history or history_of(prepared, plan)).answers,
+        is_asked_again=prepared.replaces is not None,
     )
 
 

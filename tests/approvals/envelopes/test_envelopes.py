@@ -13,7 +13,7 @@ from approvals.envelopes.services import end_envelope
 from approvals.envelopes.tool import schemas_at
 from approvals.errors import GrantRefused
 from approvals.grants.services import GrantTerms, create_grant, may_create_from
-from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Stop
+from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Policy, Stop
 from approvals.reviews.decisions import undo_decision
 from approvals.states import ReviewVerdict
 from approvals.stops.services import Scope, set_stop
@@ -225,6 +225,41 @@ def test_proposal_needs_all_that_the_rules_of_its_items_ask(agent, rosa, admin, 
     approve(plan_of(envelope), admin)
     work_off(plan_of(envelope))
     assert call_within(agent).status == call_within(agent, tool="dangerous_hasty").status == "completed"
+    assert_invariants()
+
+
+@pytest.mark.parametrize("when", ["edit", "start", "replacement"])
+def test_stored_proposal_may_have_items_that_run_without_approval_by_now(when, agent, rosa, tomas):
+    policy = add_policy(0, tool="cautious", effect="hold", stages=[{"group": "reviewer", "count": 1}]).policy
+    envelope = propose(agent, item(), item("cautious"))
+    plan = plan_of(envelope)
+    if when != "edit":
+        approve(plan, rosa)
+    Policy.objects.filter(pk=policy.pk).update(enabled=False)
+    if when == "edit":
+        edited = {"purpose": "Tidy up", "items": [item(count=1), item("cautious")], "minutes": 60}
+        answer(plan, rosa, ReviewVerdict.APPROVE, arguments=edited)
+    if when == "replacement":
+        rosa.groups.clear()
+        work_off(plan)
+        approve(plan, tomas)
+    work_off(plan)
+    assert Envelope.objects.latest("pk").status == "open"
+    assert call_within(agent).status == call_within(agent, tool="cautious").status == "completed"
+    assert EnvelopeUse.objects.count() == 1  # the cautious call needs none
+    with pytest.raises(PolicyRefusal, match="run without approval"):
+        propose(agent, item(), item("cautious"))
+    assert_invariants()
+
+
+def test_stored_proposal_that_no_rule_holds_any_more_is_refused(agent, rosa):
+    policy = add_policy(0, tool="cautious", effect="hold", stages=[{"group": "reviewer", "count": 1}]).policy
+    envelope = propose(agent, item("cautious"))
+    approve(plan_of(envelope), rosa)
+    Policy.objects.filter(pk=policy.pk).update(enabled=False)
+    work_off(plan_of(envelope))
+    envelope.refresh_from_db()
+    assert (envelope.status, "run without approval" in envelope.ended_because) == ("refused", True)
     assert_invariants()
 
 
