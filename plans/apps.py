@@ -76,7 +76,7 @@ def _record_rights(sender: AppConfig, *, using: str, **kwargs: Any) -> None:
 
 def _register_with_lower_layers() -> None:
     from approvals.audit import rights
-    from approvals.envelopes.services import register_plan_owner
+    from approvals.envelopes.services import register_envelope_makers, register_plan_owner
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.queue.grouping import register_plan_titles
     from approvals.reviews.edits import register_previewer
@@ -85,7 +85,7 @@ def _register_with_lower_layers() -> None:
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan, plan_owner
     from plans.engine.holding import preview_again
-    from plans.engine.stops import facts_of_stored_calls
+    from plans.engine.stops import facts_of_stored_calls, makers_of_envelope
     from plans.llm.provider import is_configured
     from plans.models import Agent
     from plans.store.privacy import hidden_by_call
@@ -95,6 +95,7 @@ def _register_with_lower_layers() -> None:
     register_privacy_judge(hidden_by_call)
     register_direct_plan_lookup(is_direct_plan)
     register_plan_owner(plan_owner)
+    register_envelope_makers(makers_of_envelope)
     register_previewer(preview_again)
     register_plan_titles(plan_titles)
     register_call_facts(facts_of_stored_calls)

@@ -14,18 +14,18 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import F, Prefetch, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Prefetch, Q, QuerySet
 from django.utils.text import Truncator
 
 from approvals.envelopes.services import (
     TOOL_CHANGED,
     close_envelope,
     end_of_changed_tool,
-    end_stopped,
     follow_edit,
     has_changed,
     propose,
     refuse_proposal,
+    was_stopped,
 )
 from approvals.grants.coverage import GrantCandidate, lock_epoch
 from approvals.models import ApprovalRequest, Envelope, EnvelopeItem, EnvelopeMismatch, EnvelopeUse, Review, Stop
@@ -60,6 +60,8 @@ Scope = Envelope.Scope
 REMEMBERED = timedelta(days=1)
 """Time for which a call that waits is shown beside an envelope that has ended by its time."""
 MOST_COMPARED = 20
+SET_SINCE = Exists(Stop.objects.filter(since__gt=OuterRef("opened_at")))
+"""True for an envelope after whose opening a stop was set, of whatever."""
 LONGEST_MISMATCH = EnvelopeMismatch._meta.get_field("mismatch").max_length or 0
 
 
@@ -172,7 +174,8 @@ def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Fit 
         if not covers_arguments(envelope, candidate) or _rule_objection(envelope, candidate, rule):
             continue
         usable = Envelope.objects.filter(pk=envelope.pk, status=Status.OPEN, expires_at__gt=now, epoch=lock_epoch())
-        if not usable.exists():
+        state = usable.values_list(SET_SINCE).first()
+        if state is None or (state[0] and was_stopped(envelope)):
             continue
         for fit in _fits(envelope, candidate):  # read again, now that nobody else counts
             if not _is_bound_to(fit.item, candidate.target):
@@ -206,8 +209,9 @@ def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: da
     Raises RestoredDatabase and AuditUnavailable. The audit head is locked, so the envelope cannot be ended meanwhile.
     """
     going = Q(status__in=[Status.OPEN, Status.USED], expires_at__gt=now)
-    envelope = Envelope.objects.filter(going, epoch=lock_epoch(), items__uses__call=call).first()
-    if envelope is None or candidate.replaces_call:
+    found = Envelope.objects.filter(going, epoch=lock_epoch(), items__uses__call=call)
+    envelope = found.annotate(is_older_than_stop=SET_SINCE).first()
+    if envelope is None or candidate.replaces_call or (envelope.is_older_than_stop and was_stopped(envelope)):
         return False
     bound = _is_bound_to(call.envelope_use.item, candidate.target)
     return bound and not _rule_objection(envelope, candidate, rule)
@@ -338,14 +342,12 @@ APPROVAL_REVOKED = "{who} revoked the approval of a call that it would have cove
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
     """Follow the request that proposes an envelope; end envelopes when something about their calls changes.
 
-    That is the rejection of a call that one would cover, a change of one of its tools, and a stop.
+    That is the rejection of a call that one would cover, and a change of one of its tools.
     """
     call, kind = fact.call, fact.kind
     if call is None:
         if kind.startswith("tool."):
             end_of_changed_tool(str(fact.data.get("tool", "")))
-        elif kind == "stop.set":
-            end_stopped(Stop.objects.get(public_id=fact.data["stop"]))
     elif call.tool_name == PROPOSE_ENVELOPE:
         if kind in ("approval.opened", "approval.prepared"):
             propose(ApprovalRequest.objects.select_related("policy_revision__policy").get(call=call))

@@ -5,13 +5,15 @@ envelopes change under the lock of the audit head, like those of grants.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Subquery
 
 from approvals.grants.services import digests_in_use
 from approvals.models import ApprovalRequest, Envelope, EnvelopeItem, Instance, Stop
@@ -53,11 +55,21 @@ BATCH = 100
 STOPPED = "A stop was set: {reason}"
 PlanOwner = Callable[[str], int | None]
 _plan_owners: list[PlanOwner] = []
+FindMakers = Callable[[Envelope], Collection[StopFacts]]
+_find_makers: list[FindMakers] = []
 
 
 def register_plan_owner(owner: PlanOwner) -> None:
     """Register a function that returns the key of the person who makes a plan's calls, None for a call's own plan."""
     _plan_owners[:] = [owner]
+
+
+def register_envelope_makers(find: FindMakers) -> None:
+    """Register the function that returns for whom, and by which tokens and agents, calls of an envelope are made.
+
+    It replaces an earlier one. Its facts have no tool.
+    """
+    _find_makers[:] = [find]
 
 
 def envelopes_for(viewer: User) -> QuerySet[Envelope]:
@@ -267,24 +279,55 @@ def has_changed(item: EnvelopeItem) -> bool:
     )
 
 
-def end_stopped(stop: Stop) -> None:
-    """End the open envelopes in the scope of a stop that was just set."""
-    related = ("call__requesters", "items__tool__categories", "items__tool__source")
-    for envelope in Envelope.objects.filter(status=Status.OPEN).prefetch_related(*related):
-        people = {each.user_id for each in envelope.call.requesters.all()}
-        tokens = [envelope.token_id] if envelope.token_id is not None else []
-        facts = [
-            StopFacts(
-                people=people,
-                tokens=tokens,
-                tool=item.tool.name,
-                categories=[each.name for each in item.tool.categories.all()],
-                source=item.tool.source.name,
-            )
-            for item in envelope.items.all()
-        ]
-        if any(covers(stop, each) for each in facts):
-            close_envelope(envelope, STOPPED.format(reason=stop.reason))
+def end_stopped(ended_for: Collection[int] = ()) -> set[int]:
+    """End the open envelopes that a stop covers which was set after they opened, each in its own transaction.
+
+    `ended_for` are keys of stops for which that is done. Return those for which it is done now: an envelope that could
+    not be ended is left for the next time, and lets no call start until then.
+    """
+    first = Envelope.objects.filter(status=Status.OPEN).order_by("opened_at").values("opened_at")[:1]
+    stops = list(Stop.objects.filter(since__gt=Subquery(first)).order_by("since"))
+    new = [stop for stop in stops if stop.pk not in ended_for]
+    if not new:
+        return {stop.pk for stop in stops}
+    older = Envelope.objects.filter(status=Status.OPEN, opened_at__lt=new[-1].since).select_related("call")
+    is_complete, after = True, 0
+    while found := list(older.filter(pk__gt=after).order_by("pk")[:BATCH]):
+        is_complete = run_each(partial(_end_if_stopped, new), found) == len(found) and is_complete
+        after = found[-1].pk
+    return {stop.pk for stop in stops if is_complete or stop.pk in ended_for}
+
+
+def _end_if_stopped(stops: Sequence[Stop], envelope: Envelope) -> bool:
+    stop = find_ending_stop(envelope, stops)
+    if stop is not None:
+        close_envelope(envelope, STOPPED.format(reason=stop.reason))
+    return True
+
+
+def was_stopped(envelope: Envelope) -> bool:
+    """Return True if a stop that covers the envelope was set after it opened, even if nothing has ended it yet."""
+    stops = Stop.objects.filter(since__gt=envelope.opened_at).order_by("since")
+    return find_ending_stop(envelope, list(stops)) is not None
+
+
+def find_ending_stop(envelope: Envelope, stops: Sequence[Stop]) -> Stop | None:
+    """Return the first of these stops that was set after an envelope opened and covers calls that it is for, or None.
+
+    Those are calls of any of its tools, made by anyone and anything that the envelope is for or that proposed it.
+    """
+    later = [stop for stop in stops if envelope.opened_at is not None and stop.since > envelope.opened_at]
+    if not later:
+        return None
+    tools = Tool.objects.filter(pk__in=envelope.items.values("tool")).select_related("source")
+    facts = [
+        replace(
+            makers, tool=tool.name, categories=[each.name for each in tool.categories.all()], source=tool.source.name
+        )
+        for makers in _find_makers[0](envelope)
+        for tool in tools.prefetch_related("categories")
+    ]
+    return next((stop for stop in later if any(covers(stop, each) for each in facts)), None)
 
 
 def end_due(now: datetime) -> int:

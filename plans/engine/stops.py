@@ -6,12 +6,14 @@ Until the time of a lifted stop is counted for all that it held up, a ticker cou
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 
-from approvals.models import Stop
+from approvals.envelopes.services import end_stopped
+from approvals.models import Envelope, Stop
 from approvals.requests.deadlines import count_stops_of_open_requests
 from approvals.stops.standing import StandingStop, StopFacts, find_covering, standing_stops
 from approvals.stops.stopped_time import StoppableDeadline, StoppableWork, stops_since
@@ -144,7 +146,10 @@ def cancel_stopped_calls(executor: LocalExecutor) -> None:
 
 
 def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
-    """After a stop was set, ask what this process runs under it to stop, and show it to all who watch a page."""
+    """After a stop was set, ask what this process runs under it to stop, show it to all, and end its envelopes.
+
+    That is after the commit: nothing that fails there keeps the stop from being set, and a ticker does it again.
+    """
     if fact.kind.startswith("stop."):
         transaction.on_commit(_tell, robust=True)
 
@@ -153,6 +158,7 @@ def _tell() -> None:
     notify_feeds("", 0)
     for executor in hints.local_executors():
         cancel_stopped_calls(executor)
+    end_stopped()  # last: it waits for locks
 
 
 def facts_of_stored_step(step: Step) -> StopFacts:
@@ -178,6 +184,30 @@ def facts_of_stored_calls(stored_calls: Collection[Call]) -> dict[int, StopFacts
         plan = snapshot_of(plans[call.plan_ref])
         found[call.pk] = _facts_of_step(plan, int(call.step_ref), call.tool_name, _asker_of(call))
     return found
+
+
+def makers_of_envelope(envelope: Envelope) -> list[StopFacts]:
+    """Return the facts, without a tool, about all for whom and by which calls of an envelope are made.
+
+    Those are the makers of the proposal, and of what is in the envelope's plan or session so far.
+    """
+    call = envelope.call
+    people = {envelope.requester_id, *call.requesters.values_list("user_id", flat=True)}
+    tokens = {each for each in (envelope.token_id, call.token_id) if each is not None}
+    own = Plan.objects.filter(public_id=call.plan_ref)
+    plans = Plan.objects.none()
+    if envelope.scope == Envelope.Scope.PLAN:
+        plans = Plan.objects.filter(public_id=envelope.scope_ref)
+    elif envelope.scope == Envelope.Scope.SESSION:
+        mine = Q(token__user=envelope.requester_id) | Q(token=None, author=envelope.requester_id)
+        plans = Plan.objects.filter(mine, session=envelope.scope_ref)
+    for author, token in (own | plans).values_list("author", "token").distinct():
+        people.add(author)
+        if token is not None:
+            tokens.add(token)
+    steps = Step.objects.filter(Q(call=call) | Q(plan__in=plans))
+    names = {each for row in steps.values_list("agent", "parent__agent").distinct() for each in row if each}
+    return [StopFacts(people, tokens, find_agent=partial(str, name)) for name in names or {""}]
 
 
 def count_deadline(plan: Plan, now: datetime) -> bool:

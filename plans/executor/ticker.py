@@ -65,6 +65,7 @@ class Ticker:
         self._began = clock.now()
         self._done = 0
         self._woken_to = 0
+        self._stops_with_envelopes_ended: set[int] = set()
         self._thread = threading.Thread(target=self._live, name="toolgate-ticker", daemon=True)
 
     def start(self) -> None:
@@ -107,6 +108,7 @@ class Ticker:
             _run_job("cancel", partial(cancel_stopped_calls, executor))
             _run_job("beat", partial(self._beat, executor))
             _run_job("end_overdue", executor.end_overdue)
+        _run_job("stopped_envelopes", self._end_stopped_envelopes)
         self._done += _run_job("resume", lambda: resume_after_stops(clock.now()))
         self._done += _run_job("apply", lambda: effects.apply_due(clock.now()))
         _run_job("void", lifecycle.invalidate_outdated)
@@ -157,6 +159,10 @@ class Ticker:
         for plan_pk in due:
             if not retries.is_released_here(plan_pk):
                 hints.deliver_now(plan_pk)
+
+    def _end_stopped_envelopes(self) -> None:
+        """End the envelopes that the process which set a stop could not end."""
+        self._stops_with_envelopes_ended = envelopes.end_stopped(self._stops_with_envelopes_ended)
 
     def _clear(self) -> None:
         """Delete old counters, idempotency keys and deliveries in batches, and hints lost by workers."""

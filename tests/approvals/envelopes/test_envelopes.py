@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import TestCase
 
 from approvals import recovery
 from approvals.envelopes import coverage, services
@@ -16,7 +17,8 @@ from approvals.grants.services import GrantTerms, create_grant, may_create_from
 from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Policy, Stop
 from approvals.reviews.decisions import undo_decision
 from approvals.states import ReviewVerdict
-from approvals.stops.services import Scope, set_stop
+from approvals.stops.services import Scope, lift_stop, scope_of_token, set_stop
+from approvals.stops.standing import standing_stops
 from catalog.access.roles import NotAllowed
 from catalog.access.tokens import create_token, revoke_token
 from catalog.core import clock
@@ -25,9 +27,13 @@ from catalog.definitions.levels import Reversibility
 from catalog.errors import Conflict, OutsideLimits, ParameterError, PolicyRefusal
 from catalog.inventory import snapshot
 from catalog.inventory.overrides import apply_overrides
-from catalog.models import Call, Tool
+from catalog.models import ApiToken, Call, Tool
 from plans.actions.call import CallOrder, create_call
-from plans.models import Plan
+from plans.engine import loop
+from plans.engine import recovery as recovery_of_steps
+from plans.engine.loop import TimeSlice
+from plans.engine.work import RunningCall
+from plans.models import Plan, Step
 from plans.store.requesters import Requester
 from tests.approvals.factories import (
     ANY,
@@ -43,6 +49,7 @@ from tests.approvals.factories import (
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
 from tests.conftest import person
 from tests.invariants import assert_invariants
+from tests.plans.factories import act_raising, claimed_and_lost
 
 LATER = "2999-01-01T00:00:00Z"
 PENNIES = {"path": "value", "at_most": 0.3}
@@ -355,7 +362,8 @@ def test_rejected_call_ends_the_envelope_that_would_have_covered_it(agent, rosa,
 
 
 def end_by_stop(agent: Requester, admin: User) -> None:
-    set_stop(Scope(Stop.Kind.TOOL, "dangerous", "dangerous"), "A bad day", by=admin)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        set_stop(Scope(Stop.Kind.TOOL, "dangerous", "dangerous"), "A bad day", by=admin)
 
 
 def end_by_token(agent: Requester, admin: User) -> None:
@@ -377,6 +385,100 @@ def end_by_epoch(agent: Requester, admin: User) -> None:
 def test_envelope_ends_with_what_it_stands_on(end, agent, rosa, admin):
     envelope = open_envelope(agent, rosa)
     end(agent, admin)
+    envelope.refresh_from_db()
+    assert envelope.status == "ended"
+
+
+def test_stop_is_set_although_an_envelope_cannot_be_ended(agent, rosa, admin, monkeypatch):
+    envelope = open_envelope(agent, rosa)
+    with monkeypatch.context() as broken, TestCase.captureOnCommitCallbacks(execute=True):
+        broken.setattr(services, "close_envelope", act_raising(ValueError("a broken row")))
+        stop = set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day", by=admin)
+    assert [each.public_id for each in standing_stops()] == [stop.public_id]
+    lift_stop(stop, "Over", by=admin)
+    assert call_within(agent).status == "held"
+    envelope.refresh_from_db()
+    assert envelope.status == "open"
+    assert services.end_stopped() == {stop.pk}
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.ended_because) == ("ended", "A stop was set: A bad day")
+
+
+def test_call_that_used_an_envelope_starts_no_more_after_a_stop(agent, rosa, admin, stage):
+    """Even if the stop was lifted before anything ended the envelope."""
+    open_envelope(agent, rosa)
+    call = create_call(CallOrder("dangerous", {"value": "x"}), by=agent)
+    plan = Plan.objects.get(public_id=call.plan_ref)
+    work = loop.advance(claimed_and_lost(plan), TimeSlice("lost"))
+    assert isinstance(work, RunningCall)
+    recovery_of_steps.hand_back(work)
+    lift_stop(set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day", by=admin), "Over", by=admin)
+    work_off(plan)
+    assert call_of(plan).status == "held"
+    assert stage.values("dangerous") == []
+
+
+def test_ended_stops_are_looked_at_once(agent, rosa, admin, django_assert_num_queries):
+    envelope = open_envelope(agent, rosa)
+    stop = set_stop(Scope(Stop.Kind.TOOL, "safe", "safe"), "A bad day", by=admin)
+    done = services.end_stopped()
+    assert done == {stop.pk}
+    with django_assert_num_queries(1):
+        assert services.end_stopped(done) == done
+    envelope.refresh_from_db()
+    assert envelope.status == "open"
+
+
+def for_session(person: User, rosa: User) -> Envelope:
+    token = create_token(user=person, kind="personal", scopes=["calls:create"])[0]
+    return open_envelope(Requester(person, token, "rest"), rosa, **{"for": {"session": "s"}})
+
+
+def for_plan(person: User, rosa: User) -> Envelope:
+    token = create_token(user=person, kind="personal", scopes=["calls:create"])[0]
+    arguments = {"purpose": "Tidy up", "items": [item()], "minutes": 60}
+    plan = make_plan(person, act(1, tool="propose_envelope", parameters=arguments), act(2, dependencies=[1]))
+    Plan.objects.filter(pk=plan.pk).update(token=token)
+    approve(work_off(plan), rosa)
+    work_off(plan)
+    return Envelope.objects.get()
+
+
+def for_joined_session(person: User, rosa: User) -> Envelope:
+    """An envelope for a session in which another token of the person makes calls."""
+    envelope = open_envelope(Requester(person), rosa, **{"for": {"session": "s"}})
+    token = create_token(user=person, kind="personal", scopes=["calls:create"])[0]
+    create_call(CallOrder("safe", {}), by=Requester(person, token, "rest", "s"))
+    return envelope
+
+
+@pytest.mark.parametrize("opened", [for_session, for_plan, for_joined_session])
+def test_stop_of_the_token_behind_it_ends_the_envelope(opened, agent, ada, rosa, admin):
+    envelope = opened(ada, rosa)
+    assert (envelope.status, envelope.token) == ("open", None)
+    other = create_token(user=ada, kind="personal", scopes=["calls:create"])[0]
+    set_stop(scope_of_token(other), "Another one", by=admin)
+    services.end_stopped()
+    envelope.refresh_from_db()
+    assert envelope.status == "open"
+    token = ApiToken.objects.exclude(pk__in=[other.pk, agent.token.pk]).get(kind="personal")
+    set_stop(scope_of_token(token), "A bad day", by=admin)
+    services.end_stopped()
+    envelope.refresh_from_db()
+    assert envelope.status == "ended"
+
+
+@pytest.mark.parametrize("name", ["ann", "bob"])
+def test_stop_of_an_agent_of_its_plan_ends_the_envelope(name, agent, ada, rosa, admin):
+    envelope = for_plan(ada, rosa)
+    plan = plan_of(envelope)
+    Step.objects.bulk_create(Step(plan=plan, step_id=8 + n, agent=each) for n, each in enumerate(["ann", "bob"]))
+    set_stop(Scope(Stop.Kind.AGENT, "eve", "eve"), "Another one", by=admin)
+    services.end_stopped()
+    envelope.refresh_from_db()
+    assert envelope.status == "open"
+    set_stop(Scope(Stop.Kind.AGENT, name, name), "A bad day", by=admin)
+    services.end_stopped()
     envelope.refresh_from_db()
     assert envelope.status == "ended"
 
