@@ -457,7 +457,7 @@ class PolicySimulate(PolicyEndpoint):
             "policy": decided.policy.name if decided else None,
             "rule": str(decided.revision) if decided else None,
             "sentence": simulation.sentence,
-            "stages": decided.revision.stages if decided and simulation.effect == "hold" else [],
+            "stages": [{"group": stage.group, "count": stage.count} for stage in simulation.stages],
             "passed": [
                 {"policy": each.policy.name, "reasons": [reason.text for reason in each.reasons]}
                 for each in simulation.passed

@@ -13,6 +13,7 @@ from typing import Any
 from django.utils.translation import gettext, gettext_noop
 
 from approvals.models import Policy, PolicyRevision, Review
+from approvals.policies.envelope_rules import verdict_of
 from approvals.policies.history import CallingClient, CallOrigin, Finding, RuleTerms, calling_client, count_texts
 from approvals.policies.rulebook import (
     Clause,
@@ -214,7 +215,7 @@ def _judge(test: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCal
     for call in reversed(replayed):
         at, changed = call.row["created_at"], rulebooks.changed
         facts = replace(call.facts, find_history=history.of(call))
-        old, new = rulebooks.before.verdict(facts, at), rulebooks.after.verdict(facts, at)
+        old, new = verdict_of(facts, rulebooks.before, at), verdict_of(facts, rulebooks.after, at)
         if changed.match.looks_back:
             allows = changed.rule.effect == PolicyRevision.Effect.ALLOW
             asks = changed.match.fits_tool(facts) and changed.match.fits_otherwise(facts, at, entirely=allows)

@@ -1,9 +1,13 @@
-"""Rules and envelopes: the rule that holds a proposal, and the rules under which an open envelope lets a call start."""
+"""Rules and envelopes: the rule that holds a proposal, and the rules under which an open envelope lets a call start.
+
+`verdict_of` is the verdict of rules on any call. The gate and all that tell what it says or would say ask it.
+"""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from approvals.policies.combined_rules import combine
-from approvals.policies.rulebook import Rule, Rulebook
+from approvals.policies.rulebook import Rule, Rulebook, TrialVerdict
 from approvals.policy_language.envelopes import PROPOSE_ENVELOPE, Item, read_proposal
 from catalog.access.limits import refusal_of
 from catalog.client_tools.facts import NOT_UNDERSTOOD
@@ -38,6 +42,25 @@ def coverage_objection(rule: Rule, reversibility: str) -> str:
     ]
     reason = next((words for words, is_asked in asked if is_asked), "")
     return f"Its calls {reason}, and the policy “{rule.policy}” has no envelope: allow." if reason else ""
+
+
+def verdict_of(facts: CallFacts, rulebook: Rulebook, at: datetime | None = None) -> GateDecision:
+    """Return the verdict of these rules on a call, now or `at`. On a proposal of an envelope, its items decide."""
+    own = rulebook.verdict(facts, at)
+    return verdict_on_proposal(facts, own, rulebook) if facts.tool_name == PROPOSE_ENVELOPE else own
+
+
+def trial_verdicts_of(facts: CallFacts, rulebook: Rulebook, at: datetime | None = None) -> list[TrialVerdict]:
+    """Return a verdict for each rule on trial that would decide a call, as `Rulebook.trial_verdicts` does.
+
+    A proposal is also decided by rules about the calls inside its items, if it would get another verdict with them.
+    """
+    deciding = rulebook.trial_verdicts(facts, at)
+    if facts.tool_name != PROPOSE_ENVELOPE or not rulebook.trials:
+        return deciding
+    was, own = verdict_of(facts, rulebook, at), {each.rule.revision_id for each in deciding}
+    judged = ((trial.clause.rule, verdict_of(facts, rulebook.with_enforced(trial), at)) for trial in rulebook.trials)
+    return [TrialVerdict(rule, would, was) for rule, would in judged if rule.revision_id in own or would != was]
 
 
 def verdict_on_proposal(facts: CallFacts, own: GateDecision, rulebook: Rulebook) -> GateDecision:

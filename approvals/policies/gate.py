@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from time import monotonic
 
-from approvals.policies.envelope_rules import verdict_on_proposal
+from approvals.policies.envelope_rules import verdict_of
 from approvals.policies.rulebook import KnownClauses, Rulebook, build_rulebook, enabled_revisions, requesters_named
 from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog.access.limits import refusal_of
@@ -33,12 +33,7 @@ _reading = threading.Lock()
 
 def gate(facts: CallFacts) -> GateDecision:
     """Return the verdict of the token's limits, then of the current rules; an unknown level counts as dangerous."""
-    refusal = refusal_of(facts)
-    if refusal is not None:
-        return refusal
-    book = _fresh().book
-    verdict = book.verdict(facts)
-    return verdict_on_proposal(facts, verdict, book) if facts.tool_name == PROPOSE_ENVELOPE else verdict
+    return refusal_of(facts) or verdict_of(facts, _fresh().book)
 
 
 def refuses(facts: CallFacts) -> bool:

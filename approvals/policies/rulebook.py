@@ -428,6 +428,10 @@ class Rulebook:
                 found.append(TrialVerdict(trial.clause.rule, would, reduce(stricter, decided)))
         return found
 
+    def with_enforced(self, trial: RuleOnTrial) -> "Rulebook":
+        """Return these rules with one of those on trial enforced at its place."""
+        return Rulebook([*self.clauses[: trial.place], trial.clause, *self.clauses[trial.place :]])
+
     def _place_of(self, verdict: GateDecision) -> int:
         """Return the place of the rule that gave a verdict; the last place for the verdict without a rule."""
         return len(self.clauses) if verdict.terms is None else self._places[verdict.terms.revision_id]
@@ -572,10 +576,6 @@ def current_rulebook() -> Rulebook:
     """Return the current rules: one query, and up to two more if rules name requesters."""
     revisions = revisions_in_force()
     return build_rulebook(revisions, requesters_named(revisions))
-
-
-def verdicts_for_tool(facts: CallFacts) -> ToolVerdicts:
-    return current_rulebook().answers(facts)
 
 
 def build_rulebook(

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from approvals.models import Policy, PolicyRevision
+from approvals.policies.envelope_rules import trial_verdicts_of, verdict_on_proposal
 from approvals.policies.history import CallOrigin, History
 from approvals.policies.rulebook import (
     Mismatch,
@@ -20,6 +21,8 @@ from approvals.policies.rulebook import (
     requesters_named,
     stricter,
 )
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
+from approvals.policy_language.stages import Stage
 from catalog.access.roles import find_active_user
 from catalog.client_tools.facts import DerivedFacts, facts_finder
 from catalog.core import clock
@@ -65,7 +68,7 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Verdict on a call, the deciding rule (None if no rule matches), and the rules tried before it.
+    """Verdict on a call, the deciding rule (None if no rule matches or several decide), and the rules tried before it.
 
     `person` and `arguments` are the call's, as the tool would get them.
     `derived` is what rules tell of a call that its client runs. `trials` are the verdicts of rules on trial that would
@@ -86,14 +89,19 @@ class Simulation:
 
     @property
     def sentence(self) -> str:
-        """Sentence of the deciding rule, or of the default verdict."""
+        """Sentence of the deciding rule, of several rules together, or of the default verdict."""
         if self.decided is not None:
             return self.decided.revision.sentence
-        return (
-            self.verdict.message
-            if isinstance(self.verdict, Deny)
-            else "No policy matches this call: it runs without approval."
-        )
+        if isinstance(self.verdict, Deny):
+            return self.verdict.message
+        if isinstance(self.verdict, Hold):
+            return str(self.verdict.terms.sentence)
+        return "No policy matches this call: it runs without approval."
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The people who must approve the call; empty if it is not held."""
+        return self.verdict.terms.stages if isinstance(self.verdict, Hold) else ()
 
 
 def effect_of(verdict: GateDecision) -> str:
@@ -146,7 +154,7 @@ def simulate(
     if len(in_force) == len(revisions):
         return found
     book = build_rulebook(revisions, requesters_named(revisions))
-    return replace(found, trials=tuple(book.trial_verdicts(facts, at)))
+    return replace(found, trials=tuple(trial_verdicts_of(facts, book, at)))
 
 
 def _client_tool(tool: Tool) -> str:
@@ -157,15 +165,23 @@ def _client_tool(tool: Tool) -> str:
 
 
 def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: datetime | None = None) -> Simulation:
-    """Evaluate these rules on a call, in the order given. The verdict is the same as that of `Rulebook.verdict`."""
+    """Evaluate these rules on a call, in the order given. The verdict is the same as that of `verdict_of`."""
     revisions, at = list(revisions), at or clock.now()
     people = requesters_named(revisions)
-    facts = build_rulebook(revisions, people).answers(facts).look_back(facts, at)
+    book = build_rulebook(revisions, people)
+    facts = book.answers(facts).look_back(facts, at)
     found = _first_match(facts, revisions, people, at)
-    if len(facts.argument_forms) == 1 and facts.find_requesters is None:
+    if len(facts.argument_forms) > 1 or facts.find_requesters is not None:
+        as_asked = _first_match(facts.as_asked, revisions, people, at)
+        found = found if stricter(found.verdict, as_asked.verdict) is found.verdict else as_asked
+    if facts.tool_name != PROPOSE_ENVELOPE:
         return found
-    as_asked = _first_match(facts.as_asked, revisions, people, at)
-    return found if stricter(found.verdict, as_asked.verdict) is found.verdict else as_asked
+    verdict = verdict_on_proposal(facts, found.verdict, book)
+    if verdict is found.verdict:
+        return found
+    deciding = verdict.terms.revision_id if isinstance(verdict, Hold) else None
+    decided = next((RuleTrace(each.policy, each, ()) for each in revisions if each.pk == deciding), None)
+    return replace(found, verdict=verdict, decided=decided)
 
 
 def _first_match(

@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 
 from approvals.models import Policy, PolicyRevision, TrialResult
 from approvals.policies.backtest import EFFECT_WORDS
+from approvals.policies.envelope_rules import trial_verdicts_of
 from approvals.policies.gate import rules_in_force
 from approvals.policies.simulator import effect_of
 from approvals.states import ReviewVerdict
@@ -38,7 +39,7 @@ def record_trials(facts: CallFacts, call: Call | None, *, now: datetime) -> None
             was=effect_of(each.was),
             at=now,
         )
-        for each in rules_in_force().trial_verdicts(facts)
+        for each in trial_verdicts_of(facts, rules_in_force())
     ]
     if rows:
         TrialResult.objects.bulk_create(rows)

@@ -11,7 +11,9 @@ from django.utils.translation import gettext_lazy, gettext_noop, ngettext
 
 from approvals.models import ApprovalRequest
 from approvals.notifications.messages import KIND_LABELS
-from approvals.policies.rulebook import Rule, verdicts_for_tool
+from approvals.policies.gate import rules_in_force
+from approvals.policies.rulebook import Rule
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.policy_language.stages import Stage, people_in_words
 from approvals.requests.queries import current_round
 from catalog.client_tools.facts import NOT_UNDERSTOOD
@@ -57,14 +59,18 @@ def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
         source=tool.source.name,
         find_derived=(lambda: NOT_UNDERSTOOD) if tool.source.kind == Source.Kind.CLIENT else None,
     )
-    answers = verdicts_for_tool(facts)
+    answers = rules_in_force().answers(facts)
     count = len(answers.conditional)
     depends = ngettext(
         "%(count)s policy with higher priority may decide otherwise, depending on the arguments.",
         "%(count)s policies with higher priority may decide otherwise, depending on the arguments.",
         count,
     ) % {"count": count}
-    return _verdict_sentences(answers.otherwise, version.safety_level) | {"depends": depends if count else ""}
+    found = _verdict_sentences(answers.otherwise, version.safety_level)
+    if tool.name == PROPOSE_ENVELOPE and not isinstance(answers.otherwise, Deny):
+        people = _("By the people whom the policies on the calls of its items ask for.")
+        found = {"lead": _("Every call needs approval."), "rest": people}
+    return found | {"depends": depends if count else ""}
 
 
 def _verdict_sentences(verdict: GateDecision, level: str) -> dict[str, str]:

@@ -25,9 +25,11 @@ from approvals.envelopes.coverage import find_covering as find_covering_envelope
 from approvals.grants.coverage import find_covering, grants_in_scope
 from approvals.models import Envelope, Grant, Policy
 from approvals.policies.eligibility import may_pre_approve, people_named
+from approvals.policies.envelope_rules import verdict_of
 from approvals.policies.gate import rules_in_force
 from approvals.policies.quorum import is_satisfied
 from approvals.policies.rulebook import Rule
+from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from catalog.access.limits import refusal_of
 from catalog.access.roles import can_see_all
 from catalog.core import clock
@@ -253,8 +255,8 @@ class _Forecaster:
         default_factory=dict, init=False
     )
     """The verdicts that are possible for a tool, requesters and names of arguments."""
-    held: dict[tuple[int, frozenset[int]], StepOutlook] = field(default_factory=dict, init=False)
-    """The outlooks of held calls by revision and requesters."""
+    held: dict[tuple[Rule, frozenset[int]], StepOutlook] = field(default_factory=dict, init=False)
+    """The outlooks of held calls by rule and requesters."""
 
     def __post_init__(self) -> None:
         self.now = clock.now()
@@ -321,12 +323,13 @@ class _Forecaster:
             return StepOutlook(Prospect.REFUSED, why=_why_unusable(step.tool, target))
         found = self.possible_verdicts(step, target)
         is_asked = isinstance(found[0], Hold) and self.may_be_covered(target)
-        if len(found) == 1 and not is_asked:
+        depends = step.tool == PROPOSE_ENVELOPE and not isinstance(found[0], Deny)  # on its items
+        if len(found) == 1 and not is_asked and not depends:
             return self.judged(step, found[0])
         why, prepared = self.prepare(step, target)
         if prepared is None:
             return self.undecided(step, found, why)
-        verdict = refusal_of(facts := self.facts(step, prepared)) or self.rules.verdict(facts, self.now)
+        verdict = refusal_of(facts := self.facts(step, prepared)) or verdict_of(facts, self.rules, self.now)
         covering = self.covering(step, prepared, verdict.terms) if isinstance(verdict, Hold) else None
         return self.judged(step, verdict, covering)
 
@@ -398,7 +401,7 @@ class _Forecaster:
     def undecided(self, step: StepDocument, verdicts: Sequence[GateDecision], why: str) -> StepOutlook:
         """Return the outlook of a step that gets one of several verdicts, or that may be covered."""
         parts = [self.judged(step, verdict) for verdict in verdicts]
-        if all(part.prospect == parts[0].prospect == Prospect.RUNS for part in parts):
+        if all(part.prospect == Prospect.RUNS for part in parts) and step.tool != PROPOSE_ENVELOPE:
             return parts[0]
         people = dict.fromkeys(part.people for part in parts if part.people)
         policies = tuple(dict.fromkeys(chain.from_iterable(part.policies for part in parts)))
@@ -428,7 +431,7 @@ class _Forecaster:
 
     def waiting(self, rule: Rule, requesters: frozenset[int]) -> StepOutlook:
         """Return the outlook of calls of these requesters that the rule holds; judged once."""
-        key = (rule.revision_id, requesters)
+        key = (rule, requesters)  # all combined rules that are not stored have one revision
         if key not in self.held:
             people = None  # to check how long each person has been a member takes a query for each
             if not rule.min_role_age_seconds:

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import TestCase
 
 from approvals import recovery
@@ -14,7 +14,19 @@ from approvals.envelopes.services import end_envelope
 from approvals.envelopes.tool import schemas_at
 from approvals.errors import GrantRefused
 from approvals.grants.services import GrantTerms, create_grant, may_create_from
-from approvals.models import ApprovalRequest, AuditEntry, Envelope, EnvelopeItem, EnvelopeUse, Policy, Stop
+from approvals.models import (
+    ApprovalRequest,
+    AuditEntry,
+    Envelope,
+    EnvelopeItem,
+    EnvelopeUse,
+    Policy,
+    Stop,
+    TrialResult,
+)
+from approvals.policies.backtest import back_test, rulebooks_for
+from approvals.policies.gate import invalidate_rules
+from approvals.policies.simulator import simulate
 from approvals.reviews.decisions import undo_decision
 from approvals.states import ReviewVerdict
 from approvals.stops.services import Scope, lift_stop, scope_of_token, set_stop
@@ -49,7 +61,9 @@ from tests.approvals.factories import (
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, work_off
 from tests.conftest import person
 from tests.invariants import assert_invariants
+from tests.pages import Pages
 from tests.plans.factories import act_raising, claimed_and_lost
+from tests.rest import Rest
 
 LATER = "2999-01-01T00:00:00Z"
 PENNIES = {"path": "value", "at_most": 0.3}
@@ -88,6 +102,40 @@ def test_calls_inside_an_approved_envelope_run_until_it_is_used_up(agent, rosa, 
     assert entry.object_ref == second.public_id
     assert entry.details_json == {"envelope": envelope.public_id, "item": 0, "approved_by": ["Rosa"]}
     assert_invariants()
+
+
+PROPOSAL: dict[str, Any] = {"purpose": "Tidy up", "items": [item()], "minutes": 60}
+
+
+def test_pages_say_of_a_proposal_what_the_gate_says(agent, ada, admin):
+    """Its items decide, wherever the rules are asked what they would do or have done."""
+    held = simulate("propose_envelope", PROPOSAL, "ada")
+    assert (held.effect, held.decided and held.decided.revision.safety_level) == ("hold", "dangerous")
+    revision = add_policy(1, tool="dangerous", effect="deny", message="Not these.", mode="trial")
+    other = add_policy(2, tool="unheard_of", effect="deny", mode="trial")
+    invalidate_rules()
+    assert [each.rule.revision_id for each in simulate("propose_envelope", PROPOSAL, "ada").trials] == [revision.pk]
+    propose(agent)
+    assert list(TrialResult.objects.values_list("revision", "would", "was")) == [(revision.pk, "deny", "hold")]
+    replayed = back_test(rulebooks_for(revision), days=1)
+    assert (dict(replayed.counts), [each.before for each in replayed.changed]) == ({"deny": 1}, ["hold"])
+    assert dict(back_test(rulebooks_for(other), days=1).counts) == {"hold": 1}
+    page = Pages(admin).open("/tools/propose_envelope/")
+    assert "Every call needs approval." in page
+    assert "Runs without approval." not in page
+
+
+def test_simulated_proposal_under_several_policies_asks_all_their_people(agent, admin):
+    Group.objects.create(name="finance")
+    add_policy(1, tool="cautious", effect="hold", stages=[{"group": "finance", "count": 1}])
+    proposal = {**PROPOSAL, "items": [item(), item("cautious")]}
+    body = {"tool": "propose_envelope", "arguments": proposal, "requester": "ada"}
+    found = Rest(admin).post("policies/simulate/", body).json()
+    assert (found["effect"], found["policy"]) == ("hold", None)
+    assert {each["group"] for each in found["stages"]} == {"reviewer", "finance"}
+    assert "Policy 1" in found["sentence"]
+    proposal["items"].append(item("safe"))
+    assert Rest(admin).post("policies/simulate/", body).json()["effect"] == "deny"
 
 
 def test_step_of_a_plan_proposes_for_its_plan(agent, ada, rosa, stage):

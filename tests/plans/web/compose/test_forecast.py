@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.template.loader import render_to_string
 from django.test.utils import CaptureQueriesContext
@@ -35,6 +35,40 @@ def forecast_by(author: User, *steps: Any, **fields: Any) -> Forecast:
 
 def prospects(found: Forecast) -> dict[int, str]:
     return {number: outlook.prospect.value for number, outlook in found.outlooks.items()}
+
+
+def proposal(step_id: int, tool: str = "dangerous", purpose: str = "Tidy up") -> dict[str, Any]:
+    parameters = {"purpose": purpose, "items": [item(tool)], "minutes": 60}
+    return act(step_id, tool="propose_envelope", parameters=parameters)
+
+
+def test_proposal_of_an_envelope_waits_for_the_people_of_its_items(ada, rosa):
+    Group.objects.create(name="finance").user_set.add(rosa)
+    add_policy(1, tool="cautious", effect="hold", stages=[{"group": "finance", "count": 1}])
+    found = forecast_by(
+        ada,
+        proposal(1),
+        proposal(2, "cautious"),
+        proposal(3, "safe"),
+        act(4, expected_key="text"),
+        proposal(5, purpose="${text.results}") | {"dependencies": [4]},
+    )
+    assert list(prospects(found).values()) == ["waits", "waits", "refused", "runs", "depends"]
+    assert [found.outlooks[number].policies for number in (1, 2)] == [
+        ("Dangerous calls wait for a reviewer",),
+        ("Policy 1",),
+    ]
+
+
+def test_proposals_under_several_policies_each_name_their_people(ada):
+    for order, name, tool in ((1, "finance", "cautious"), (2, "legal", "cautious_patient")):
+        Group.objects.create(name=name)
+        add_policy(order, tool=tool, effect="hold", stages=[{"group": name, "count": 1}])
+    both = [proposal(1, "cautious"), proposal(2, "cautious_patient")]
+    for each in both:
+        each["parameters"]["items"].append(item())
+    found = forecast_by(ada, *both)
+    assert ["finance" in found.outlooks[number].people for number in (1, 2)] == [True, False]
 
 
 def test_each_kind_of_step(ada, rosa):
