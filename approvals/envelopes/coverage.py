@@ -8,7 +8,7 @@ never covered.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -29,6 +29,7 @@ from approvals.envelopes.services import (
 )
 from approvals.grants.coverage import GrantCandidate, lock_epoch
 from approvals.models import ApprovalRequest, Envelope, EnvelopeItem, EnvelopeMismatch, EnvelopeUse, Review, Stop
+from approvals.policies.combined_rules import with_escalation
 from approvals.policies.envelope_rules import coverage_objection
 from approvals.policies.quorum import is_enough
 from approvals.policies.rulebook import Rule
@@ -277,8 +278,7 @@ def _rule_objection(envelope: Envelope, candidate: GrantCandidate, rule: Rule) -
     request, approvals = _approvals(envelope)
     if not candidate.requesters <= {each.user_id for each in request.call.requesters.all()}:
         return "Other people than those who proposed the envelope have shaped this call."
-    if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well
-        rule = replace(rule, escalated_to=request.escalated_to)
+    rule = with_escalation(rule, request)
     barred = frozenset() if rule.allow_self_review else candidate.barred
     counting = [each for each in approvals if not {each.person_id, each.on_behalf_of_id} & barred]
     return "" if is_enough(request, counting, rule) else f"The envelope's approvers are not enough. {rule.sentence}"

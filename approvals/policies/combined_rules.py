@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from approvals.models import Instance, Policy, PolicyRevision
+from approvals.models import ApprovalRequest, Instance, Policy, PolicyRevision
 from approvals.policies.rulebook import Rule, rule_from_revision
 from approvals.policy_language.envelopes import PROPOSE_ENVELOPE
 from approvals.policy_language.stages import Stage
@@ -63,6 +63,18 @@ def _asks_the_same(rule: Rule, other_rule: Rule) -> bool:
         else getattr(rule, name) == getattr(other_rule, name)
         for name in names
     )
+
+
+def with_escalation(rule: Rule, request: ApprovalRequest) -> Rule:
+    """Return a rule that holds the call now, or one inside its envelope, with the group the request was escalated to.
+
+    The group counts if the rule that was escalated asks all that this one asks, and both escalate to the same group.
+    """
+    if not request.escalated_to:
+        return rule
+    asked = rule_from_revision(request.policy_revision)
+    counts = rule.revision_id == asked.revision_id or _asks_the_same(combine([asked, rule]), asked)
+    return replace(rule, escalated_to=request.escalated_to) if counts else rule
 
 
 def store_rule(rule: Rule) -> Rule:

@@ -6,11 +6,12 @@ from datetime import datetime
 from approvals.audit.restore_guard import ensure_start_allowed
 from approvals.errors import ApprovalExpired, Drift, Invalidated
 from approvals.models import ApprovalRequest, Round
+from approvals.policies.combined_rules import with_escalation
 from approvals.policies.eligibility import may_decide
 from approvals.policies.gate import gate
 from approvals.policies.history import History
 from approvals.policies.quorum import is_enough
-from approvals.policies.rulebook import Rule, call_facts, rule_for, rule_from_revision
+from approvals.policies.rulebook import call_facts, rule_from_revision
 from approvals.requests.deadlines import count_stops
 from approvals.requests.digests import ApprovalBinding, action_digest
 from approvals.requests.lifecycle import UNFILLED, hides_defaults, lock_request
@@ -115,9 +116,7 @@ def _approval_objections(request: ApprovalRequest, round_: Round, history: Histo
     if isinstance(verdict, Deny):
         yield Drift.POLICY, f"A policy blocks this call now: {verdict.message}" if verdict.policy else verdict.message
     elif isinstance(verdict, Hold):
-        rule: Rule = verdict.terms
-        if rule.revision_id == request.policy_revision_id:  # the group it was escalated to counts as well
-            rule = rule_for(request)
+        rule = with_escalation(verdict.terms, request)
         if not is_enough(request, approvals, rule):
             yield Drift.POLICY, f"A policy now requires more or other approvers. {rule.sentence}"
     if not is_enough(request, approvals):

@@ -21,12 +21,14 @@ from approvals.models import (
     EnvelopeItem,
     EnvelopeUse,
     Policy,
+    PolicyRevision,
     Stop,
     TrialResult,
 )
 from approvals.policies.backtest import back_test, rulebooks_for
 from approvals.policies.gate import invalidate_rules
 from approvals.policies.simulator import simulate
+from approvals.requests.deadlines import expire_due
 from approvals.reviews.decisions import undo_decision
 from approvals.states import ReviewVerdict
 from approvals.stops.services import Scope, lift_stop, scope_of_token, set_stop
@@ -281,6 +283,59 @@ def test_proposal_needs_all_that_the_rules_of_its_items_ask(agent, rosa, admin, 
     work_off(plan_of(envelope))
     assert call_within(agent).status == call_within(agent, tool="dangerous_hasty").status == "completed"
     assert_invariants()
+
+
+ESCALATES = {"on_expiry": "escalate", "escalate_to": "backup"}
+
+
+def escalated(*people: User) -> ApprovalRequest:
+    """Let the open request expire, and the people of the group to which it is escalated approve it."""
+    later = clock.now() + timedelta(days=2)
+    Envelope.objects.update(expires_at=later)
+    assert expire_due(clock.now() + timedelta(days=1, minutes=1)) == 0
+    request = ApprovalRequest.objects.get(status="pending")
+    assert request.escalated_to == "backup"
+    for each in people:
+        approve(Plan.objects.get(public_id=request.plan_ref), each)
+    return request
+
+
+def test_group_to_which_combined_rules_escalate_counts_at_the_start_and_for_calls(agent, rosa):
+    person("fay", "finance")
+    set_rule(**ESCALATES)
+    two = {"effect": "hold", "stages": [{"group": "finance", "count": 1}], **ESCALATES}
+    policy = add_policy(0, tool="dangerous_hasty", **two).policy
+    envelope = propose(agent, item(), item("dangerous_hasty"))
+    escalated(person("bo", "backup"), person("bea", "backup"))
+    work_off(plan_of(envelope))
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.call.status) == ("open", "completed")
+    assert call_within(agent).status == call_within(agent, tool="dangerous_hasty").status == "completed"
+    stricter = PolicyRevision.objects.create(policy=policy, number=2, tool="dangerous_hasty", fresh_passkey=True, **two)
+    Policy.objects.filter(pk=policy.pk).update(revision=stricter)
+    assert call_within(agent, tool="dangerous_hasty").envelope_mismatch.mismatch == "rule"
+    set_rule(escalate_to="administrator")
+    assert call_within(agent).envelope_mismatch.mismatch == "rule"
+
+
+@pytest.mark.parametrize(
+    ("terms", "status"),
+    [
+        ({}, "completed"),
+        ({"min_review_seconds": 5}, "completed"),
+        ({"stages": [{"group": "finance", "count": 1}]}, "held"),
+        ({"escalate_to": "administrator"}, "held"),
+    ],
+)
+def test_escalated_request_starts_if_a_new_revision_asks_no_more(terms, status, agent, stage):
+    before = {"tool": "dangerous", "effect": "hold", "stages": [{"group": "reviewer", "count": 1}], **ESCALATES}
+    policy = add_policy(0, **before, min_review_seconds=5).policy
+    call = call_within(agent)
+    escalated(person("bo", "backup"))
+    new = PolicyRevision.objects.create(policy=policy, number=2, **before | {"min_review_seconds": 0} | terms)
+    Policy.objects.filter(pk=policy.pk).update(revision=new)
+    work_off(Plan.objects.get(public_id=call.plan_ref))
+    assert Call.objects.filter(tool_name="dangerous").latest("pk").status == status
 
 
 @pytest.mark.parametrize("when", ["edit", "start", "replacement"])
