@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from approvals.policy_language.conditions import FIT_WITHOUT_VALUE, Condition, Predicate
+from catalog.schemas.normalization import is_large_integer
 
 MAX_CACHED_ROWS = 4096
 
@@ -23,7 +24,7 @@ def implies(row: Condition, other: Condition) -> bool:
         predicate = _predicate_on_value(other)
         return all(predicate.covers({"value": value}) for value in values)
     if wanted in ("not_equals", "not_in"):
-        return _refuses_all(row, list(other.value or ()) if wanted == "not_in" else [other.value])
+        return _refuses_all(row, _named_values(other))
     if wanted == "exists":
         return operator not in FIT_WITHOUT_VALUE
     if operator != wanted:
@@ -79,9 +80,13 @@ def may_meet(rows: Sequence[Condition], others: Iterable[Condition]) -> bool:
 @lru_cache(maxsize=MAX_CACHED_ROWS)
 def _values_of(row: Condition) -> Sequence[Any] | None:
     """Return the only values that fit a row; None if there may be others."""
-    if row.operator == "equals":
-        return (row.value,)
-    return tuple(row.value) if row.operator == "in" else None
+    return _named_values(row) if row.operator in ("equals", "in") else None
+
+
+def _named_values(row: Condition) -> Sequence[Any]:
+    """Return the values that fit a row that names values, or that its negation refuses: also integers as texts."""
+    named = tuple(row.value or ()) if row.operator in ("in", "not_in") else (row.value,)
+    return (*named, *(int(each) for each in named if is_large_integer(each)))
 
 
 @lru_cache(maxsize=MAX_CACHED_ROWS)

@@ -15,18 +15,21 @@ from tests.approvals.factories import refusal_at
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 VALUES: list[Any] = [0, 1, -3, 2.5, True, None, "", "a", "ab", "b/a", "a/../b", ["a"], ["ab", 1], {}, {"a": 1}]
+LARGE = 2**53 + 1
+"""An integer that rows name by a text of its digits, which fits both forms."""
+VALUES.append(str(LARGE))
 OPERANDS: dict[str, list[Any]] = {
     "exists": [None],
     "missing": [None],
     "equals": VALUES,
     "not_equals": VALUES,
-    "in": [["a", 1], ["ab"], [2.5, "b/a"], ["a/../b", "a"]],
-    "not_in": [["a", 1], ["ab"], [2.5, "b/a"]],
-    "starts_with": ["a", "ab", "a/"],
+    "in": [["a", 1], ["ab"], [2.5, "b/a"], ["a/../b", "a"], [str(LARGE), "ab"]],
+    "not_in": [["a", 1], ["ab"], [2.5, "b/a"], [str(LARGE)]],
+    "starts_with": ["a", "ab", "a/", "9007"],
     "ends_with": ["a", "ab", "b"],
     "contains": ["a", "ab", 1],
     "matches": ["^a", "b$"],
-    "less_than": [0, 2.5, 3],
+    "less_than": [0, 2.5, 3, str(LARGE + 1)],
     "greater_than": [-5, 0, 2.5],
 }
 
@@ -42,7 +45,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_proofs_hold_for_every_value():
-    calls = [{}, *({"x": value} for value in VALUES)]
+    calls = [{}, *({"x": value} for value in (*VALUES, LARGE, -LARGE))]
     predicates = [compile_conditions([row]) for row in rows()]
     fits = {each.rows[0]: [each.covers(call) for call in calls] for each in predicates}
     proven = 0
