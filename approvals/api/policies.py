@@ -326,7 +326,10 @@ class TrialCallSerializer(serializers.Serializer[Any]):
 
     call = serializers.CharField(allow_null=True, help_text="Null for a call that was refused, and so not stored.")
     would = serializers.ChoiceField(choices=EFFECTS)
-    was = serializers.ChoiceField(choices=EFFECTS)
+    was = serializers.ChoiceField(
+        choices=EFFECTS,
+        help_text="Effect of the policies in force. A call that they hold may have run through a grant or an envelope.",
+    )
     review = serializers.CharField(required=False)
 
 

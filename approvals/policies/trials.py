@@ -1,4 +1,4 @@
-"""Trials: what rules on trial would have done is recorded with each call that they would have decided.
+"""Trials: the verdict of rules on trial is recorded with each call that they would have decided.
 
 A call has one row for each such rule, written where the call is stored or, if it is refused, with its audit entry. The
 figures of a trial are counted from these rows, so that calls wait for no counter. A new revision begins anew.
@@ -29,7 +29,10 @@ KEPT_DAYS = 90
 
 
 def record_trials(facts: CallFacts, call: Call | None, *, now: datetime) -> None:
-    """Store what each rule on trial would have done to a call; `call` is None if the call is refused, not stored."""
+    """Store the verdict of each rule on trial on a call, and that of the rules in force.
+
+    `call` is None if the call is refused, not stored.
+    """
     rows = [
         TrialResult(
             revision_id=each.rule.revision_id,
@@ -47,7 +50,10 @@ def record_trials(facts: CallFacts, call: Call | None, *, now: datetime) -> None
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """Calls that a rule on trial would have treated alike, what happened to them, and how people decided them."""
+    """Calls with one verdict of a rule on trial and one of the rules in force (`was`), and how people decided them.
+
+    A call that the rules in force hold may have started through a grant or an envelope, or been rejected as before.
+    """
 
     would: str
     was: str
@@ -121,7 +127,7 @@ class TrialReport:
 
     @property
     def differs(self) -> int:
-        """Number of calls that would have been treated otherwise than they were."""
+        """Number of calls on which the rules in force had another verdict."""
         return sum(each.calls for each in self.outcomes if each.differs)
 
 
