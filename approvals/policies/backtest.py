@@ -150,24 +150,45 @@ def back_test(rulebooks: Rulebooks, *, days: int, before: str = "") -> BackTest:
     For rules that look back, the calls are judged in the order in which they were made. The first of them finds nothing
     before it. Calls count as they were: started, or waiting.
     """
-    found, looks_back = BackTest(), rulebooks.before.looks_back or rulebooks.after.looks_back
-    ends = monotonic() + (MAX_SECONDS / 2 if looks_back else MAX_SECONDS)
-    since, size = clock.now() - timedelta(days=min(days, MAX_DAYS)), 0
-    replayed: list[_ReplayedCall] = []
-    for rows in _chunks(since, before):
-        read = _read_chunk(rows)
-        replayed += read
-        size += sum(len(row["arguments"]) for row in rows)
-        found.calls += len(rows)
-        is_last = found.calls >= MAX_CALLS or size > MAX_CHARACTERS or monotonic() > ends
-        if is_last or not looks_back:
-            _judge(found, rulebooks, replayed)
-            replayed = []
-        if is_last:
+    chunks = _chunks(clock.now() - timedelta(days=min(days, MAX_DAYS)), before)
+    if rulebooks.before.looks_back or rulebooks.after.looks_back:
+        return _test_in_order(rulebooks, chunks)
+    found, ends = BackTest(), monotonic() + MAX_SECONDS
+    for rows in chunks:
+        _judge(found, rulebooks, _read_chunk(rows))
+        if found.calls >= MAX_CALLS or monotonic() > ends:
             found.next = rows[-1]["public_id"]
-            return found
-    _judge(found, rulebooks, replayed)
+            break
     return found
+
+
+def _test_in_order(rulebooks: Rulebooks, chunks: Iterator[Sequence[dict[str, Any]]]) -> BackTest:
+    """Replay calls that must all be read before the first, the oldest, can be judged.
+
+    The newest chunk is judged by itself, which shows how many calls can be judged in the time. Its result is returned
+    if all that were then read take longer after all.
+    """
+    ends, size, seconds_each = monotonic() + MAX_SECONDS, 0, 0.0
+    newest: BackTest | None = None
+    replayed: list[_ReplayedCall] = []
+    cursor: str | None = None
+    for rows in chunks:
+        replayed += _read_chunk(rows)
+        size += sum(len(row["arguments"]) for row in rows)
+        cursor = rows[-1]["public_id"]
+        if newest is None:
+            newest, began = BackTest(next=cursor), monotonic()
+            _judge(newest, rulebooks, replayed)
+            seconds_each = (monotonic() - began) / len(replayed)
+        is_full = len(replayed) >= MAX_CALLS or size > MAX_CHARACTERS
+        if is_full or monotonic() + seconds_each * (len(replayed) + CHUNK) > ends:
+            break
+    else:
+        cursor = None
+    if newest is None or newest.calls == len(replayed):
+        return replace(newest or BackTest(), next=cursor)
+    found = BackTest(next=cursor)
+    return found if _judge(found, rulebooks, replayed, until=ends) else newest
 
 
 @dataclass(slots=True)
@@ -209,10 +230,17 @@ def _read_chunk(rows: Sequence[dict[str, Any]]) -> list[_ReplayedCall]:
     return read
 
 
-def _judge(test: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCall]) -> None:
-    """Judge calls, which are given newest first, in the order in which they were made; add them up newest first."""
+def _judge(
+    test: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCall], *, until: float = float("inf")
+) -> bool:
+    """Judge calls, which are given newest first, in the order in which they were made; add them up newest first.
+
+    Return False, with nothing added, if that takes longer than `until`.
+    """
     history, judged = _ReplayedHistory(), []
     for call in reversed(replayed):
+        if monotonic() > until:
+            return False
         at, changed = call.row["created_at"], rulebooks.changed
         facts = replace(call.facts, find_history=history.of(call))
         old, new = verdict_of(facts, rulebooks.before, at), verdict_of(facts, rulebooks.after, at)
@@ -221,6 +249,7 @@ def _judge(test: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCal
             asks = changed.match.fits_tool(facts) and changed.match.fits_otherwise(facts, at, entirely=allows)
             facts = replace(facts, history=history.of(call)([changed.match]) if asks else {})
         judged.append((call, old, new, changed.applies(facts, at)))
+    test.calls += len(judged)
     for call, old, new, is_matched in reversed(judged):
         effects, review = (effect_of(old), effect_of(new)), call.review
         test.matched += is_matched
@@ -233,6 +262,7 @@ def _judge(test: BackTest, rulebooks: Rulebooks, replayed: Sequence[_ReplayedCal
             if len(test.changed) < MAX_CHANGED:
                 names = call.row["public_id"], call.row["tool_name"]
                 test.changed.append(ChangedCall(*names, *effects, review, call.row["plan_ref"]))
+    return True
 
 
 class _ReplayedHistory:

@@ -1,6 +1,7 @@
 """Back-test of a policy on past calls."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -159,6 +160,51 @@ def test_rules_that_look_back_replay_calls_in_the_order_they_were_made(ada, ben)
     assert (dict(found.counts), found.matched) == ({"allow": 5, "deny": 1}, 1)
     found = tried(match={"tool": "send_*", "seen": {"tool": "send_note", "within": 900}})
     assert dict(found.counts) == {"allow": 4, "deny": 2}
+
+
+class SlowVerdicts:
+    """A clock that a verdict moves on by 0.1 s, on calls of a slow tool by 10 s. Two calls are read at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.limit = 0.0, partial(monkeypatch.setattr, module, "MAX_SECONDS")
+        verdict_of = module.verdict_of
+
+        def slow_verdict(facts: Any, *more: Any) -> Any:
+            self.now += 10.0 if facts.tool_name == "send_slowly" else 0.1
+            return verdict_of(facts, *more)
+
+        for name, value in {"monotonic": lambda: self.now, "verdict_of": slow_verdict, "CHUNK": 2}.items():
+            monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> SlowVerdicts:
+    return SlowVerdicts(monkeypatch)
+
+
+THIRD = {"tool": "send_*", "recent": {"count": 3, "seconds": 3600, "by": "tool"}}
+
+
+@pytest.mark.parametrize(("limit", "calls", "took"), [(1.0, 2, 0.4), (1.9, 6, 1.6), (9.0, 8, 2.0)])
+def test_time_limit_holds_for_rules_that_look_back(ada, seconds, limit, calls, took):
+    """As many calls are judged as fit in, in two goes; the test is continued with older ones."""
+    seconds.limit(limit)
+    held = [held_call(ada, make_tool("send_note", level="cautious")) for _ in range(8)]
+    found = tried(match=THIRD)
+    assert (found.calls, found.next) == (calls, held[8 - calls].public_id if calls < 8 else None)
+    assert seconds.now == pytest.approx(took)
+    if calls < 8:
+        assert back_test(books(match=THIRD), days=30, before=found.next or "").calls == min(calls, 8 - calls)
+
+
+def test_time_limit_holds_if_older_calls_take_longer_to_judge(ada, seconds):
+    """Only what was judged within the time is reported, with nothing left out between."""
+    for name in ("send_slowly", "send_slowly", "send_note", "send_note"):
+        held_call(ada, make_tool(name, level="cautious"))
+    newest = Call.objects.order_by("-pk")[1].public_id
+    found = tried(match=THIRD)
+    assert (found.calls, found.next, dict(found.counts)) == (2, newest, {"allow": 2})
+    assert seconds.now < 0.4 + 20 + 1
 
 
 def test_calls_of_a_renamed_client_are_replayed_as_those_of_one_client(ada):
