@@ -11,6 +11,7 @@ from approvals.models import ApprovalRequest, Policy
 from approvals.policies import backtest as module
 from approvals.policies import services
 from approvals.policies.backtest import BackTest, Rulebooks, back_test, draft_of, rulebooks_for
+from approvals.policies.envelope_rules import verdict_of
 from approvals.policies.rulebook import rule_from_revision
 from approvals.policies.term_checks import term_columns
 from approvals.requests.lifecycle import open_request
@@ -167,7 +168,6 @@ class SlowVerdicts:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.limit = 0.0, partial(monkeypatch.setattr, module, "MAX_SECONDS")
-        verdict_of = module.verdict_of
 
         def slow_verdict(facts: Any, *more: Any) -> Any:
             self.now += 10.0 if facts.tool_name == "send_slowly" else 0.1
