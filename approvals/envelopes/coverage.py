@@ -7,14 +7,14 @@ holds it now. The first such item counts the call, and no use is ever given back
 never covered.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, F, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.text import Truncator
 
 from approvals.envelopes.services import (
@@ -34,12 +34,8 @@ from approvals.policies.envelope_rules import coverage_objection
 from approvals.policies.quorum import is_enough
 from approvals.policies.rulebook import Rule
 from approvals.policy_language.envelopes import (
-    COUNT,
-    EXPIRED,
     PROPOSE_ENVELOPE,
-    RULE,
-    SUM,
-    TOOL,
+    Promise,
     amount_of,
     broken_argument,
     decimal_text,
@@ -81,8 +77,8 @@ class Fit:
     def shortage(self) -> str:
         """The promise that one more call would break; empty if there is room."""
         if self.item.used >= self.item.count:
-            return COUNT
-        return SUM if self.item.sum_path and self.sum_after > Decimal(self.item.at_most) else ""
+            return Promise.COUNT
+        return Promise.SUM if self.item.sum_path and self.sum_after > Decimal(self.item.at_most) else ""
 
     @property
     def sum_after(self) -> Decimal:
@@ -90,8 +86,8 @@ class Fit:
 
 
 def may_cover(candidate: GrantCandidate) -> bool:
-    """Return True if an open envelope is there for calls like this one, whatever its items are."""
-    return not candidate.replaces_call and _in_scope(candidate, clock.now()).exists()
+    """Return True if an open envelope with an item of the call's tool is there for calls like this one."""
+    return not candidate.replaces_call and _open_for(candidate, clock.now()).exists()
 
 
 def find_covering(
@@ -103,15 +99,15 @@ def find_covering(
     """
     if candidate.replaces_call or candidate.target.tool.name == PROPOSE_ENVELOPE:  # people decide on each proposal
         return None
-    envelopes = _in_scope(candidate, clock.now()) if standing is None else standing.envelopes
+    envelopes = _with_items(_open_for(candidate, clock.now()), candidate) if standing is None else standing.envelopes
     objection = _rule_objection if standing is None else standing.rule_objection
-    for envelope in envelopes:
-        for fit in _fits(envelope, candidate):
-            bound = _is_bound_to(fit.item, candidate.target)
-            if fit.has_room and bound and not objection(envelope, candidate, rule):
-                if standing is not None:
-                    fit.item.used, fit.item.sum_used = fit.item.used + 1, decimal_text(fit.sum_after)
-                return envelope
+    for envelope, items in envelopes:
+        fits = _fits(items, candidate)
+        fit = next((fit for fit in fits if fit.has_room and _is_bound_to(fit.item, candidate.target)), None)
+        if fit is not None and not objection(envelope, candidate, rule):
+            if standing is not None:
+                fit.item.used, fit.item.sum_used = fit.item.used + 1, decimal_text(fit.sum_after)
+            return envelope
     return None
 
 
@@ -147,12 +143,11 @@ class StandingEnvelopes:
     """The open envelopes of one scope, read once to judge several calls that would start one after the other."""
 
     def __init__(self, envelopes: QuerySet[Envelope]) -> None:
-        items = EnvelopeItem.objects.select_related("tool", "envelope")
-        self.envelopes = list(envelopes.prefetch_related(Prefetch("items", items)))
+        self.envelopes = _with_items(envelopes)
         self._objections: dict[tuple[object, ...], str] = {}
 
     def has_tool(self, tool_pk: int) -> bool:
-        return any(item.tool_id == tool_pk for envelope in self.envelopes for item in envelope.items.all())
+        return any(item.tool_id == tool_pk for _, items in self.envelopes for item in items)
 
     def rule_objection(self, envelope: Envelope, candidate: GrantCandidate, rule: Rule) -> str:
         """Return the same as for a single call, read once for calls of the same people under the same rule."""
@@ -171,26 +166,25 @@ def consume_use(candidate: GrantCandidate, rule: Rule, *, now: datetime) -> Fit 
     """
     if candidate.replaces_call:
         return None
-    for envelope in _in_scope(candidate, now):
-        if not covers_arguments(envelope, candidate) or _rule_objection(envelope, candidate, rule):
+    for envelope, items in _with_items(_open_for(candidate, now), candidate):
+        fits = any(fit.has_room for fit in _fits(items, candidate))  # no use is ever given back
+        if not fits or _rule_objection(envelope, candidate, rule):
             continue
         usable = Envelope.objects.filter(pk=envelope.pk, status=Status.OPEN, expires_at__gt=now, epoch=lock_epoch())
         state = usable.values_list(SET_SINCE).first()
         if state is None or (state[0] and was_stopped(envelope)):
             continue
-        for fit in _fits(envelope, candidate):  # read again, now that nobody else counts
+        current = envelope.items.filter(tool=candidate.target.tool_pk)
+        for fit in _fits(current.select_related("tool"), candidate):  # read again, now that nobody else counts
             if not _is_bound_to(fit.item, candidate.target):
                 if has_changed(EnvelopeItem.objects.select_related("tool__current_version").get(pk=fit.item.pk)):
                     close_envelope(envelope, TOOL_CHANGED.format(tool=fit.item.tool.name))
-            elif fit.has_room and _count(fit):
+                continue
+            room = current.filter(pk=fit.item.pk, used=fit.item.used, sum_used=fit.item.sum_used, used__lt=F("count"))
+            going = room.filter(envelope__status=Status.OPEN)
+            if fit.has_room and going.update(used=F("used") + 1, sum_used=decimal_text(fit.sum_after)):
                 return fit
     return None
-
-
-def _count(fit: Fit) -> bool:
-    before = EnvelopeItem.objects.filter(pk=fit.item.pk, used=fit.item.used, sum_used=fit.item.sum_used)
-    room = before.filter(used__lt=F("count"), envelope__status=Status.OPEN)
-    return bool(room.update(used=F("used") + 1, sum_used=decimal_text(fit.sum_after)))
 
 
 def record_use(fit: Fit, call: Call, *, now: datetime) -> None:
@@ -218,22 +212,27 @@ def is_still_valid(call: Call, candidate: GrantCandidate, rule: Rule, *, now: da
     return bound and not _rule_objection(envelope, candidate, rule)
 
 
-def _in_scope(candidate: GrantCandidate, now: datetime) -> QuerySet[Envelope]:
-    """Return the open envelopes whose scope includes the call, with one query on an index."""
-    return _of_scope(candidate).filter(status=Status.OPEN, expires_at__gt=now).order_by("pk")
-
-
-def open_envelopes(*, requested_by: int, token: int | None, plan_ref: str, session: str) -> QuerySet[Envelope]:
-    """Return the open envelopes for calls of a person through this token, in this plan or session."""
+def open_envelopes(
+    *, requested_by: int, token: int | None, plan_ref: str, session: str, now: datetime
+) -> QuerySet[Envelope]:
+    """Return the open envelopes for calls of a person through this token, in this plan or session, with one query."""
     found = _for_calls(requested_by, token, plan_ref, session)
-    return found.filter(status=Status.OPEN, expires_at__gt=clock.now()).order_by("pk")
+    return found.filter(status=Status.OPEN, expires_at__gt=now).order_by("pk")
 
 
-def _of_scope(candidate: GrantCandidate) -> QuerySet[Envelope]:
-    return _for_calls(candidate.requested_by, candidate.token, candidate.plan_ref, candidate.session)
+def _open_for(candidate: GrantCandidate, now: datetime) -> QuerySet[Envelope]:
+    """Return the open envelopes whose scope includes the call, and that have an item of its tool."""
+    found = open_envelopes(
+        requested_by=candidate.requested_by,
+        token=candidate.token,
+        plan_ref=candidate.plan_ref,
+        session=candidate.session,
+        now=now,
+    )
+    return found.filter(_has_item(candidate))
 
 
-def _for_calls(requested_by: int, token: int | None, plan_ref: str, session: str) -> QuerySet[Envelope]:
+def _for_calls(requested_by: int | None, token: int | None, plan_ref: str, session: str) -> QuerySet[Envelope]:
     scopes = Q(scope=Scope.PLAN, scope_ref=plan_ref)
     if session and not _is_of_agent(token):
         scopes |= Q(scope=Scope.SESSION, scope_ref=session)
@@ -242,11 +241,26 @@ def _for_calls(requested_by: int, token: int | None, plan_ref: str, session: str
     return Envelope.objects.filter(scopes, requester=requested_by)
 
 
-def _items_of_tool(envelope: Envelope, tool_pk: int) -> Iterable[EnvelopeItem]:
-    """Return the items of a tool in order: as they were read with the envelope, or else as they are now."""
-    if "items" in getattr(envelope, "_prefetched_objects_cache", ()):
-        return [item for item in envelope.items.all() if item.tool_id == tool_pk]
-    return envelope.items.filter(tool=tool_pk).select_related("tool", "envelope")
+def _has_item(candidate: GrantCandidate) -> Exists:
+    return Exists(EnvelopeItem.objects.filter(envelope=OuterRef("pk"), tool=candidate.target.tool_pk))
+
+
+def _with_items(
+    envelopes: QuerySet[Envelope], candidate: GrantCandidate | None = None
+) -> list[tuple[Envelope, list[EnvelopeItem]]]:
+    """Return the envelopes, each with its items of the call's tool, or with all: two queries, however many there are.
+
+    They are no prefetched rows of `Envelope.items`, since further queries of that would see these items alone.
+    """
+    found = {envelope.pk: (envelope, list[EnvelopeItem]()) for envelope in envelopes}
+    items = EnvelopeItem.objects.filter(envelope__in=found).select_related("tool").order_by("number")
+    if candidate is not None:
+        items = items.filter(tool=candidate.target.tool_pk)
+    for item in items if found else ():
+        envelope, of_envelope = found[item.envelope_id]
+        item.envelope = envelope
+        of_envelope.append(item)
+    return list(found.values())
 
 
 def _is_of_agent(token: int | None) -> bool:
@@ -254,12 +268,12 @@ def _is_of_agent(token: int | None) -> bool:
     return token is not None and ApiToken.objects.filter(pk=token, kind=ApiToken.Kind.AGENT).exists()
 
 
-def _fits(envelope: Envelope, candidate: GrantCandidate) -> Iterator[Fit]:
-    """Yield the items that the call is inside of, with or without room left, in order."""
+def _fits(items: Iterable[EnvelopeItem], candidate: GrantCandidate) -> Iterator[Fit]:
+    """Yield those of the items that the call is inside of, with or without room left, in order."""
     arguments = candidate.arguments
-    for item in _items_of_tool(envelope, candidate.target.tool_pk):
+    for item in items:
         terms = item.terms
-        amount = amount_of(terms, arguments)
+        amount = amount_of(terms, arguments) if item.tool_id == candidate.target.tool_pk else None
         if amount is not None and broken_argument(terms, arguments) is None:
             yield Fit(item, amount)
 
@@ -288,11 +302,6 @@ def _is_bound_to(item: EnvelopeItem, tool: CallableTool) -> bool:
     return item.fingerprint == tool.fingerprint and tool.implementation_digest in item.implementation_digests
 
 
-def covers_arguments(envelope: Envelope, candidate: GrantCandidate) -> bool:
-    """Return True if the call is inside an item of the envelope, whatever room is left."""
-    return any(True for _ in _fits(envelope, candidate))
-
-
 def record_mismatch(candidate: GrantCandidate, call: Call, *, now: datetime) -> None:
     """Store which promise a call breaks that now waits, beside the envelope of its requester.
 
@@ -301,31 +310,38 @@ def record_mismatch(candidate: GrantCandidate, call: Call, *, now: datetime) -> 
     if candidate.replaces_call or candidate.target.tool.name == PROPOSE_ENVELOPE:  # no promise is about proposals
         return
     ended = Q(status=Status.ENDED, ended_at__gte=F("expires_at"))
-    there = _of_scope(candidate).filter(Q(status__in=[Status.OPEN, Status.USED]) | ended, opened_at__isnull=False)
+    there = _for_calls(candidate.requested_by, candidate.token, candidate.plan_ref, candidate.session).filter(
+        Q(status__in=[Status.OPEN, Status.USED]) | ended, opened_at__isnull=False, expires_at__gt=now - REMEMBERED
+    )
+    newest = there.annotate(has_item=_has_item(candidate)).order_by("-has_item", "-pk")[:MOST_COMPARED]
     found: tuple[Envelope, str] | None = None
-    for envelope in there.filter(expires_at__gt=now - REMEMBERED).order_by("-pk")[:MOST_COMPARED]:
-        mismatch = _mismatch(envelope, candidate, now)
-        if mismatch and (found is None or found[1] == TOOL != mismatch):
+    for envelope, items in _with_items(newest, candidate):
+        mismatch = _mismatch(envelope, items, candidate, now)
+        if mismatch and (found is None or found[1] == Promise.TOOL != mismatch):
             found = envelope, mismatch
     if found is not None:
         mismatch = Truncator(found[1]).chars(LONGEST_MISMATCH)  # a path has names that the caller chose
         EnvelopeMismatch.objects.get_or_create(call=call, defaults={"envelope": found[0], "mismatch": mismatch})
 
 
-def _mismatch(envelope: Envelope, candidate: GrantCandidate, now: datetime) -> str:
-    """Return the promise that the call breaks; empty for an envelope that is over and has no item of its tool."""
-    is_open = envelope.status == Status.OPEN and envelope.expires_at > now
-    fits = list(_fits(envelope, candidate))
+def _mismatch(envelope: Envelope, items: Sequence[EnvelopeItem], candidate: GrantCandidate, now: datetime) -> str:
+    """Return the promise that the call breaks; empty for an envelope that is over and has no item of its tool.
+
+    `items` are those of that tool.
+    """
+    fits = list(_fits(items, candidate))
     if fits:
         is_over = envelope.expires_at <= now
-        return EXPIRED if is_over else next((fit.shortage for fit in reversed(fits) if fit.shortage), RULE)
+        shortage = "" if any(fit.has_room for fit in fits) else fits[-1].shortage
+        return Promise.EXPIRED if is_over else shortage or Promise.RULE
     found = ""
-    for item in envelope.items.filter(tool=candidate.target.tool_pk).select_related("tool"):
+    for item in items:
         broken = broken_argument(item.terms, candidate.arguments)
-        found = SUM if broken is None else found or f"argument:{broken}"
-        if found == SUM:
+        found = Promise.SUM if broken is None else found or f"argument:{broken}"
+        if found == Promise.SUM:
             break
-    return found or (TOOL if is_open else "")
+    is_open = envelope.status == Status.OPEN and envelope.expires_at > now
+    return found or (Promise.TOOL if is_open else "")
 
 
 REFUSED = frozenset(
@@ -365,11 +381,8 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
 
 def _end_refused(call: Call, because: str) -> None:
     """End the open envelopes of which an item bounds this call."""
-    scopes = Q(scope=Scope.PLAN, scope_ref=call.plan_ref) | Q(scope=Scope.TOKEN, token=call.token_id or 0)
-    if call.session and not _is_of_agent(call.token_id):
-        scopes |= Q(scope=Scope.SESSION, scope_ref=call.session)
-    open_ones = Envelope.objects.filter(scopes, status=Status.OPEN, requester=call.requested_by_id)
-    items = EnvelopeItem.objects.filter(envelope__in=open_ones, tool__name=call.tool_name)
+    there = _for_calls(call.requested_by_id, call.token_id, call.plan_ref, call.session)
+    items = EnvelopeItem.objects.filter(envelope__in=there.filter(status=Status.OPEN), tool__name=call.tool_name)
     found = list(items.select_related("envelope", "tool").order_by("envelope_id"))
     if not found:
         return

@@ -15,7 +15,7 @@ from approvals.envelopes.services import envelopes_for, proposal_of
 from approvals.models import Envelope, EnvelopeItem, EnvelopeUse
 from approvals.policies.simulator import Simulation
 from approvals.policy_language.bounds import condition_phrases
-from approvals.policy_language.envelopes import COUNT, EXPIRED, RULE, SUM, TOOL, Item, decimal_text, number_of
+from approvals.policy_language.envelopes import Item, Promise, decimal_text, number_of
 from approvals.requests.privacy import hidden_from
 from catalog.access.roles import agent_token_of
 from catalog.calls.privacy import can_see_private, is_own_call, mask, private_parts_of
@@ -24,11 +24,11 @@ from catalog.dispatch.pipeline import Hold
 from catalog.ui.labels import Badge
 
 MISMATCH_SENTENCES: Mapping[str, Any] = {
-    TOOL: gettext_lazy("The envelope has no calls of this tool."),
-    COUNT: gettext_lazy("The envelope has no calls of this kind left."),
-    SUM: gettext_lazy("Its number does not fit into the sum of the envelope."),
-    EXPIRED: gettext_lazy("The time of the envelope is over."),
-    RULE: gettext_lazy("The rule that holds this call asks more than the approval of the envelope gives."),
+    Promise.TOOL: gettext_lazy("The envelope has no calls of this tool."),
+    Promise.COUNT: gettext_lazy("The envelope has no calls of this kind left."),
+    Promise.SUM: gettext_lazy("Its number does not fit into the sum of the envelope."),
+    Promise.EXPIRED: gettext_lazy("The time of the envelope is over."),
+    Promise.RULE: gettext_lazy("The rule that holds this call asks more than the approval of the envelope gives."),
 }
 ARGUMENT = "argument:"
 MOST_JUDGED = 1000

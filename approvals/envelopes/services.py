@@ -47,8 +47,8 @@ from catalog.states import TERMINAL
 
 Status = Envelope.Status
 Scope = Envelope.Scope
-EXPIRED = "Its time is over."
-EXPIRED_PROPOSAL = "Its time was over before it was approved."
+TIME_OVER = "Its time is over."
+PROPOSAL_TIME_OVER = "Its time was over before it was approved."
 TOOL_CHANGED = "The definition or the code of {tool} has changed since the envelope was opened."
 TOKENLESS = "Its token has ended."
 BATCH = 100
@@ -137,7 +137,7 @@ def open_envelope(call: Call, now: datetime) -> None:
     instance = _lock_instance()
     envelope = Envelope.objects.select_related("call").get(call=call)
     if envelope.expires_at <= now:
-        refuse_proposal(call, EXPIRED_PROPOSAL)
+        refuse_proposal(call, PROPOSAL_TIME_OVER)
         return
     waiting = Envelope.objects.filter(pk=envelope.pk)
     if not try_move(waiting, to=Status.OPEN, opened_at=now, epoch=instance.epoch):
@@ -337,20 +337,21 @@ def end_due(now: datetime) -> int:
     ended = Q(expires_at__lte=now) | dead | Q(call__status__in=TERMINAL)
     proposals = Envelope.objects.filter(ended, status=Status.PROPOSED).select_related("call__approval")
     done = run_each(
-        lambda each: close_envelope(each, EXPIRED if each.expires_at <= now else TOKENLESS), list(due[:BATCH])
+        lambda each: close_envelope(each, TIME_OVER if each.expires_at <= now else TOKENLESS), list(due[:BATCH])
     )
-    return done + run_each(_refuse_due, list(proposals[:BATCH]))
+    return done + run_each(partial(_refuse_due, now), list(proposals[:BATCH]))
 
 
-def _refuse_due(envelope: Envelope) -> bool:
+def _refuse_due(now: datetime, envelope: Envelope) -> bool:
+    because = PROPOSAL_TIME_OVER if envelope.expires_at <= now else TOKENLESS
     if envelope.call.status not in TERMINAL and envelope.call.approval.status in OPEN:
-        lifecycle.withdraw_for_plan(envelope.call.approval, by=None, reason=EXPIRED_PROPOSAL)
+        lifecycle.withdraw_for_plan(envelope.call.approval, by=None, reason=because)
         return True
     if envelope.call.status not in TERMINAL:
         return False  # it starts at this moment
     with transaction.atomic():
         _lock_instance()
-        refuse_proposal(envelope.call, envelope.call.message or EXPIRED_PROPOSAL)
+        refuse_proposal(envelope.call, envelope.call.message or because)
     return True
 
 

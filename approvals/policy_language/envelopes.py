@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Context, Decimal
+from enum import StrEnum
 from functools import reduce
 from typing import Any
 
@@ -38,9 +39,18 @@ DECIMAL_PLACES = 18
 """An amount with more decimal places falls outside."""
 CLOCK_SKEW = timedelta(minutes=1)
 SCOPES = ("token", "plan", "session")
-TOOL, COUNT, SUM, EXPIRED, RULE = "tool", "count", "sum", "expired", "rule"
-"""Promises that a call can break, beside `argument:PATH`. RULE: its policy or the approvers do not let it run."""
 _EXACT = Context(prec=60)
+
+
+class Promise(StrEnum):
+    """Promises that a call can break, beside `argument:PATH`."""
+
+    TOOL = "tool"
+    COUNT = "count"
+    SUM = "sum"
+    EXPIRED = "expired"
+    RULE = "rule"
+    """Its policy or the approvers do not let it run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -415,9 +415,11 @@ class _Forecaster:
 
     @cached_property
     def envelopes(self) -> StandingEnvelopes:
-        asker = self.plan.asker
-        ids = {"plan_ref": self.plan.ref, "session": asker.session}
-        return StandingEnvelopes(open_envelopes(requested_by=asker.user_id, token=asker.token_id, **ids))
+        asker, plan_ref = self.plan.asker, self.plan.ref
+        found = open_envelopes(
+            requested_by=asker.user_id, token=asker.token_id, plan_ref=plan_ref, session=asker.session, now=self.now
+        )
+        return StandingEnvelopes(found)
 
     def may_be_covered(self, callable_tool: CallableTool) -> bool:
         """Return True if a grant or an envelope may let calls of the tool start, whatever their arguments."""

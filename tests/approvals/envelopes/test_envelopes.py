@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test import TestCase
+from django.test.utils import CaptureQueriesContext
 
 from approvals import recovery
 from approvals.envelopes import coverage, services
@@ -267,6 +269,33 @@ def test_approver_who_may_no_longer_decide_counts_no_more(agent, rosa):
     assert call_within(agent).status == "completed"
     rosa.groups.clear()
     assert call_within(agent).envelope_mismatch.mismatch == "rule"
+
+
+def test_rule_is_named_if_any_item_has_room(agent, rosa):
+    open_envelope(agent, rosa, item(count=1), item(count=5))
+    assert call_within(agent).status == "completed"
+    rosa.groups.clear()
+    assert call_within(agent).envelope_mismatch.mismatch == "rule"
+
+
+def test_older_envelope_with_the_tool_is_compared_first(agent, rosa, monkeypatch):
+    monkeypatch.setattr(coverage, "MOST_COMPARED", 1)
+    older = open_envelope(agent, rosa, item(rows=[row("value", "equals", "a")]))
+    open_envelope(agent, rosa, item("dangerous_hasty"))
+    mismatch = call_within(agent, "b").envelope_mismatch
+    assert (mismatch.envelope, mismatch.mismatch) == (older, "argument:value")
+
+
+def test_envelopes_of_other_tools_cost_held_calls_no_queries(agent, rosa):
+    others = [item("dangerous_hasty")]
+    counted = []
+    for number in (1, 4):
+        for _ in range(number):
+            open_envelope(agent, rosa, *others)
+        with CaptureQueriesContext(connection) as queries:
+            assert call_within(agent).status == "held"
+        counted.append(len(queries))
+    assert counted[0] == counted[1]
 
 
 def test_proposal_needs_all_that_the_rules_of_its_items_ask(agent, rosa, admin, tomas):
@@ -611,6 +640,16 @@ def test_proposal_whose_time_is_over_is_withdrawn(agent, rosa):
     request = ApprovalRequest.objects.get()
     assert (envelope.status, request.status) == ("refused", "withdrawn")
     assert_invariants()
+
+
+def test_proposal_whose_token_ended_says_so(agent, rosa):
+    envelope = propose(agent)
+    assert agent.token is not None
+    revoke_token(agent.token, by=agent.user)
+    services.end_due(clock.now())
+    envelope.refresh_from_db()
+    assert (envelope.status, envelope.ended_because) == ("refused", "Withdrawn by Toolgate: Its token has ended.")
+    assert ApprovalRequest.objects.get().status == "withdrawn"
 
 
 @pytest.mark.parametrize("verdict", ["reject", "request_changes"])
