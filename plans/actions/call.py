@@ -6,6 +6,7 @@ A rehearsal checks a call, asks the gate and computes the preview, but stores an
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -144,19 +145,8 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     prepared = replace(prepared, reason=redact_text(order.reason), asker=by.ids, replaces=old)
     facts = snapshot_of(plan)
     admitted = _admit(facts, prepared)
-    joins = order.plan_ref is not None
-    if run is None and not joins and admitted.may_run_first and not prepared.target.drifted:
-        executor = hints.local_executor()
-        if executor is not None and running_first.may_run_first(prepared):
-            call = _run_first(plan, facts, prepared, executor)
-            if call is not None:
-                return call
     try:
-        while True:
-            try:
-                return _store(plan, facts, admitted, run, joins=joins)
-            except _JudgedOtherwise as judged:
-                admitted = _as_judged(facts, admitted, judged.verdict)
+        return _run_or_store(plan, facts, admitted, run, joins=order.plan_ref is not None)
     except IntegrityError:
         if old is None or not Call.objects.filter(replaces=old).exists():
             raise
@@ -232,6 +222,8 @@ class _AdmittedCall:
     history: History | None = None
     """The history of the call, if rules ask: of the moment, or judged in the transaction that stores the call."""
     is_previewed: bool = False
+    counted_at: datetime | None = None
+    """Time at which its rate limit counted the call, if it has one."""
 
     @property
     def may_run_first(self) -> bool:
@@ -245,6 +237,38 @@ class _JudgedOtherwise(Exception):
     def __init__(self, verdict: GateDecision) -> None:
         super().__init__()
         self.verdict = verdict
+
+
+def _run_or_store(
+    plan: Plan, facts: PlanSnapshot, admitted: _AdmittedCall, run: ClientRun | None, *, joins: bool
+) -> Call:
+    """Run an admitted call before it is stored if it may, or else store it.
+
+    A call that a stop refuses here does not count against its rate limit.
+    """
+    prepared = admitted.prepared
+    try:
+        if run is None and not joins and admitted.may_run_first and not prepared.target.drifted:
+            executor = hints.local_executor()
+            if executor is not None and running_first.may_run_first(prepared):
+                call = _run_first(plan, facts, prepared, executor)
+                if call is not None:
+                    return call
+        if admitted.rule is None:
+            stops.require_not_stopped_now(facts, 1, prepared)
+        while True:
+            try:
+                return _store(plan, facts, admitted, run, joins=joins)
+            except _JudgedOtherwise as judged:
+                admitted = _as_judged(facts, admitted, judged.verdict)
+    except Stopped:
+        _give_back_count(facts, admitted)
+        raise
+
+
+def _give_back_count(plan: PlanSnapshot, admitted: _AdmittedCall) -> None:
+    if admitted.counted_at is not None:
+        limits.give_back_count(admitted.prepared, plan, admitted.counted_at)
 
 
 def _admit(plan: PlanSnapshot, prepared: PreparedCall) -> _AdmittedCall:
@@ -267,15 +291,15 @@ def _as_judged(
             return replace(admitted, rule=verdict.terms, first=first, is_previewed=True)
         if not grants.may_be_covered(plan, prepared):
             check_pending_limit(request_owner(plan, prepared))
-    counted_at = limits.count_call(prepared, plan) if counts and limits.is_rate_limited(prepared) else None
-    try:  # last: a safe call that runs before it is stored starts at this moment
-        stops.require_not_stopped_now(plan, 1, prepared)
-    except Stopped:
-        if counted_at is not None:
-            limits.give_back_count(prepared, plan, counted_at)
-        raise
+    if counts and limits.is_rate_limited(prepared):
+        admitted = replace(admitted, counted_at=limits.count_call(prepared, plan))
     if not isinstance(verdict, pipeline.Hold):
         return admitted
+    try:
+        stops.require_not_stopped_now(plan, 1, prepared)
+    except Stopped:
+        _give_back_count(plan, admitted)
+        raise
     # Reviewers see the preview computed by the catalog's code: a process that has that code computes it and asks them.
     preview = None if prepared.target.drifted else preview_in_share(plan, 1, prepared)
     return replace(admitted, rule=verdict.terms, preview=preview, is_previewed=True)
@@ -299,7 +323,7 @@ def _judge_exactly(tx: PlanTransaction, plan: PlanSnapshot, admitted: _AdmittedC
 def _run_first(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, executor: LocalExecutor) -> Call | None:
     """Run an allowed call and store it when it has ended; after 50 ms, it is stored as running.
 
-    None if no thread is idle to run it.
+    None if no thread is idle to run it. Raises Stopped.
     """
     prepared = replace(prepared, call_id=new_call_id())
     call = new_call(snapshot, 1, prepared, status=CallStatus.RUNNING)
@@ -312,6 +336,8 @@ def _run_first(plan: Plan, snapshot: PlanSnapshot, prepared: PreparedCall, execu
     if not executor.run_first(unstored_call):
         return None
     outcome = unstored_call.wait(store)
+    if unstored_call.stopped is not None:
+        raise unstored_call.stopped
     if outcome is None:
         return unstored_call.stored.call if unstored_call.stored is not None else None
     ended = finishing.store_ended(plan, running_call, outcome)

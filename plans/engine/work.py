@@ -20,6 +20,7 @@ from catalog.core.database import read_datetime
 from catalog.core.json_paths import without_paths
 from catalog.dispatch.arguments import CallArguments, paths_to_store
 from catalog.dispatch.pipeline import CallOutcome
+from catalog.errors import Stopped
 from catalog.inventory.snapshot import CallableTool
 from catalog.models import Call
 from catalog.schemas.defaults import NO_DEFAULTS, given_text
@@ -185,6 +186,8 @@ class UnstoredCall:
         self.running_call = running_call
         self.stored: RunningCall | None = None
         """The call as it was stored while it ran."""
+        self.stopped: Stopped | None = None
+        """The stop for which its handler did not begin."""
         self._thread: HandlerThread | None = None
         self._outcome: CallOutcome | None = None
         self._is_withdrawn = self._has_failed = False
@@ -192,24 +195,32 @@ class UnstoredCall:
         self._ended = threading.Lock()
         self._ended.acquire()
 
-    def run(self, thread: HandlerThread, run_call: "Callable[[UnstoredCall], CallOutcome]") -> CallOutcome | None:
+    def run(
+        self,
+        thread: HandlerThread,
+        may_begin: "Callable[[UnstoredCall], bool]",
+        run_call: "Callable[[UnstoredCall], CallOutcome]",
+    ) -> CallOutcome | None:
         """Run the handler in this thread; return its outcome if the call was stored meanwhile and is to be ended.
 
-        Does nothing for a call that nobody waits for any more.
+        Does nothing if the call may not begin, or nobody waits for it any more.
         """
-        with self._lock:
-            if self._is_withdrawn:
-                return None
-            self._thread = thread
         outcome = None
         try:
-            outcome = run_call(self)
+            if may_begin(self) and self._begin_in(thread):
+                outcome = run_call(self)
         finally:
             # Waits while the call is being stored: until then, the thread must not go on to other work.
             with self._lock:
                 self._outcome, self._has_failed = outcome, outcome is None
             self._ended.release()
         return outcome if self.stored is not None else None
+
+    def _begin_in(self, thread: HandlerThread) -> bool:
+        with self._lock:
+            if not self._is_withdrawn:
+                self._thread = thread
+            return not self._is_withdrawn
 
     def wait(self, store_call: Callable[[], RunningCall]) -> CallOutcome | None:
         """Return the outcome, or None after 50 ms: then `store_call` stored the call, unless no thread has begun it.

@@ -20,7 +20,7 @@ from catalog.errors import Conflict
 from plans import metrics
 from plans.engine import hints, loop, recovery
 from plans.engine.reports import ids_of
-from plans.engine.running_first import run_handler
+from plans.engine.running_first import may_begin, run_handler
 from plans.engine.work import RunningCall, UnstoredCall, WorkItem
 from plans.executor.job_queue import JobQueue
 from plans.executor.worker_thread import QUICK_SECONDS, WorkerThread
@@ -290,7 +290,7 @@ class ExecutorPool:
         time_slice = loop.TimeSlice(self.owner, stopping=self._stopping, back=worker.leave_tool, steps_left=0)
         worker.begin_slice(unstored_call.running_call.plan.pk, time_slice, claims=False)
         try:
-            outcome, stored = unstored_call.run(worker, run_handler), unstored_call.stored
+            outcome, stored = unstored_call.run(worker, may_begin, run_handler), unstored_call.stored
             worker.leave_tool()
             if outcome is not None and stored is not None:
                 retry_while_database_is_away(partial(loop.finish_and_claim_next, stored, outcome, time_slice))

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
+from approvals.models import Stop
+from approvals.stops.services import Scope, lift_stop, set_stop
 from catalog.access.tokens import create_token
 from catalog.core import clock
-from catalog.errors import DataNotFound, ToolError
+from catalog.errors import DataNotFound, Stopped, ToolError
 from catalog.models import Call
 from catalog.tools import ToolResult
 from plans.actions.call import CallOrder, create_call
-from plans.engine import start, work
+from plans.engine import running_first, start, work
 from plans.executor import pool
 from plans.executor.pool import ExecutorPool
 from plans.models import ModelText, Plan, Step
@@ -355,6 +357,52 @@ def test_call_is_stored_first_if_its_thread_does_not_begin(executor, stage, ada,
     monkeypatch.setattr(executor, "run_first", lambda unstored_call: True)
     made = call(ada)
     eventually(lambda: Call.objects.get(pk=made.pk).status == "completed", what="the call's end")
+    assert Call.objects.count() == len(stage.values("safe")) == 1
+
+
+@pytest.fixture(params=[True, False], ids=["an idle thread", "no idle thread"])
+def stops_set(request: Any, executor: ExecutorPool, admin: Any, monkeypatch: pytest.MonkeyPatch) -> list[Stop]:
+    """The stops that are set after the first three calls were admitted, before their handlers begin."""
+    run_first, made = executor.run_first, list[Stop]()
+
+    def set_stop_first(unstored_call: Any) -> bool:
+        if len(made) < 3:
+            made.append(set_stop(Scope(Stop.Kind.EVERYTHING), "A bad day", by=admin))
+        return request.param and run_first(unstored_call)
+
+    monkeypatch.setattr(executor, "run_first", set_stop_first)
+    return made
+
+
+def test_call_does_not_begin_after_a_stop_is_set(stage, ada, admin, stops_set):
+    """Neither does it count against its rate limit, of two in a minute."""
+    for number in range(3):
+        with pytest.raises(Stopped, match="A bad day"):
+            call(ada, tool="limited")
+        assert (stage.played, Call.objects.count(), Plan.objects.count()) == ([], 0, 0)
+        lift_stop(stops_set[number], "Over", by=admin)
+    call(ada, tool="limited")
+    eventually(lambda: call_that("completed"), what="the call's end")
+
+
+def test_call_whose_stops_are_read_slowly_begins_once(executor, stage, ada, admin, monkeypatch):
+    """It is stored first; the thread that comes late does not begin it."""
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 0.1)
+    gate, late, may_begin = threading.Event(), threading.Event(), running_first.may_begin
+
+    def read_slowly(unstored_call: Any) -> bool:
+        gate.wait(60)
+        try:
+            return may_begin(unstored_call)
+        finally:
+            late.set()
+
+    monkeypatch.setattr(pool, "may_begin", read_slowly)
+    made = call(ada)
+    eventually(lambda: Call.objects.get(pk=made.pk).status == "completed", what="the call's end")
+    gate.set()
+    assert late.wait(60)
+    executor.stop(seconds=10)
     assert Call.objects.count() == len(stage.values("safe")) == 1
 
 

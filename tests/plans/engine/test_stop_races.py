@@ -1,5 +1,6 @@
 """Races of stops: nothing starts after the commit of a stop, whatever was under way."""
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +15,10 @@ from catalog.core import clock
 from catalog.errors import Stopped
 from catalog.models import Call
 from plans.actions.call import CallOrder, create_call
+from plans.engine import running_first, work
 from plans.engine.stops import resume_after_stops
+from plans.engine.work import UnstoredCall
+from plans.executor import pool
 from plans.models import Plan
 from plans.store.requesters import Requester
 from tests import counts
@@ -24,6 +28,7 @@ from tests.plans.agents.scripted import agent_plan, calls, make_agent
 from tests.plans.factories import act_raising
 from tests.races.acts import approve_request, drive
 from tests.racing import Act, at_once, staggered
+from tests.waiting import eventually
 
 ROUNDS = counts.count(500, 50)
 pytestmark = [
@@ -100,4 +105,41 @@ def test_nothing_starts_after_the_commit(way, under_way, rosa, admin, record_pro
         assert Plan.objects.get(pk=plan.pk).status == "completed"
         assert_gapless(plan)
     counts.report(record_property, f"stop against {way}", rounds=ROUNDS, refused=refused)
+    assert_invariants()
+
+
+def test_no_safe_call_begins_after_the_commit(executor, stage, admin, monkeypatch, record_property):
+    """A safe call begins without a transaction: nothing lies between its last look at stops and its handler."""
+    order, committing, may_begin = list[str](), threading.Lock(), running_first.may_begin
+
+    def look(unstored_call: UnstoredCall) -> bool:
+        with committing:
+            found = may_begin(unstored_call)
+            order.append("free" if found else "stopped")
+            return found
+
+    def commit() -> Stop:
+        with committing:
+            made = set_stop(Scope(Stop.Kind.EVERYTHING), "A race.", by=admin)
+            order.append("stop")
+            return made
+
+    monkeypatch.setattr(work, "STORED_AFTER_SECONDS", 60.0)
+    monkeypatch.setattr(pool, "may_begin", look)
+    stage.acts["safe"] = lambda *_: order.append("begin")
+    call = partial(create_call, CallOrder("safe", {"value": 1}), by=Requester(admin))
+    looks = late = refused = 0
+    for number in range(ROUNDS):
+        eventually(lambda: not executor.busy_threads(), what="an idle thread")
+        order.clear()
+        answer, made = at_once(*staggered([[call, commit]], counts.seed() + number)[0])
+        assert ("begin" in order) == isinstance(answer, Call), order
+        if "free" in order or "stopped" in order:  # a thread was idle
+            assert ("free" in order) == ("begin" in order) == ("free" in order[: order.index("stop")]), order
+            looks += 1
+        late += "stopped" in order
+        refused += isinstance(answer, Stopped)
+        lift_stop(made, "The race is over.", by=admin)
+    assert looks
+    counts.report(record_property, "stop against a safe call", rounds=ROUNDS, looks=looks, late=late, refused=refused)
     assert_invariants()
