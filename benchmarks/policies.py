@@ -11,9 +11,8 @@ from time import perf_counter
 from typing import Any
 
 from approvals.models import Policy, PolicyRevision
-from approvals.policies.gate import gate
+from approvals.policies.gate import gate, invalidate_rules, rules_in_force
 from approvals.policies.history import CallOrigin, History
-from approvals.policies.rulebook import current_rulebook
 from benchmarks.ground import prepare
 from catalog.core import clock
 from catalog.core.canonical_json import canonical_text
@@ -62,7 +61,8 @@ def measure_recent(runs: int) -> list[float]:
             policy=policy, number=1, tool="send_*", effect="deny", recent=recent
         )
         policy.save()
-    rules = [clause.match for clause in current_rulebook().clauses if clause.match.looks_back]
+    invalidate_rules()
+    rules = [clause.match for clause in rules_in_force().clauses if clause.match.looks_back]
     for call in calls:
         history = History(origin, now)
         history.answers(rules)

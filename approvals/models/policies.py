@@ -113,6 +113,11 @@ class PolicyRevision(models.Model):
         return f"{self.policy.name} r{self.number}"
 
     @property
+    def looks_back(self) -> bool:
+        """True if what came before a call determines whether the revision applies."""
+        return self.recent is not None or self.seen is not None
+
+    @property
     def sentence(self) -> str:
         return policy_sentence(self)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, reduce
+from itertools import chain
 from typing import Any
 
 from django.conf import settings
@@ -106,7 +107,7 @@ class Match:
         """
         if not self.fits_otherwise(facts, at, entirely=entirely):
             return False
-        return (self.recent is None and self.seen is None) or self.fits_history(facts, entirely=entirely)
+        return self.fits_history(facts, entirely=entirely)
 
     def fits_otherwise(self, facts: CallFacts, at: datetime | None = None, *, entirely: bool) -> bool:
         """Return True if all terms about the call match that do not look back."""
@@ -275,7 +276,7 @@ def rule_from_revision(revision: PolicyRevision) -> Rule:
         number=revision.number,
         safety_level=revision.safety_level,
         sentence=revision.sentence,
-        looks_back=revision.recent is not None or revision.seen is not None,
+        looks_back=revision.looks_back,
         **terms,
     )
 
@@ -331,7 +332,7 @@ class ToolVerdicts:
         """Return the facts with what came before the call, for those rules that match it otherwise."""
         if not self.looking_back or facts.find_history is None:
             return facts
-        forms = (facts, facts.as_asked)
+        forms = forms_of(facts, (match for match, _ in self.looking_back))
         asking = [
             match
             for match, allows in self.looking_back
@@ -395,11 +396,10 @@ class Rulebook:
         """
         answers = self._known_answers(facts)
         facts = answers.look_back(facts, at)
-        found = answers.first(facts, at)
-        has_other_requesters = facts.find_requesters is not None and any(m.requester for m, _ in answers.conditional)
-        if not answers.conditional or not (has_other_requesters or len(facts.argument_forms) > 1):
-            return found
-        return stricter(found, answers.first(facts.as_asked, at))
+        if not answers.conditional:
+            return answers.otherwise
+        forms = forms_of(facts, (match for match, _ in answers.conditional))
+        return reduce(stricter, [answers.first(form, at) for form in forms])
 
     def trial_verdicts(self, facts: CallFacts, at: datetime | None = None) -> list[TrialVerdict]:
         """Return a verdict for each rule on trial that would decide this call if it alone were enforced at its place.
@@ -411,7 +411,8 @@ class Rulebook:
         at = at or clock.now()
         facts = self._known_answers(facts).look_back(facts, at)
         facts = facts if facts.safety_level in LEVELS else replace(facts, safety_level=SafetyLevel.DANGEROUS)
-        forms = [facts] if facts.find_requesters is None and len(facts.argument_forms) == 1 else [facts, facts.as_asked]
+        trials = (trial.clause.match for trial in self.trials)
+        forms = forms_of(facts, chain(trials, (match for match, _ in self._known_answers(facts).conditional)))
         found: list[TrialVerdict] = []
         decided: list[GateDecision] = []
         for trial in self.trials:
@@ -542,6 +543,15 @@ class Rulebook:
         return ToolVerdicts(tuple(conditional), otherwise, tuple(looking_back))
 
 
+def forms_of(facts: CallFacts, rules: Iterable[Match]) -> Sequence[CallFacts]:
+    """Return the call and, if these rules may judge it otherwise, the call as asked.
+
+    That has no defaults, and not the editors of its step as requesters. The stricter verdict counts.
+    """
+    has_other_requesters = facts.find_requesters is not None and any(rule.requester for rule in rules)
+    return (facts, facts.as_asked) if has_other_requesters or len(facts.argument_forms) > 1 else (facts,)
+
+
 def stricter(one: GateDecision, other: GateDecision) -> GateDecision:
     """Return the stricter verdict: deny before hold before allow, and more approvals before fewer; `one` if equal."""
 
@@ -570,12 +580,6 @@ def enabled_revisions() -> list[PolicyRevision]:
 def revisions_in_force() -> list[PolicyRevision]:
     """Return the revisions that decide calls, in order, with one query."""
     return [revision for revision in enabled_revisions() if revision.mode == PolicyRevision.Mode.ENFORCE]
-
-
-def current_rulebook() -> Rulebook:
-    """Return the current rules: one query, and up to two more if rules name requesters."""
-    revisions = revisions_in_force()
-    return build_rulebook(revisions, requesters_named(revisions))
 
 
 def build_rulebook(

@@ -124,8 +124,7 @@ def _first_general_revision(level: SafetyLevel) -> PolicyRevision | None:
         general.append(PolicyRevision.Effect.ALLOW)
     for revision in revisions_in_force():
         narrows = (revision.category, revision.source, revision.requester, revision.plan, revision.hours)
-        looks_back = revision.recent is not None or revision.seen is not None
         is_open = revision.tool in ("", "*") and revision.safety_level in ("", level)
-        if revision.effect in general and is_open and not (any(narrows) or looks_back or revision.conditions):
+        if revision.effect in general and is_open and not (any(narrows) or revision.looks_back or revision.conditions):
             return revision
     return None

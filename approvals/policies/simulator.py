@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -18,6 +19,7 @@ from approvals.policies.rulebook import (
     default_verdict,
     derived_of,
     enabled_revisions,
+    forms_of,
     requesters_named,
     stricter,
 )
@@ -170,10 +172,10 @@ def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: da
     people = requesters_named(revisions)
     book = build_rulebook(revisions, people)
     facts = book.answers(facts).look_back(facts, at)
-    found = _first_match(facts, revisions, people, at)
-    if len(facts.argument_forms) > 1 or facts.find_requesters is not None:
-        as_asked = _first_match(facts.as_asked, revisions, people, at)
-        found = found if stricter(found.verdict, as_asked.verdict) is found.verdict else as_asked
+    forms = forms_of(facts, (clause.match for clause in book.clauses))
+    simulations = [_first_match(form, revisions, people, at) for form in forms]
+    verdict = reduce(stricter, [each.verdict for each in simulations])
+    found = next(each for each in simulations if each.verdict is verdict)
     if facts.tool_name != PROPOSE_ENVELOPE:
         return found
     verdict = verdict_on_proposal(facts, found.verdict, book)

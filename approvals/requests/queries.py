@@ -204,7 +204,7 @@ def requests_audited_since(viewer: User, number: int) -> QuerySet[ApprovalReques
 def earlier_calls(request: ApprovalRequest, viewer: User) -> EarlierCalls | None:
     """Return the calls because of which a rule holds this one; None if the rule does not look back."""
     revision = request.policy_revision
-    if revision.recent is None and revision.seen is None:
+    if not revision.looks_back:
         return None
     found = [each for each in findings_of(request.call) if each.revision_id == revision.pk and each.fits]
     if not found:

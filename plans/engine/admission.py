@@ -185,10 +185,9 @@ def admit(
     history = history or _history_of(context, prepared)
     try:
         verdict = _ask_gate(context, prepared, history)
-        hold = None
+        hold: HeldCall | None = None
         if isinstance(verdict, pipeline.Hold):
             hold = HeldCall(step, plan, prepared, verdict.terms, history=history)
-        if hold is not None:
             first = rejected_request(plan.ref, prepared)
             if first is not None:
                 refuse_as_before(context, prepared, first)

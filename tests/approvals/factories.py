@@ -14,7 +14,8 @@ from django.db import transaction
 
 from approvals.grants.services import GrantTerms, create_grant, grant_status
 from approvals.models import ApprovalRequest, Delegation, Delivery, Envelope, Grant, Policy, PolicyRevision
-from approvals.policies.rulebook import rule_from_revision
+from approvals.policies.gate import invalidate_rules, rules_in_force
+from approvals.policies.rulebook import Rulebook, rule_from_revision
 from approvals.requests.digests import ApprovalBinding
 from approvals.requests.lifecycle import open_request
 from approvals.reviews.decisions import Decision, decide
@@ -45,6 +46,12 @@ POLICY_ROWS = {
 def page_of_request(request: ApprovalRequest, action: str = "") -> str:
     """Return the URL of a request's page, or of an action on it."""
     return f"/approvals/{request.public_id}/{action}/" if action else f"/approvals/?item={request.public_id}"
+
+
+def rules_now() -> Rulebook:
+    """Return the rules in force, read anew."""
+    invalidate_rules()
+    return rules_in_force()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from approvals.errors import GrantRefused
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services, shipped
-from approvals.policies.rulebook import build_rulebook, current_rulebook, revisions_in_force
+from approvals.policies.rulebook import build_rulebook, revisions_in_force
 from approvals.policies.simulator import simulate_among
 from approvals.policy_language.bounds import check_bounds, conditions_cover
 from catalog.access.roles import NotAllowed
@@ -18,6 +18,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import CallArguments
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 from catalog.errors import Conflict, ParameterError
+from tests.approvals.factories import rules_now
 
 CWD = "/srv/project"
 READS = [{"path": "command.effects", "operator": "in", "value": ["reads"]}]
@@ -201,7 +202,7 @@ class TestStored:
 
         assert names[0] == mine.name
         assert names[1:5] == [policy.name for policy in added if policy.enabled]
-        assert isinstance(current_rulebook().verdict(facts("ls")), Deny)
+        assert isinstance(rules_now().verdict(facts("ls")), Deny)
 
     def test_the_set_is_added_once_and_taken_back(self, admin):
         shipped.add_coding_agent_policies(by=admin)
@@ -209,7 +210,7 @@ class TestStored:
             shipped.add_coding_agent_policies(by=admin)
 
         assert shipped.remove_policies(*shipped.NAMES, by=admin) == len(shipped.NAMES)
-        assert isinstance(current_rulebook().verdict(facts("ls")), Hold)
+        assert isinstance(rules_now().verdict(facts("ls")), Hold)
         shipped.add_coding_agent_policies(by=admin)
 
     def test_only_administrators_add_the_set(self, ada):

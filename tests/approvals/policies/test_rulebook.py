@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from approvals.models import Policy, PolicyRevision
 from approvals.policies import services
 from approvals.policies.gate import gate
-from approvals.policies.rulebook import current_rulebook, revisions_in_force, rule_from_revision
+from approvals.policies.rulebook import revisions_in_force, rule_from_revision
 from approvals.policies.simulator import simulate_among
 from approvals.policy_language.conditions import check_conditions, compile_conditions
 from approvals.policy_language.hours import read_hours
@@ -20,6 +20,7 @@ from catalog.definitions.levels import SafetyLevel
 from catalog.dispatch.arguments import stored_arguments
 from catalog.dispatch.pipeline import Allow, CallFacts, Deny, Hold
 from catalog.schemas import compile_schema
+from tests.approvals.factories import rules_now
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_anew")]
 MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -190,7 +191,7 @@ def test_malformed_hours_are_refused():
 
 def test_rule_applies_in_its_hours_only():
     refuse_first(hours="Mon 11:00-13:00")
-    book = current_rulebook()
+    book = rules_now()
     assert book.verdict(facts(), MONDAY_NOON) == Deny("First.")
     assert book.verdict(facts(), MONDAY_NOON.replace(hour=13)) == Allow()
 
@@ -267,7 +268,7 @@ def test_indexed_verdict_equals_sequential_evaluation(rules, level, count):
         fits = its_level in ("", level) and tool != "read_*" and (least is None or count > least)
         if fits and not (effect == "allow" and level == "dangerous"):
             expected = effect
-    verdict = current_rulebook().verdict(facts(safety_level=level, arguments={"count": count}))
+    verdict = rules_now().verdict(facts(safety_level=level, arguments={"count": count}))
     assert {Allow: "allow", Hold: "hold", Deny: "deny"}[type(verdict)] == expected
     assert level != "dangerous" or not isinstance(verdict, Allow)
 
