@@ -50,8 +50,8 @@ _SOURCE_FILE = re.compile(
     rf".*\.({_CODE}|css|html|m|md|proto|rst|sass|scss|svelte|tex|txt|vue)",
     re.I,
 )
-_WORKTREE = re.compile(r"/\.(claude|codex|cursor)/worktrees/[^/]+/")
-"""Directories in which clients put copies of a repository to work in."""
+_WORKTREE = re.compile(r"/\.(claude|codex|cursor)/worktrees(?=/[^/]+/.)")
+"""Directories in which clients put copies of a repository to work in, before the name of a copy and what is in it."""
 
 
 def is_absolute_directory(text: str) -> bool:
@@ -85,14 +85,16 @@ def effects_of_path(path: str, cwd: str) -> set[str]:
         return set(SENSITIVE)
     found = set() if is_inside(path, cwd) else {OUTSIDE}
     base = posixpath.normpath(cwd).rstrip("/") if not found else ""
-    names = [_folded(name) for name in _WORKTREE.sub("/", f"{path}/").split("/") if name]
-    found.update(*map(_effects_of_name, names))
-    if names and names[-1] == "head":
+    # The working directory itself is one; any other copy as a whole may be a file, such as instructions to all copies.
+    judged = _WORKTREE.sub("", f"{path}/." if path == base else path)
+    names = [forms for name in judged.split("/") if (forms := _forms(name))]
+    found.update(*(_effects_of_name(form) for forms in names for form in forms))
+    if names and "head" in names[-1]:
         found.add(GIT)
     # Directories above the working directory have names that the agent did not choose.
-    inner = [_folded(name) for name in path[len(base) :].split("/") if name]
-    is_code = bool(inner) and _CODE_FILE.fullmatch(inner[-1]) is not None
-    if not is_code and any(_LIKELY_CREDENTIALS.fullmatch(name) for name in inner):
+    inner = [forms for name in path[len(base) :].split("/") if (forms := _forms(name))]
+    is_code = bool(inner) and all(_CODE_FILE.fullmatch(form) for form in inner[-1])
+    if not is_code and any(_LIKELY_CREDENTIALS.fullmatch(form) for forms in inner for form in forms):
         found.add(CREDENTIALS)
     return found
 
@@ -105,13 +107,16 @@ def _effects_of_name(name: str) -> frozenset[str]:
     return frozenset(effect for pattern, effect in patterns if pattern.fullmatch(name))
 
 
-def _folded(name: str) -> str:
-    """Return a name without what some file systems ignore: case, invisible characters, dots or spaces at its end."""
-    if name.isascii() and name.isprintable():
-        return name.lower().rstrip(". ").partition(":")[0]
-    plain = unicodedata.normalize("NFKC", name)
-    visible = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Cf", "Cc", "Mn"))
-    return visible.casefold().rstrip(". ").partition(":")[0]
+def _forms(name: str) -> tuple[str, ...]:
+    """Return a name without what some file systems ignore: case, invisible characters, dots or spaces at its end.
+
+    On some systems a colon begins a stream of the file, on others it is a letter: both forms are returned.
+    """
+    if not (name.isascii() and name.isprintable()):
+        plain = unicodedata.normalize("NFKC", name)
+        name = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Cf", "Cc", "Mn")).casefold()
+    whole = name.lower().rstrip(". ")
+    return tuple(form for form in unique((whole.partition(":")[0].rstrip(". "), whole)) if form)
 
 
 def is_source_file(text: str) -> bool:

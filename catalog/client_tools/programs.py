@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from catalog.client_tools.paths import CLIENT_SETTINGS, CREDENTIALS, GIT, is_source_file
-from catalog.client_tools.shell_syntax import SimpleCommand, Word
+from catalog.client_tools.shell_syntax import DESCRIPTOR, SimpleCommand, Word
 
 READS, SEARCHES, WRITES, DELETES = "reads", "searches", "writes", "deletes"
 PUSHES, INSTALLS, SENDS, EXECUTES, UNKNOWN = "pushes", "installs", "sends", "executes", "unknown"
@@ -69,15 +69,17 @@ class DescribedPart:
 class Options:
     """Options that a rule knows: letters without a value, letters with one, and long ones, with a final = for a value.
 
-    `numbers` allows -5. `lenient` means that no option of the program does harm, `none` that it has no options.
+    `attached` has letters whose value is never the next word. `numbers` allows -5. `lenient` means that no option of
+    the program does harm, `any_words` that it does the same with all words, so that none is read as an option.
     """
 
     flags: str = ""
     valued: str = ""
     long: frozenset[str] = frozenset()
+    attached: str = ""
     numbers: bool = False
     lenient: bool = False
-    none: bool = False
+    any_words: bool = False
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ def describe(command: SimpleCommand) -> DescribedPart:
 def _describe_redirect(operator: str, word: Word, part: DescribedPart) -> None:
     if operator in ("<<", "<<-", "<<<"):
         return
-    if operator in (">&", "<&") and re.fullmatch(r"[0-9]+-?|-", word.text) and word.is_known:
+    if operator in (">&", "<&") and DESCRIPTOR.fullmatch(word.text) and word.is_known:
         return
     network = re.match(r"/dev/(tcp|udp)/([^/]+)/", word.text)
     if network:
@@ -168,7 +170,7 @@ def _describe_program(words: Sequence[Word], part: DescribedPart, command: Simpl
 
 def _arguments(words: Sequence[Word], options: Options, part: DescribedPart) -> Arguments:
     """Sort arguments into options and operands; what the rule does not know is a doubt."""
-    if options.none:
+    if options.any_words:
         return Arguments(list(words))
     arguments = Arguments()
     valued = ""
@@ -212,10 +214,10 @@ def _option(word: Word, options: Options, arguments: Arguments, part: DescribedP
 def _short_options(text: str, options: Options, arguments: Arguments, part: DescribedPart) -> str:
     """Take up a cluster of short options; return the last one if its value is the next word."""
     for place, letter in enumerate(text[1:], start=1):
-        if letter in options.valued:
+        if letter in options.valued or letter in options.attached:
             rest = text[place + 1 :]
             arguments.given[letter] = rest
-            return "" if rest else letter
+            return "" if rest or letter in options.attached else letter
         arguments.given[letter] = ""
         if letter not in options.flags:
             part.doubt(f"The option -{letter} is not known here.")
@@ -259,6 +261,13 @@ def _touches_nothing(arguments: Arguments, part: DescribedPart, command: SimpleC
     part.effects.add(READS)
     if not all(word.is_known for word in arguments.operands):
         part.doubt(NOT_LITERAL)
+
+
+def _takes_no_operands(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
+    """Vouch for options alone: elsewhere a program of this name may start the one that an operand names."""
+    part.effects.add(READS)
+    if arguments.operands:
+        part.doubt("It takes no operands.")
 
 
 def _echo(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
@@ -444,14 +453,23 @@ def _describe_inner(words: Sequence[Word], part: DescribedPart) -> None:
     part.doubt(STARTS_ANOTHER)
 
 
+def _long(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
 def _vouched(
-    flags: str = "", valued: str = "", long: str = "", *, numbers: bool = False, lenient: bool = False
+    flags: str = "",
+    valued: str = "",
+    long: str = "",
+    *,
+    numbers: bool = False,
+    lenient: bool = False,
 ) -> Options:
-    return Options(flags, valued, frozenset(long.split()), numbers, lenient)
+    return Options(flags, valued, _long(long), numbers=numbers, lenient=lenient)
 
 
 _HASH = _Rule(_vouched("bt", "a", lenient=True), _reads_files)
-_TEXT = _Rule(Options(none=True), _touches_nothing)
+_ANY_WORDS = _Rule(Options(any_words=True), _touches_nothing)
 _RULES: Mapping[str, _Rule] = {
     "cat": _Rule(_vouched("AbeEnstTuv", lenient=True), _reads_files),
     "head": _Rule(_vouched("qvz", "nc", "lines= bytes=", numbers=True, lenient=True), _reads_files),
@@ -503,23 +521,22 @@ _RULES: Mapping[str, _Rule] = {
         _ripgrep,
     ),
     "sed": _Rule(_vouched("nEr"), _sed),
-    "echo": _Rule(Options(none=True), _echo),
+    "echo": _Rule(Options(any_words=True), _echo),
     "printf": _Rule(_vouched(), _printf),
-    "pwd": _Rule(_vouched("LP"), _touches_nothing),
-    "true": _TEXT,
-    "false": _TEXT,
-    ":": _TEXT,
-    "sleep": _TEXT,
+    "pwd": _Rule(_vouched("LP"), _takes_no_operands),
+    "true": _ANY_WORDS,
+    "false": _ANY_WORDS,
+    ":": _ANY_WORDS,
+    "sleep": _ANY_WORDS,
     "seq": _Rule(_vouched("w", "fs", numbers=True), _touches_nothing),
     "basename": _Rule(_vouched("az", "s"), _touches_nothing),
     "dirname": _Rule(_vouched("z"), _touches_nothing),
     "tr": _Rule(_vouched("cCdst"), _touches_nothing),
-    "whoami": _TEXT,
+    "whoami": _Rule(_vouched(), _takes_no_operands),
     "id": _Rule(_vouched("ugnGr"), _touches_nothing),
-    "uname": _Rule(_vouched("asnrvmpio"), _touches_nothing),
-    "nproc": _TEXT,
-    "arch": _TEXT,
-    "uptime": _TEXT,
+    "uname": _Rule(_vouched("asnrvmpio"), _takes_no_operands),
+    "nproc": _Rule(_vouched("", "", "all ignore="), _takes_no_operands),
+    "uptime": _Rule(_vouched("ps", "", "pretty since"), _takes_no_operands),
     "which": _Rule(_vouched("a"), _touches_nothing),
     "type": _Rule(_vouched("at"), _touches_nothing),
     "date": _Rule(_vouched("uR", "", "utc"), _date),
@@ -540,7 +557,11 @@ _RULES: Mapping[str, _Rule] = {
 # --- git
 
 _GIT_OPTIONS: Mapping[str, Options] = {
-    "status": _vouched("sb", "u", "short branch porcelain porcelain= untracked-files= ignored show-stash no-renames"),
+    "status": Options(
+        "sb",
+        attached="u",
+        long=_long("short branch porcelain porcelain= untracked-files= ignored show-stash no-renames"),
+    ),
     "log": _vouched(
         "zpuw",
         "nSG",
@@ -549,16 +570,21 @@ _GIT_OPTIONS: Mapping[str, Options] = {
         "no-color shortstat numstat branches tags no-decorate",
         numbers=True,
     ),
-    "diff": _vouched(
+    "diff": Options(
         "bwpuzR",
-        "U",
-        "stat name-only name-status cached staged numstat shortstat summary quiet color= color no-color word-diff "
-        "check unified= ignore-all-space ignore-space-change exit-code no-ext-diff no-textconv merge-base diff-filter=",
+        attached="U",
+        long=_long(
+            "stat name-only name-status cached staged numstat shortstat summary quiet color= color no-color word-diff "
+            "check unified= ignore-all-space ignore-space-change exit-code no-ext-diff no-textconv merge-base "
+            "diff-filter="
+        ),
     ),
-    "show": _vouched(
+    "show": Options(
         "swpz",
-        "U",
-        "stat name-only name-status oneline format= pretty= no-patch no-color numstat shortstat quiet color=",
+        attached="U",
+        long=_long(
+            "stat name-only name-status oneline format= pretty= no-patch no-color numstat shortstat quiet color="
+        ),
     ),
     "branch": _vouched("avr", "", "list all remotes show-current verbose no-color merged no-merged"),
     "rev-parse": _vouched(
@@ -660,8 +686,8 @@ def _git_log(arguments: Arguments, part: DescribedPart) -> None:
 
 def _git_show(arguments: Arguments, part: DescribedPart) -> None:
     """Content is shown whatever the options, if a name is that of content; `REVISION:PATH` names one file."""
-    if len(arguments.operands) == 1 and ":" in arguments.operands[0].text and arguments.operands[0].is_known:
-        path = arguments.operands[0].text.partition(":")[2]
+    revision, colon, path = arguments.operands[0].text.partition(":") if len(arguments.operands) == 1 else ("", "", "")
+    if revision and colon and arguments.operands[0].is_known:
         part.touch(Word(path or "."), READS, *(() if is_source_file(path) else (SEARCHES,)))
         return
     _git_content(arguments, part)

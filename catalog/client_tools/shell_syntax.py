@@ -38,7 +38,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:,+@%^-]+")
 _PLAIN_QUOTED = re.compile(r"[^\"\\$`\n]+")
 _REDIRECT = re.compile(r"<<<|<<-|<<|<&|<>|<|>>|>&|>\||>")
 _METACHARACTER = re.compile(r"[;&|<>()$`\\{}]")
-_DESCRIPTOR = re.compile(r"[0-9]+-?|-")
+DESCRIPTOR = re.compile(r"[0-9]|-")
+"""Target of `>&` that is a file descriptor for every shell. For zsh, `1-` is a file; for dash, `12` is an error."""
 _AFTER_PLAIN_DOLLAR = frozenset(("", *' \t\n")|/.,:;%'))
 """Characters, or the end, that leave a dollar sign before them plain. In zsh, $=x, $^x and $~x are the variable x."""
 _REVISION_WITH_PARENT = re.compile(r"[A-Z_@]{1,20}\^")
@@ -97,6 +98,8 @@ class SimpleCommand:
     stdin: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     is_piped: bool = False
+    ends: list[int] = field(default_factory=list)
+    """Numbers of words after each of which some shells end the command, and take what follows for another one."""
     start: int = 0
     text: str = ""
 
@@ -265,18 +268,20 @@ class _Reader:
 
     def _separator(self, frame: _Frame, letter: str) -> None:
         if letter == "&" and self._starts("&>"):
+            self.doubt("A command may end before &>: some shells read it as & and >.")
             self._end_word(frame)
+            frame.command.ends.append(len(frame.command.words))
             self.at += 3 if self._starts("&>>") else 2
             self._expect_target(frame, "&>")
             return
-        is_second_empty = frame.word is None and frame.command.is_empty
+        is_missing = frame.word is None and frame.command.is_empty
         operator = next(each for each in ("&&", "||", "|&", ";;", letter) if self._starts(each))
         if operator == ";;":
             self.doubt("It contains a case statement.")
-        elif is_second_empty and not (self.commands and self._follows_group()):
+        elif is_missing and not (self.commands and self._follows_group()):
             self.doubt("A command is missing before an operator.")
         self._end_command(frame)
-        frame.command.is_piped = operator in ("|", "|&")
+        frame.command.is_piped = operator == "|"  # in ksh, |& starts a coprocess
         self.at += len(operator)
 
     def _follows_group(self) -> bool:
@@ -329,6 +334,8 @@ class _Reader:
         word = frame.word
         if word is not None and word.plain_length is None and "".join(word.pieces).isdigit():
             frame.word = None  # the number of a file descriptor
+            if len("".join(word.pieces)) > 1:
+                self.doubt("A number before a redirection is a word to some shells.")
         self._end_word(frame)
         self.at += len(operator)
         self._expect_target(frame, operator)
@@ -365,6 +372,8 @@ class _Reader:
                 return
             found = _ASSIGNMENT.match(text)
             if found and (builder.plain_length is None or found.end() <= builder.plain_length):
+                if found[0].endswith("+="):
+                    self.doubt("It adds to a variable by +=, which is the name of a program to some shells.")
                 command.assignments.append(
                     (f"{found[1]}{found[2] or ''}", Word(text[found.end() :], word.is_literal, word.has_glob))
                 )
@@ -383,7 +392,7 @@ class _Reader:
             command.stdin.append(word.text)
             if not word.is_known:
                 command.doubts.append("Its input is known to the shell alone.")
-        elif operator in (">&", "<&") and not _DESCRIPTOR.fullmatch(word.text):  # bash expands another word twice
+        elif operator in (">&", "<&") and not DESCRIPTOR.fullmatch(word.text):  # bash expands another word twice
             self.doubt("A redirection names a file descriptor in a way that is not known here.")
         command.redirects.append(Redirect(operator, word))
 
@@ -416,6 +425,10 @@ class _Reader:
             self.left -= STEPS_OF_COMMAND
             command.text = self.text[command.start : min(self.at, command.start + MAX_TEXT)].strip()
             self.commands.append(command)
+            for end in command.ends:
+                if command.words[end:]:
+                    self.left -= STEPS_OF_COMMAND
+                    self.commands.append(SimpleCommand(words=command.words[end:], text=command.text))
 
     # --- here-documents
 

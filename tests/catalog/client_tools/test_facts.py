@@ -12,6 +12,7 @@ from catalog.client_tools import commands
 from catalog.client_tools.facts import DerivedFacts, derived_facts, facts_finder
 from catalog.client_tools.inputs import CLIENT_TOOLS
 from catalog.client_tools.known_tools import KNOWN_TOOLS
+from catalog.client_tools.paths import effects_of_path
 from catalog.client_tools.previews import preview
 from catalog.client_tools.programs import describe
 from catalog.client_tools.shell_syntax import MAX_COMMAND, MAX_STEPS, STEPS_OF_COMMAND, TOO_MANY
@@ -99,6 +100,9 @@ def test_a_known_read_inside_of_the_working_directory_only_reads(command):
             "env -S 'rm x'",
         ),
         *("sed -n -e 'w x' -e 1p a", "git branch -D x"),
+        *("arch", "arch -x86_64 rm -rf x", "whoami x", "nproc x", "uptime x", "uname rm", "pwd x", "pwd --foo"),
+        *("git diff -U --output=x", "git show -U --ext-diff", "git status -u --output=x", "git show :0:x.md"),
+        "ls &>x ./evil",
         *("printf '%d' 'psvar[$(rm x)]'", "printf '%*s' 'psvar[$(rm x)]' a", "printf '.%n' PATH", "LANG[1]=x ls"),
         *("grep s* a.py", "rg s* a.py", "grep ^x a.py"),
         *("printf -v PATH x", "test -v 'a[$(rm x)]'", "cat .*/x", "sort *", "cat a{b,c}", "cat <(ls)", "ls &>$x"),
@@ -176,6 +180,34 @@ def test_what_rules_do_not_know_is_not_understood(command):
 )
 def test_effects_are_found_wherever_they_are(command, effect):
     assert effect in facts_of(command).effects
+
+
+@pytest.mark.parametrize(
+    ("path", "effects"),
+    [
+        (".claude/worktrees/w/src/a.py", set()),
+        (".cursor/worktrees/.w/a.py", set()),
+        (".claude/worktrees/.claude/settings.json", {"client_settings"}),
+        (".claude/worktrees/CLAUDE.md", {"client_settings"}),
+        (".codex/worktrees/.git", {"client_settings", "git"}),
+        (".codex/worktrees/.git/config", {"git"}),
+        (".claude/worktrees/w", {"client_settings"}),
+        (".claude/worktrees/.env", {"client_settings", "credentials"}),
+        (".claude/worktrees/w/.claude/worktrees/a", {"client_settings"}),
+        (".claude/worktrees/.github/a", {"ci"}),
+        ("server:443.key", {"credentials"}),
+        (".env:stream", {"credentials"}),
+    ],
+)
+def test_every_name_of_a_path_that_may_matter_is_judged(path, effects):
+    assert effects_of_path(f"{CWD}/{path}", CWD) == effects
+
+
+def test_a_copy_of_the_repository_may_be_the_working_directory():
+    cwd = f"{CWD}/.claude/worktrees/w"
+
+    assert known("Bash", {"command": "ls . src"}, cwd).effects == ("reads",)
+    assert "client_settings" in known("Bash", {"command": "touch ../w2"}, cwd).effects
 
 
 def test_paths_are_taken_from_every_directory_in_which_a_command_may_run():

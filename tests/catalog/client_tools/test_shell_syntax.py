@@ -54,6 +54,8 @@ def test_plain_commands_are_read_without_doubt(text, commands):
         ("((x)); rm s", ["rm", "s"]),
         ('echo "${a:-"$(rm r)"}"', ["rm", "r"]),
         ("coproc rm x", ["rm", "x"]),
+        ("ls &>a rm x", ["rm", "x"]),
+        ("git &>>a push x", ["git", "push", "x"]),
     ],
 )
 def test_commands_inside_of_other_constructs_are_found(text, hidden):
@@ -94,6 +96,7 @@ def test_commands_inside_of_other_constructs_are_found(text, hidden):
         *("ls $\\\nHOME/x", 'ls "$\\\nHOME"', "ls > $\\\n'\\x2egit/config'", "ls $=HOME", 'ls "$^HOME"', "ls $~HOME/x"),
         *("{ ls } always { rm x }", "{ ls > } always { rm x }", "ls {", "ls >! x", "ls >>!x", 'ls "$?[a[\\$(rm x)]]"'),
         *("for x in y; do z; done", "coproc a", "select x in y; do z; done", "a <<E $(\nE\n)", "a <&b"),
+        *("ls &>a ./b", "ls &>>a", "ls 12>a", "ls 01<a", "ls >&12", "ls 2>&1-", "LANG+=/../a ls"),
     ],
 )
 def test_what_shells_may_read_in_another_way_is_a_doubt(text):
