@@ -80,7 +80,7 @@ def _register_with_lower_layers() -> None:
     from approvals.grants.proposals import register_direct_plan_lookup
     from approvals.queue.grouping import register_plan_titles
     from approvals.reviews.edits import register_previewer
-    from approvals.stops.services import register_agent_lookup
+    from approvals.stops.services import register_agents
     from approvals.stops.stopped_time import register_call_facts
     from catalog.calls.privacy import register_privacy_judge
     from plans.engine.grants import is_direct_plan, plan_owner
@@ -99,7 +99,7 @@ def _register_with_lower_layers() -> None:
     register_previewer(preview_again)
     register_plan_titles(plan_titles)
     register_call_facts(facts_of_stored_calls)
-    register_agent_lookup(lambda name: Agent.objects.filter(name=name).exists())
+    register_agents(Agent.objects.all)
     for module in (PLANNING_TOOLS, QUESTION_TOOL, AGENT_TURN_TOOL):
         registry.register_module(module, lambda: True)
     for module in PLANNER_TOOLS:

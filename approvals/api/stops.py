@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from approvals.models import Stop
 from approvals.stops.services import (
+    CANCELLED,
     MAX_KEY,
     MAX_REASON,
     AlreadyStopped,
@@ -176,7 +177,10 @@ class StopList(StopEndpoint):
                 return Response(shown, 409, content_type=MEDIA_TYPE)
             return self.detail_response(stop.public_id, 201 if is_new else 200)
 
-        return respond_once(request, act, lambda ref: self.detail_response(ref, 201))
+        def repeat(ref: str) -> Response:
+            return self.detail_response(ref.removesuffix(CANCELLED), 200 if ref.endswith(CANCELLED) else 201)
+
+        return respond_once(request, act, repeat)
 
 
 class StopDetail(StopEndpoint):

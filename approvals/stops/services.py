@@ -26,6 +26,8 @@ from catalog.signals import record_fact
 
 MAX_REASON = 500
 MAX_KEY = 150
+CANCELLED = ":cancelled"
+"""Ending of the reference of a request that used a standing stop to cancel what runs."""
 Kind = Stop.Kind
 
 
@@ -79,12 +81,17 @@ def scope_of_person(user: User) -> Scope:
     return Scope(Kind.REQUESTER, str(user.pk), user.get_username())
 
 
-_agents: list[Callable[[str], bool]] = []
+_agents: list[Callable[[], QuerySet[Any]]] = []
 
 
-def register_agent_lookup(exists: Callable[[str], bool]) -> None:
-    """Register the function that returns whether an agent of a name exists, replacing an earlier one."""
-    _agents[:] = [exists]
+def register_agents(find: Callable[[], QuerySet[Any]]) -> None:
+    """Register the function that returns the agents, rows with a `name`, replacing an earlier one."""
+    _agents[:] = [find]
+
+
+def agent_names() -> QuerySet[Any, str]:
+    """Return the names of all agents in their order."""
+    return _agents[0]().order_by("name").values_list("name", flat=True)
 
 
 def parse_scope(document: Mapping[str, Any]) -> Scope:
@@ -120,7 +127,7 @@ def _find(kind: Stop.Kind, value: object) -> Scope | None:
         Kind.TOOL: Tool.objects.filter(name=value).exists,
         Kind.CATEGORY: Category.objects.filter(name=value).exists,
         Kind.SOURCE: Source.objects.filter(name=value).exists,
-        Kind.AGENT: lambda: _agents[0](value),
+        Kind.AGENT: lambda: agent_names().filter(name=value).exists(),
     }
     return Scope(kind, value, value) if rows[kind]() else None
 
@@ -171,7 +178,10 @@ class StopLine:
 
 
 def stop_lines_for(viewer: User) -> list[StopLine]:
-    """Return the standing stops of which a person learns: all with a role, else those of everything and of them."""
+    """Return the standing stops that a person is shown.
+
+    People with a role are shown all; others only those of everything and those of themselves.
+    """
     seen = Stop.objects.filter(lifted_at=None).select_related("set_by").order_by("pk")
     if not can_see_all(viewer):
         seen = seen.filter(Q(kind=Kind.EVERYTHING) | Q(kind=Kind.REQUESTER, key=str(viewer.pk)))
@@ -258,10 +268,10 @@ def lift_stop(stop: Stop, reason: str, *, by: User | None, through: str = "") ->
 
 
 def _record(kind: str, stop: Stop, by: User | None, reason: str, through: str, **data: Any) -> None:
-    """Record a change of a stop, for which a person's request with an Idempotency-Key is done."""
+    """Record a change of a stop, with which a person's request with an Idempotency-Key is done."""
     if through:
         data["through"] = through
     scope = scope_document(stop.kind, stop.key, stop.name)
     record_fact(kind, by=by, stop=stop.public_id, scope=scope, reason=reason, **data)
     if by is not None:
-        record_done(stop.public_id)
+        record_done(f"{stop.public_id}{CANCELLED}" if kind == "stop.cancelled_running" else stop.public_id)

@@ -6,7 +6,7 @@ rows as of its beginning. Whatever starts without a transaction reads them with 
 moment.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,16 +49,24 @@ class StopFacts:
 
 
 def covers(stop: StandingStop | Stop, facts: StopFacts) -> bool:
-    held: Mapping[str, Callable[[], bool]] = {
-        Stop.Kind.EVERYTHING: lambda: True,
-        Stop.Kind.TOOL: lambda: stop.key == facts.tool,
-        Stop.Kind.CATEGORY: lambda: stop.key in facts.categories,
-        Stop.Kind.SOURCE: lambda: stop.key == facts.source,
-        Stop.Kind.TOKEN: lambda: int(stop.key) in facts.tokens,
-        Stop.Kind.REQUESTER: lambda: int(stop.key) in facts.people,
-        Stop.Kind.AGENT: lambda: stop.key == facts.find_agent(),
-    }
-    return held[stop.kind]()
+    match stop.kind:
+        case Stop.Kind.EVERYTHING:
+            return True
+        case Stop.Kind.CATEGORY:
+            return stop.key in facts.categories
+        case Stop.Kind.TOKEN:
+            return int(stop.key) in facts.tokens
+        case Stop.Kind.REQUESTER:
+            return int(stop.key) in facts.people
+        case Stop.Kind.TOOL:
+            name = facts.tool
+        case Stop.Kind.SOURCE:
+            name = facts.source
+        case Stop.Kind.AGENT:
+            name = facts.find_agent()
+        case _:
+            raise ValueError(stop.kind)
+    return stop.key == name
 
 
 def find_covering(stops: Sequence[StandingStop], facts: StopFacts) -> StandingStop | None:

@@ -219,10 +219,14 @@ def end_connection_page(request: PageRequest, number: int) -> HttpResponse:
 @require_POST
 @administrator_required
 def permit_client(request: PageRequest, number: int) -> HttpResponse:
-    """Allow a client, or with `do=forbid` take that back."""
+    """Allow a client, or take that back, as the pressed button says."""
     client = get_object_or_404(Client, pk=number)
-    (forbid_client if request.POST.get("do") == "forbid" else allow_client)(client, by=request.user)
-    messages.success(request, gettext("Saved."))
+    act = {"allow": allow_client, "forbid": forbid_client}.get(request.POST.get("do", ""))
+    if act is None:
+        messages.error(request, gettext("Unknown action. Reload the page and try again."))
+    else:
+        act(client, by=request.user)
+        messages.success(request, gettext("Saved."))
     return redirect("connections")
 
 

@@ -19,6 +19,7 @@ from approvals.stops.services import (
     MAX_REASON,
     AlreadyStopped,
     StopLine,
+    agent_names,
     cancel_under,
     lift_stop,
     may_lift_stops,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 MAX_LIFTED = 50
 MAX_CANDIDATES = 500
+MAX_DIGITS = 10
 KINDS: list[tuple[str, "StrOrPromise"]] = [
     (Stop.Kind.EVERYTHING.value, gettext_lazy("Everything")),
     (Stop.Kind.TOOL.value, gettext_lazy("One tool")),
@@ -97,9 +99,6 @@ class StopForm(PageForm):
         return None
 
 
-MAX_DIGITS = 10
-
-
 def _initial(query: QueryDict) -> dict[str, str]:
     """Return the scope that the page is opened for, such as `?tool=send_mail`."""
     kind = next((kind for kind, _label in KINDS if kind in query), Stop.Kind.EVERYTHING.value)
@@ -113,6 +112,7 @@ def _candidates() -> list[tuple[str, str]]:
     for model, label in ((Tool, _("tool")), (Category, _("category")), (Source, _("source"))):
         rows = model.objects.filter(used) if model is Category else model.objects.all()
         names += [(name, label) for name in rows.order_by("name").values_list("name", flat=True)[:MAX_CANDIDATES]]
+    names += [(name, _("agent")) for name in agent_names()[:MAX_CANDIDATES]]
     tokens = ApiToken.objects.filter(revoked_at=None).select_related("user").order_by("-pk")[:MAX_CANDIDATES]
     names += [(str(token.pk), f"{_('token')} {token.name} ({token.user.get_username()})") for token in tokens]
     people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
@@ -149,20 +149,22 @@ def stops(request: PageRequest) -> HttpResponse:
 @require_POST
 @sign_in_required
 def change_stop(request: PageRequest, public_id: str) -> HttpResponse:
-    """Lift a standing stop, or ask what runs in its scope to cancel."""
+    """Lift a standing stop, or ask what runs in its scope to cancel, as the pressed button says."""
     stop = get_object_or_404(stops_for(request.user), public_id=public_id)
-    reason = request.POST.get("reason", "")
+    do, reason = request.POST.get("do"), request.POST.get("reason", "")
     try:
-        if request.POST.get("do") == "cancel":
+        if do == "cancel":
             require_may_set(request.user)
             cancel_under(stop, reason, by=request.user)
             messages.success(request, _("What runs in its scope is asked to cancel."))
-        else:
+        elif do == "lift":
             require_may_lift(request.user)
             lift_stop(stop, reason, by=request.user)
             messages.success(
                 request, _("%(scope)s: lifted. It goes on within a second.") % {"scope": scope_in_words(stop)}
             )
+        else:
+            messages.error(request, _("Unknown action. Reload the page and try again."))
     except (Conflict, ParameterError) as error:
         messages.warning(request, error.message)
     return redirect(f"{reverse('stops')}#standing")

@@ -40,7 +40,7 @@ def test_stop_takes_two_presses_from_any_page_and_is_lifted(rosa, admin, page_as
         boss.locator("#stops a").click()
         # The reason for another stop is not typed by mistake: the bar leads to those that stand.
         expect(boss.locator("#stop-form [name=reason]")).not_to_be_focused()
-        boss.locator("#standing [name=reason]").fill("Over.")
+        boss.get_by_label("Reason to lift it").fill("Over.")
         boss.locator("#standing").get_by_role("button", name="Lift").click()
         expect(boss.locator("#standing")).to_contain_text("Nothing is stopped.")
     assert Stop.objects.filter(lifted_at=None).count() == 0
@@ -67,7 +67,7 @@ def test_open_windows_see_a_stop_and_its_end_at_once(ada, rosa, admin, window_of
         expect(window.locator("#stops")).to_contain_text("Stopped: Everything. A bad day.")
     boss = window_of(admin)
     boss.goto("/stops/#standing")
-    boss.locator("#standing [name=reason]").fill("Over.")
+    boss.get_by_label("Reason to lift it").fill("Over.")
     boss.locator("#standing").get_by_role("button", name="Lift").click()
     for window in windows:
         expect(window.locator("#stops")).to_be_hidden()

@@ -56,7 +56,7 @@ FORMS: dict[str, dict[str, str]] = {
     "/tools/<slug:name>/change/": {"what": "level", "safety_level": "dangerous", "reason": "r"},
     "/audit/export/": {"format": "jsonl"},
     "/stops/": {"kind": "everything", **REASON},
-    "/stops/<slug:public_id>/": REASON,
+    "/stops/<slug:public_id>/": {"do": "lift", **REASON},
     "/plans/new/": {"text": '{"goal": "g", "steps": []}', "do": "start"},
     "/policies/<slug:public_id>/": {"do": "save"},
     "/policies/<slug:public_id>/act/": {"do": "end"},

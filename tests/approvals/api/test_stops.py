@@ -1,17 +1,20 @@
 """Tests of stops over REST, on their page and by their commands."""
 
+import re
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
+from approvals.api.stops import StopList
 from approvals.management.commands import resume
 from approvals.models import AuditEntry, Stop
 from approvals.stops import services
 from catalog.access.tokens import create_token
 from catalog.models import Call
 from tests.pages import Pages
+from tests.plans.agents.scripted import make_agent
 from tests.rest import Rest, agent, wrong_paths
 
 EVERYTHING = services.Scope(Stop.Kind.EVERYTHING)
@@ -96,7 +99,8 @@ def test_page_says_that_nothing_changed_while_the_database_is_away(ada, rosa, ad
     fields = {"kind": "requester", "name": "ada", "reason": "Ask me."}
     lift = f"/stops/{stop.public_id}/"
     assert "Nothing was stopped" in pages.send("/stops/", fields, status=503)
-    assert "nothing was stopped, lifted or asked to cancel" in boss.send(lift, {"reason": "Over."}, status=503)
+    over = {"do": "lift", "reason": "Over."}
+    assert "nothing was stopped, lifted or asked to cancel" in boss.send(lift, over, status=503)
     with monkeypatch.context() as away:
         away.setattr(connection, "ensure_connection", lose)  # even who is signed in cannot be read
         assert "Nothing was stopped" in pages.send("/stops/", fields, status=503)
@@ -107,7 +111,7 @@ def test_page_offers_each_person_only_what_they_may_do(rosa, admin, vera):
     stop = services.set_stop(EVERYTHING, "A bad day.", by=admin)
     path, reviewer = f"/stops/{stop.public_id}/", Pages(rosa)
     assert "Cancel what runs" in reviewer.open("/stops/")
-    reviewer.send(path, {"reason": "Over."}, status=403)
+    reviewer.send(path, {"do": "lift", "reason": "Over."}, status=403)
     reviewer.open("/stops/")
     assert "What ran was asked to cancel." in reviewer.send(path, {"do": "cancel", "reason": "Now."})
     assert path not in reviewer.html  # a field without a button
@@ -116,6 +120,46 @@ def test_page_offers_each_person_only_what_they_may_do(rosa, admin, vera):
     assert "<form" not in viewer.html.split("<main")[1].split("</main>")[0]
     viewer.send("/stops/", {"kind": "everything", "reason": "Me, too."}, status=403)
     assert Stop.objects.get().lifted_at is None
+
+
+@pytest.mark.parametrize("do", [{}, {"do": ""}, {"do": "Lift"}, {"do": ["cancel", "everything"]}])
+def test_page_lifts_no_stop_unless_that_is_said(admin, do):
+    stop = services.set_stop(EVERYTHING, "A bad day.", by=admin)
+    pages = Pages(admin)
+    pages.open("/stops/")
+    assert "Unknown action." in pages.send(f"/stops/{stop.public_id}/", {"reason": "only cancel please", **do})
+    stop.refresh_from_db()
+    assert (stop.lifted_at, stop.cancel_running) == (None, False)
+
+
+def test_page_has_a_form_for_each_action_on_a_stop(admin):
+    stop = services.set_stop(EVERYTHING, "A bad day.", by=admin)
+    pages = Pages(admin)
+    pages.open("/stops/")
+    forms = pages.html.split(f'action="/stops/{stop.public_id}/"')[1:]
+    said = [re.findall(r'name="do"\s+value="(\w+)"', form.split("</form>")[0]) for form in forms]
+    assert said == [["lift"], ["cancel"]]
+
+
+def test_page_offers_agents_to_stop(admin):
+    make_agent("ann")
+    pages = Pages(admin)
+    pages.open("/stops/")
+    assert '<option value="ann">agent</option>' in pages.html
+
+
+def test_repeat_after_a_lost_answer_has_its_status(rosa, admin, monkeypatch):
+    def lose(*_: object) -> None:
+        raise OperationalError("gone")
+
+    body = {**BODY, "cancel_running": True}
+    for status in (201, 200):
+        rest, key = Rest(rosa), f"key-{status}"
+        with monkeypatch.context() as away:
+            away.setattr(StopList, "detail_response", lose)
+            assert rest.post("stops/", body, key=key).status_code == 503
+        again = rest.post("stops/", body, key=key)
+        assert (again.status_code, again.json()["id"]) == (status, Stop.objects.get().public_id)
 
 
 def test_stop_that_is_lifted_while_it_is_used_is_set_anew(rosa, admin, monkeypatch):
@@ -204,7 +248,7 @@ def test_two_presses_and_a_reason_stop_everything_from_any_page(rosa, admin, ver
     boss = Pages(admin)
     boss.open("/stops/")
     assert "lifted. It goes on within a second." in boss.send(
-        f"/stops/{Stop.objects.get().public_id}/", {"reason": "Over."}
+        f"/stops/{Stop.objects.get().public_id}/", {"do": "lift", "reason": "Over."}
     )
     assert "Stopped: Everything" not in Pages(vera).open("/tools/")
 
