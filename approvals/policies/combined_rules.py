@@ -4,7 +4,7 @@ If one of the rules asks all of it, that rule is returned. Otherwise a revision 
 the combined terms, so that a request refers to it like to any other revision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ def combine(rules: Sequence[Rule]) -> Rule:
     on_expiry, escalate_to = next(iter(ends)) if len(ends) == 1 else ("fail", "")
     sign_ins = [rule.fresh_sign_in_seconds for rule in rules if rule.fresh_sign_in_seconds]
     policies = list(dict.fromkeys(rule.policy for rule in rules))
+    addresses = {each["shown"]: each for rule in rules for each in rule.notify}
     strictest: dict[str, Any] = {name: max(getattr(rule, name) for rule in rules) for name in _CONFIRMATIONS}
     strictest |= {name: any(getattr(rule, name) for rule in rules) for name in _ANY}
     strictest |= {name: all(getattr(rule, name) for rule in rules) for name in _ALL}
@@ -49,6 +50,7 @@ def combine(rules: Sequence[Rule]) -> Rule:
         escalate_to=escalate_to,
         envelope=max((rule.envelope for rule in rules), key=["default", "allow", "never"].index),
         fresh_sign_in_seconds=min(sign_ins, default=0),
+        notify=list(addresses.values()),
         sentence=f"The calls are held by {', '.join(f'“{name}”' for name in policies)}.",
         **strictest,
     )
@@ -57,12 +59,13 @@ def combine(rules: Sequence[Rule]) -> Rule:
 
 def _asks_the_same(rule: Rule, other_rule: Rule) -> bool:
     names = [field.name for field in fields(Rule) if field.name not in _BY_NAME]
-    return all(
-        set(getattr(rule, name)) == set(getattr(other_rule, name))
-        if name == "stages"
-        else getattr(rule, name) == getattr(other_rule, name)
-        for name in names
-    )
+    return all(_comparable(getattr(rule, name)) == _comparable(getattr(other_rule, name)) for name in names)
+
+
+def _comparable(term: Any) -> Any:
+    """Return the term of a rule without the order of its stages and addresses, and without the encryption of these."""
+    is_list = isinstance(term, list | tuple)
+    return {each["shown"] if isinstance(each, Mapping) else each for each in term} if is_list else term
 
 
 def with_escalation(rule: Rule, request: ApprovalRequest) -> Rule:
@@ -73,7 +76,8 @@ def with_escalation(rule: Rule, request: ApprovalRequest) -> Rule:
     if not request.escalated_to:
         return rule
     asked = rule_from_revision(request.policy_revision)
-    counts = rule.revision_id == asked.revision_id or _asks_the_same(combine([asked, rule]), asked)
+    comparable = replace(rule, notify=asked.notify)
+    counts = rule.revision_id == asked.revision_id or _asks_the_same(combine([asked, comparable]), asked)
     return replace(rule, escalated_to=request.escalated_to) if counts else rule
 
 
@@ -102,6 +106,7 @@ def store_rule(rule: Rule) -> Rule:
         tool=PROPOSE_ENVELOPE,
         effect=PolicyRevision.Effect.HOLD,
         stages=stages,
+        notify=list(rule.notify),
         **columns,
     )
     record_fact("policy.combined", policy=policy.public_id, name=policy.name, revision=number)

@@ -247,6 +247,8 @@ class Rule:
     fresh_sign_in_seconds: int = 0
     escalated_to: str = ""
     stop_after: Mapping[str, int] | None = field(default=None, compare=False)
+    notify: Sequence[Mapping[str, str]] = field(default=(), hash=False)
+    """Addresses as they are stored with a revision."""
     looks_back: bool = False
     """True if the rule matches by what came before a call."""
 

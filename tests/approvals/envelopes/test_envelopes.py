@@ -16,9 +16,11 @@ from approvals.envelopes.services import end_envelope
 from approvals.envelopes.tool import schemas_at
 from approvals.errors import GrantRefused
 from approvals.grants.services import GrantTerms, create_grant, may_create_from
+from approvals.messaging.addresses import read_address
 from approvals.models import (
     ApprovalRequest,
     AuditEntry,
+    Delivery,
     Envelope,
     EnvelopeItem,
     EnvelopeUse,
@@ -269,6 +271,19 @@ def test_approver_who_may_no_longer_decide_counts_no_more(agent, rosa):
     assert call_within(agent).status == "completed"
     rosa.groups.clear()
     assert call_within(agent).envelope_mismatch.mismatch == "rule"
+
+
+def test_proposal_notifies_the_addresses_of_all_its_policies(agent, rosa, tomas):
+    kept = [read_address(text).kept() | {"shown": text} for text in ("a@example.org", "b@example.org", "b@example.org")]
+    set_rule(notify=kept[:2])
+    add_policy(0, tool="dangerous_hasty", effect="hold", stages=[{"group": "reviewer", "count": 2}], notify=kept[2:])
+    for _ in range(2):
+        envelope = propose(agent, item(), item("dangerous_hasty"))
+        revision = envelope.call.approval.policy_revision
+        assert sorted(each["shown"] for each in revision.notify) == ["a@example.org", "b@example.org"]
+        told = Delivery.objects.filter(request=envelope.call.approval, person=None)
+        assert told.count() == 2
+    assert PolicyRevision.objects.filter(policy__public_id="pol_combined").count() == 1
 
 
 def test_rule_is_named_if_any_item_has_room(agent, rosa):
