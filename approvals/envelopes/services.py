@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet, Subquery
 
 from approvals.grants.services import digests_in_use
 from approvals.models import ApprovalRequest, Envelope, EnvelopeItem, Instance, Stop
-from approvals.policies.eligibility import people_named
+from approvals.policies.eligibility import eligible_members
 from approvals.policies.quorum import unmet_stages
 from approvals.policies.rulebook import rule_from_revision
 from approvals.policy_language.envelopes import Proposal, check_end, decimal_text, read_proposal
@@ -234,7 +234,7 @@ def _require_other_reviewers(request: ApprovalRequest) -> None:
     """Raise ParameterError if the people who may decide, without the proposers, are too few for the request's rule."""
     rule = rule_from_revision(request.policy_revision)
     proposers = {each.user_id for each in request.call.requesters.all()}
-    people = [each for each in people_named([rule]) if rule.allow_self_review or each.pk not in proposers]
+    people = eligible_members(rule, without=() if rule.allow_self_review else proposers)
     if unmet_stages(rule, people):
         message = (
             f"This needs approval by {people_in_words(rule.stages)}, and apart from those who propose it there are not "

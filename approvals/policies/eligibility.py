@@ -9,7 +9,8 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from approvals.audit.accounts import groups_held_long_enough
 from approvals.models import ApprovalRequest, Delegation, Review, Round
@@ -44,7 +45,7 @@ def counting_groups(rule: Rule, user: User) -> frozenset[str]:
 
 
 MAX_CANDIDATES = 200
-"""Maximum number of users checked as possible deciders of a request."""
+"""Maximum number of users of one group that are checked as possible deciders of a request."""
 
 
 def may_decide(request: ApprovalRequest, user: User, rule: Rule | None = None) -> str | None:
@@ -147,15 +148,38 @@ def other_deciders(request: ApprovalRequest, user: User) -> list[User]:
 def people_named(rules: Iterable[Rule]) -> list[User]:
     """Return the active members of the groups of these rules, sorted by name, with their groups loaded: two queries.
 
-    `may_decide` and `may_pre_approve` must still judge each of them.
+    Of a large group these are the first MAX_CANDIDATES, so that it hides no member of another one. `may_decide` and
+    `may_pre_approve` must still judge each of them.
     """
     groups = {group for rule in rules for group in rule.groups}
     if not groups:
         return []
-    people = get_user_model().objects.filter(in_any_group([*groups, ADMINISTRATOR]), is_active=True)
-    some = list(people.order_by("first_name", "username")[:MAX_CANDIDATES])
+    by_name = Window(RowNumber(), partition_by=F("group"), order_by=["user__first_name", "user__username"])
+    members = User.groups.through.objects.filter(group__name__in=[*groups, ADMINISTRATOR], user__is_active=True)
+    first = members.annotate(place=by_name).filter(place__lte=MAX_CANDIDATES).values("user")
+    people = get_user_model().objects.filter(Q(pk__in=first) | Q(is_superuser=True), is_active=True)
+    some = list(people.order_by("first_name", "username"))
     prefetch_groups(some)
     return some
+
+
+def eligible_members(rule: Rule, *, without: Collection[int]) -> list[User]:
+    """Return enough people who count for the stages of a rule to tell if it can be met, leaving out those `without`.
+
+    Of each stage's group these are as many as the rule needs in all, if there are so many: more people of one group
+    fill no further stage. Reads in batches until then, since members may be in the group for too short a time.
+    """
+    found: dict[int, User] = {}
+    for group in {stage.group for stage in rule.stages}:
+        names = [group, ADMINISTRATOR] if group == REVIEWER else [group]
+        people = get_user_model().objects.filter(in_any_group(names), is_active=True).exclude(pk__in=without)
+        count, after = 0, 0
+        while count < rule.quorum and (batch := list(people.filter(pk__gt=after).order_by("pk")[:MAX_CANDIDATES])):
+            prefetch_groups(batch)
+            counting = [each for each in batch if group in counting_groups(rule, each)]
+            found |= {each.pk: each for each in counting[: rule.quorum - count]}
+            count, after = count + len(counting), batch[-1].pk
+    return list(found.values())
 
 
 def _has_deciding_role(user: User, rule: Rule) -> bool:

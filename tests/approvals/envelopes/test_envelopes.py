@@ -29,8 +29,10 @@ from approvals.models import (
     Stop,
     TrialResult,
 )
+from approvals.policies import eligibility
 from approvals.policies.backtest import back_test, rulebooks_for
 from approvals.policies.gate import invalidate_rules
+from approvals.policies.rulebook import rule_from_revision
 from approvals.policies.simulator import simulate
 from approvals.requests.deadlines import expire_due
 from approvals.reviews.decisions import undo_decision
@@ -736,6 +738,33 @@ def test_end_is_within_a_day(end, agent, rosa):
 def test_proposer_who_is_the_only_reviewer_is_told(agent, rosa):
     with refusal_at("items", "no_reviewers"):
         propose(agent_of(rosa))
+
+
+def test_large_group_hides_no_member_of_a_small_one(agent, ada, rosa, monkeypatch):
+    monkeypatch.setattr(eligibility, "MAX_CANDIDATES", 2)
+    for name in ("anna", "bert", "carl"):
+        person(name, "reviewer")
+    zoe = person("zoe", "finance")
+    set_rule(stages=[{"group": "reviewer", "count": 1}, {"group": "finance", "count": 1}])
+    assert propose(agent).status == "proposed"
+    named = eligibility.people_named([rule_from_revision(set_rule())])
+    assert zoe in named and len(named) == 3  # two reviewers
+    zoe.is_active = False
+    zoe.save()
+    with refusal_at("items", "no_reviewers"):
+        propose(agent)
+
+
+def test_new_members_hide_no_older_ones(agent, rosa, monkeypatch):
+    monkeypatch.setattr(eligibility, "MAX_CANDIDATES", 2)
+    people = [person(name, "reviewer") for name in ("anna", "bert", "carl", "zoe")]
+    User.objects.filter(pk=people[-1].pk).update(date_joined=clock.now() - timedelta(days=9))
+    AuditEntry.objects.filter(object_ref=f"user_{people[-1].pk}").update(at=clock.now() - timedelta(days=9))
+    set_rule(min_role_age_seconds=86_400)
+    assert propose(agent).status == "proposed"
+    set_rule(stages=[{"group": "reviewer", "count": 2}])
+    with refusal_at("items", "no_reviewers"):
+        propose(agent)
 
 
 @pytest.mark.parametrize(("tool", "reason"), [("safe", "run without approval"), ("propose_envelope", "cannot cover")])
