@@ -16,6 +16,8 @@ from django.conf import settings
 from catalog.core import clock
 from catalog.core.workspace_files import Filesystem
 
+MAX_SESSION = 128
+"""Characters of the name of a session."""
 CancelListener = Callable[[], object]
 ProgressListener = Callable[[float, float | None], object]
 """Called with the progress so far, and with the total if it is known."""

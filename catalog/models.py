@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from catalog.context import MAX_SESSION
 from catalog.core import clock
 from catalog.core.ordered_json import OrderedJSONField
 from catalog.definitions.grant_limits import GrantLimits, grant_limits_for
@@ -490,7 +491,7 @@ class Call(StoredArguments, models.Model):
     )
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="calls", db_index=False)
     via = models.CharField(max_length=16, default="plan", help_text="page, rest, mcp or plan.")
-    session = models.CharField(max_length=128, blank=True)
+    session = models.CharField(max_length=MAX_SESSION, blank=True)
     reason = models.TextField(blank=True, help_text="Reason given by the agent; not trusted.")
     plan_ref = models.CharField(max_length=40, blank=True)
     step_ref = models.CharField(max_length=16, blank=True)

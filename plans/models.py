@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.calls.vault import keyring
+from catalog.context import MAX_SESSION
 from catalog.models import ApiToken, Call, new_public_id
 from catalog.secrets.placeholders import without_macs
 from plans.states import PLAN_MOVES, STEP_MOVES, PlanStatus, StepStatus, WaitingFor
@@ -49,7 +50,7 @@ class Plan(models.Model):
     author = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="plans")
     token = models.ForeignKey(ApiToken, models.PROTECT, null=True, related_name="plans")
     via = models.CharField(max_length=16, default="page", help_text="page, rest, mcp or shell.")
-    session = models.CharField(max_length=128, blank=True)
+    session = models.CharField(max_length=MAX_SESSION, blank=True)
     can_modify = models.BooleanField(default=True)
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)

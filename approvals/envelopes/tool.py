@@ -21,7 +21,7 @@ from approvals.policy_language.envelopes import (
     read_proposal,
 )
 from catalog.calls.vault import redact_arguments
-from catalog.context import ToolContext
+from catalog.context import MAX_SESSION, ToolContext
 from catalog.core.canonical_json import canonical_text, format_utc
 from catalog.definitions.binding import CheckedBinding
 from catalog.definitions.levels import SafetyLevel
@@ -102,7 +102,7 @@ SCHEMA: dict[str, Any] = {
             "properties": {
                 "token": {"type": "integer", "description": "The number of a token of yours."},
                 "plan": {"type": "string", "minLength": 1, "maxLength": 40},
-                "session": {"type": "string", "minLength": 1, "maxLength": 150},
+                "session": {"type": "string", "minLength": 1, "maxLength": MAX_SESSION},
             },
             "additionalProperties": False,
             "description": "Whose calls it is for, one of these. Agents leave it out: theirs is for their own token.",

@@ -19,6 +19,7 @@ from approvals.policy_language.bounds import check_bounds, conditions_cover, is_
 from approvals.policy_language.conditions import WITHOUT_VALUE, Condition, compile_conditions, path_problems
 from approvals.policy_language.containment import implies
 from approvals.policy_language.derived import is_command
+from catalog.core.canonical_json import MAX_SAFE_INTEGER
 from catalog.core.json_paths import dotted, value_at
 from catalog.dispatch.arguments import CallArguments
 from catalog.errors import field_error
@@ -173,9 +174,15 @@ def exact_number(value: object) -> Decimal | None:
     return number if is_short else None
 
 
-def number_of(number: Decimal) -> int | float:
-    """Return a decimal as the number of JSON that it was read from."""
-    return int(number) if number == number.to_integral_value() else float(number)
+def number_of(number: Decimal) -> int | float | str:
+    """Return a decimal as a number of JSON; as a text of its digits if programs that read JSON would round it.
+
+    Such a text is the form of large integers in arguments too. An amount that was read from JSON is always a number.
+    """
+    if number == number.to_integral_value():
+        return int(number) if abs(number) <= MAX_SAFE_INTEGER else decimal_text(number)
+    rounded = float(number)
+    return rounded if Decimal(repr(rounded)) == number else decimal_text(number)
 
 
 def decimal_text(number: Decimal) -> str:

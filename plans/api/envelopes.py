@@ -12,6 +12,7 @@ from approvals.envelopes import reading, services
 from approvals.models import Envelope, EnvelopeItem
 from approvals.policy_language.envelopes import MAX_COUNT, MAX_ITEMS, MAX_PURPOSE, PROPOSE_ENVELOPE
 from catalog.calls.privacy import PRIVATE_NOTICE
+from catalog.context import MAX_SESSION
 from catalog.errors import Conflict
 from catalog.models import Call
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
@@ -59,7 +60,7 @@ class EnvelopeScopeBody(StrictSerializer):
 
     token = StrictIntegerField(required=False, help_text="The id of a token of the caller.")
     plan = StrictTextField(required=False, max_length=MAX_ID_LENGTH)
-    session = StrictTextField(required=False, max_length=150)
+    session = StrictTextField(required=False, max_length=MAX_SESSION)
 
 
 class EnvelopeBody(StrictSerializer):
@@ -77,6 +78,11 @@ class EnvelopeEndBody(StrictSerializer):
     reason = StrictTextField(max_length=4000)
 
 
+@extend_schema_field({"oneOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]})
+class ExactNumberField(serializers.JSONField):
+    """A number; as a text of its digits if programs that read JSON would round it."""
+
+
 class EnvelopeItemSerializer(serializers.Serializer[Any]):
     """An item, and how much of it is used."""
 
@@ -85,9 +91,7 @@ class EnvelopeItemSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField()
     sum = serializers.DictField(required=False, help_text="`path` and `at_most`; absent without a sum.")
     used = serializers.IntegerField()
-    sum_used = serializers.FloatField(
-        required=False, allow_null=True, help_text="Absent without a sum; null if it is private to others."
-    )
+    sum_used = ExactNumberField(required=False, help_text="Absent without a sum; null if it is private to others.")
 
 
 class EnvelopeSerializer(serializers.Serializer[Any]):

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from catalog.access.roles import NotAllowed, agent_token_of
+from catalog.context import MAX_SESSION
 from catalog.rest.idempotency import IDEMPOTENCY_KEY, respond_once
 from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.problems import ProblemDetails, first_error_detail
@@ -55,7 +56,6 @@ from plans.store.requesters import Requester
 from plans.store.selectors import may_control, step_counts
 
 SESSION_HEADER = "Toolgate-Session"
-MAX_SESSION = 128
 SESSION_NAME = OpenApiParameter(
     SESSION_HEADER,
     {"type": "string", "maxLength": MAX_SESSION},

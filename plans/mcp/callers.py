@@ -24,6 +24,7 @@ from catalog.access import learnt_waits
 from catalog.access.roles import NotAllowed, prefetch_groups, user_for_token
 from catalog.access.tokens import ASK_SCOPE, may_hold_scope, reload_token
 from catalog.connections.authentication import authenticate_at_mcp, is_access_token
+from catalog.context import MAX_SESSION
 from catalog.core.asgi import Scope
 from catalog.errors import MalformedJSON
 from catalog.inventory import snapshot
@@ -46,7 +47,6 @@ HELD_WAIT_SECONDS = 10.0
 MAX_HELD_CALLS = 16
 """Maximum number of calls of one token that have a place in the pool of held calls or wait for one."""
 
-MAX_SESSION = 128
 SESSION_ID_HEADER = b"mcp-session-id"
 NAMED_SESSION = "client"
 """Beginning of a session id that holds the client's name."""

@@ -16,11 +16,12 @@ from opentelemetry.trace import SpanKind
 from pydantic import ValidationError
 from structlog.contextvars import bound_contextvars
 
+from catalog.context import MAX_SESSION
 from catalog.core import tracing
 from catalog.core.asgi import Scope
 from catalog.core.tracing import McpOperation
 from plans.mcp import listing
-from plans.mcp.callers import MAX_SESSION, Context, scope_of
+from plans.mcp.callers import Context, scope_of
 from plans.mcp.messages import Refusal
 
 CALL, LISTEN = "tools/call", "subscriptions/listen"

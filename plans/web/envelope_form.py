@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
+from approvals.models import Envelope
 from approvals.policy_language.conditions import OPERATORS
 from approvals.policy_language.envelopes import MAX_COUNT, MAX_MINUTES, MAX_PURPOSE, PROPOSE_ENVELOPE, SCOPES
 from approvals.policy_language.typed_conditions import read_condition
@@ -189,8 +190,14 @@ def propose_envelope_page(request: PageRequest) -> HttpResponse:
         except ToolError as error:
             form.add_problems(error)
         else:
+            envelope = Envelope.objects.filter(call=call).first()
+            if envelope is None:  # a process that has the catalog's code proposes it
+                messages.info(
+                    request, gettext("Another version of this server proposes the envelope. It appears soon.")
+                )
+                return redirect("envelopes")
             messages.success(request, gettext("Proposed. People now decide on it like on a call that waits."))
-            return redirect("envelope", call.proposed_envelope.public_id)
+            return redirect("envelope", envelope.public_id)
     return _render(request, form)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.models import Envelope
+from approvals.models import Envelope, EnvelopeItem
 from catalog.core import clock
 from catalog.core.canonical_json import format_utc
 from plans.mcp import calls, listing
@@ -58,6 +58,26 @@ def test_agent_proposes_and_sees_what_is_used(ada, rosa):
     assert (ran["status"], ran["envelope"], ran["mismatch"]) == ("completed", envelope["id"], None)
     now = client.get(f"envelopes/{envelope['id']}/").json()
     assert (now["calls"], now["items"][0]["used"], now["items"][0]["sum_used"]) == (1, 1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [([0.1, 0.2], 0.3), ([9e14, 1e-15], "900000000000000.000000000000001"), ([9e14] * 11, "9900000000000000")],
+)
+def test_sums_are_shown_exactly(values, total, ada, rosa):
+    by = Requester(ada, agent(ada).token, "mcp")
+    envelope = open_envelope(by, rosa, item(rows=[], count=20, sum={"path": "value", "at_most": 10**15}))
+    EnvelopeItem.objects.update(at_most=str(10**17))
+    for value in values:
+        assert call_within(by, value).status == "completed"
+    shown = Rest(rosa).get(f"envelopes/{envelope.public_id}/").json()["items"][0]
+    assert shown["sum_used"] == total
+
+
+def test_session_is_named_as_calls_can_name_it(ada, rosa):
+    client = Rest(ada)
+    assert client.post("envelopes/", body(**{"for": {"session": "s" * 128}})).status_code == 201
+    assert wrong_paths(client.post("envelopes/", body(**{"for": {"session": "s" * 129}}))) == ["for.session"]
 
 
 def test_approval_shows_kind_envelope_and_mismatch(ada, rosa):

@@ -1,5 +1,6 @@
 """Pages of envelopes: the form of a proposal, the desk, the list, and the page with what is used."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,10 +8,14 @@ from django.contrib.auth.models import User
 
 from approvals.models import Envelope
 from catalog.access.tokens import create_token
+from catalog.core import clock
+from catalog.core.canonical_json import format_utc
+from catalog.inventory.snapshot import CallableTool
 from plans.store.requesters import Requester
 from tests.approvals.factories import call_within, item, open_envelope
 from tests.approvals.factories import propose as propose_by_call
 from tests.pages import Pages
+from tests.rest import Rest
 
 ROWS = "value in a, b\n"
 FORM = {"purpose": "Tidy up", "scope": "session", "ref": "errand", "minutes": "30", "items": "1"}
@@ -37,6 +42,18 @@ def test_person_proposes_by_form(agent, ada, rosa):
     assert "Tidy up" in Pages(rosa).open("/envelopes/?status=proposed")
     envelope = Envelope.objects.get()
     assert (envelope.scope, envelope.requester, envelope.status) == ("session", ada, "proposed")
+
+
+def test_proposal_that_another_process_makes_is_announced_on_the_list(agent, ada, rosa, monkeypatch):
+    monkeypatch.setattr(CallableTool, "drifted", property(lambda self: True))
+    pages = Pages(ada)
+    pages.open("/envelopes/new/")
+    words = pages.send("/envelopes/new/", FORM | ITEM | {"do": "propose"})
+    assert "Another version of this server proposes the envelope" in words
+    sent = {"purpose": "Tidy up", "items": [item()], "expires_at": format_utc(clock.now() + timedelta(hours=1))}
+    sent["for"] = {"session": "errand"}
+    assert Rest(ada).post("envelopes/", sent).status_code == 409
+    assert not Envelope.objects.exists()
 
 
 @pytest.mark.parametrize("value", ["equals " + "[" * 100_000, "equals NaN", "in 1, NaN", "starts_with 5", "equals"])
