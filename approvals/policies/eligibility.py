@@ -156,7 +156,7 @@ def people_named(rules: Iterable[Rule]) -> list[User]:
         return []
     by_name = Window(RowNumber(), partition_by=F("group"), order_by=["user__first_name", "user__username"])
     members = User.groups.through.objects.filter(group__name__in=[*groups, ADMINISTRATOR], user__is_active=True)
-    first = members.annotate(place=by_name).filter(place__lte=MAX_CANDIDATES).values("user")
+    first = members.annotate(place=by_name).filter(Q(place__lte=MAX_CANDIDATES)).values("user")
     people = get_user_model().objects.filter(Q(pk__in=first) | Q(is_superuser=True), is_active=True)
     some = list(people.order_by("first_name", "username"))
     prefetch_groups(some)

@@ -116,6 +116,9 @@ def read_proposal(arguments: Mapping[str, Any]) -> Proposal:
     if not arguments["purpose"].strip():
         raise field_error("purpose", "required", "Say in words what the envelope is for.")
     scope = arguments.get("for")
+    texts = {"purpose": arguments["purpose"]} | {f"for.{kind}": ref for kind, ref in (scope or {}).items()}
+    if name := next((name for name, text in texts.items() if "\0" in str(text)), None):
+        raise field_error(name, "invalid", "This contains a null character, which cannot be stored.")
     if scope is not None and len(scope) != 1:
         raise field_error("for", "invalid", f"Name exactly one of {', '.join(SCOPES)}.")
     minutes, end = arguments.get("minutes"), arguments.get("expires_at")

@@ -50,7 +50,11 @@ def test_proposal_that_another_process_makes_is_announced_on_the_list(agent, ada
     pages.open("/envelopes/new/")
     words = pages.send("/envelopes/new/", FORM | ITEM | {"do": "propose"})
     assert "Another version of this server proposes the envelope" in words
-    sent = {"purpose": "Tidy up", "items": [item()], "expires_at": format_utc(clock.now() + timedelta(hours=1))}
+    sent: dict[str, Any] = {
+        "purpose": "Tidy up",
+        "items": [item()],
+        "expires_at": format_utc(clock.now() + timedelta(hours=1)),
+    }
     sent["for"] = {"session": "errand"}
     assert Rest(ada).post("envelopes/", sent).status_code == 409
     assert not Envelope.objects.exists()
