@@ -43,10 +43,11 @@ from catalog.inventory import snapshot
 from catalog.models import Call, CallRequester
 from catalog.results import Preview
 from catalog.states import CallStatus
-from plans.engine import admission, calls, grants, limits, start, stops
+from plans.engine import admission, calls, finishing, grants, limits, start, stops
 from plans.engine.admission import CallSituation, classify
 from plans.engine.calls import new_call, requesters_of
 from plans.engine.limits import defer_if_queue_full, request_owner
+from plans.engine.refusals import record_denial
 from plans.engine.start import Permission, StartContext
 from plans.engine.work import (
     ApprovedCall,
@@ -222,17 +223,23 @@ def hold_or_start(
 def _judged_again(tx: PlanTransaction, held_call: HeldCall) -> WorkItem | None:
     """Return the held call as judged in this transaction, which stores it, if rules look back at what came before.
 
-    Others may have called since it was admitted. If nothing holds it now, it is started; if it is denied, its step is
-    refused: None.
+    Others may have called since it was admitted, and rules may have changed. If nothing holds it now, it is started; if
+    it is denied, its step is refused: None.
     """
     prepared, plan, step = held_call.prepared, held_call.plan, held_call.step
     if not _can_look_back(held_call, prepared):
         return replace(held_call, history=None)
+    context = StartContext(tx, plan, step)
     if held_call.call is None:
-        return admission.admit(StartContext(tx, plan, step), prepared, counted=True)
+        return admission.admit(context, prepared, counted=True)
     history = calls.history_of(prepared, plan, held_call.call, tx=tx)
-    admission.ask_gate(plan, prepared, history, step.pk)
-    return replace(held_call, history=history)
+    verdict = admission.ask_gate(plan, prepared, history, step.pk)
+    if isinstance(verdict, pipeline.Deny):
+        finishing.refuse(tx, step, record_denial(verdict, plan, prepared, step))
+        return None
+    if isinstance(verdict, pipeline.Hold):
+        return replace(held_call, rule=verdict.terms, history=history)
+    return start.begin(context, prepared, held_call.call, Permission(history=history))
 
 
 def _can_look_back(work: WorkWithPreview, prepared: PreparedCall) -> bool:

@@ -157,7 +157,7 @@ def _hold_or_start(work: RateLimitedCall | WorkWithPreview, time_slice: TimeSlic
                     raise Conflict("The preview took too long.")
 
         def act(tx: PlanTransaction) -> WorkItem | None:
-            may_start = not isinstance(work, HeldCall) or work.rule.looks_back
+            may_start = not isinstance(work, HeldCall) or work.call is not None or work.rule.looks_back
             may_start = may_start or grants.may_be_covered(work.plan, prepared)
             if may_start and (_release_if_paused(tx, work, time_slice) or _release_if_stopped(tx, work, prepared)):
                 if counted_at is not None:

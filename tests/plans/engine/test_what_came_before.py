@@ -7,7 +7,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 
-from approvals.models import ApprovalRequest, CallHistory, RecentCall, TrialResult
+from approvals.models import ApprovalRequest, AuditEntry, CallHistory, RecentCall, TrialResult
 from approvals.policies import history
 from approvals.policies.history import clear_recent_calls, kept_history
 from approvals.policies.rulebook import compile_match
@@ -22,9 +22,12 @@ from catalog.models import ApiToken, Call, Category, Source, Tool
 from plans.actions.call import CallOrder, create_call
 from plans.actions.slices import prepare_slice
 from plans.coding_agents.permissions import PermissionQuestion, ask
+from plans.engine import loop
+from plans.engine.loop import TimeSlice
+from plans.engine.work import HeldCall, WorkItem
 from plans.models import Plan
 from plans.store.requesters import Requester
-from tests.approvals.factories import add_policy
+from tests.approvals.factories import add_policy, grant, let_be_granted
 from tests.builders import act, approve, call_of, make_plan, reject, request_of, step, work_off
 from tests.pages import Pages
 from tests.plans.agents.scripted import agent_plan, calls, children_of, make_agent
@@ -313,6 +316,44 @@ def test_refused_calls_are_judged_on_trial_and_not_counted(ada, rosa):
     with pytest.raises(PolicyRefusal):
         call(ada)
     assert list(results.all()) == [("safe", "hold", "allow"), ("cautious", "hold", "deny")]
+
+
+@pytest.fixture
+def previewed(ada, admin, settings, monkeypatch) -> HeldCall:
+    """A direct call that a grant let be stored, claimed and about to be previewed."""
+    let_be_granted(admin, settings, monkeypatch)
+    grant(admin)
+    made = call(ada, tool="dangerous")
+    work = loop.claim_work(Plan.objects.get(public_id=made.plan_ref).pk, owner="tests")
+    assert isinstance(work, HeldCall)
+    assert work.call == made
+    return work
+
+
+def after_its_preview(work: HeldCall) -> Call:
+    """Do the rest of a call that is about to be previewed."""
+    following: WorkItem | None = work
+    while following is not None:
+        following = loop.advance(following, TimeSlice("tests", until=float("inf"), steps_left=1000))
+    return Call.objects.get(step=work.step.pk)
+
+
+FIRST = {"count": 1, "seconds": 60, "by": "tool"}
+
+
+def test_rule_that_came_during_its_preview_refuses_a_stored_call(previewed, stage):
+    add_policy(1, tool="dangerous", recent=FIRST, effect="deny", message="No.")
+    made = after_its_preview(previewed)
+    assert (made.status, stage.values("dangerous")) == ("failed", [])
+    assert made.message.startswith("No.")
+    assert AuditEntry.objects.filter(action="policy.refused").count() == 1
+
+
+def test_rule_that_came_during_its_preview_holds_a_stored_call(previewed, stage):
+    stages = [{"group": "reviewer", "count": 2}]  # more than a grant stands for
+    revision = add_policy(1, tool="dangerous", recent=FIRST, **HELD | {"stages": stages})
+    made = after_its_preview(previewed)
+    assert (made.status, made.approval.policy_revision, stage.values("dangerous")) == ("held", revision, [])
 
 
 def test_safe_call_does_not_run_before_it_is_judged(executor, ada, stage):
