@@ -88,12 +88,12 @@ NOT_UNDERSTOOD = DerivedFacts(effects=(UNKNOWN,))
 """Facts of a call of a tool that is not known here: it may do anything."""
 
 
-def derived_facts(tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts | None:
+def derived_facts(client: str, tool: str, input: Mapping[str, Any], cwd: str) -> DerivedFacts | None:
     """Return the facts of a call; None for a tool that is not known here. `tool` is the client's own name of it.
 
     Never raises, whatever the input.
     """
-    found = read_input(tool, input)
+    found = read_input(client, tool, input)
     if found is None:
         return None
     return facts_of(found, cwd)
@@ -116,7 +116,7 @@ def facts_finder(
     """
 
     def find() -> DerivedFacts:
-        facts = derived_facts(client_tool, input, cwd) or NOT_UNDERSTOOD
+        facts = derived_facts(client, client_tool, input, cwd) or NOT_UNDERSTOOD
         if (client, client_tool) not in DIRECTORY_OF_MODEL:
             return facts
         return replace(facts, effects=ordered({*facts.effects, UNKNOWN}), understood=False, is_plain=False)

@@ -1,4 +1,4 @@
-"""The tools of coding agents by the clients' own names, and the fields of their inputs.
+"""The tools of coding agents, by client and its own name for each, and the fields of their inputs.
 
 Field names are those of Claude Code, Codex, Gemini CLI and opencode. A field that is not listed may change what a call
 does, so a call with one is not understood.
@@ -61,8 +61,7 @@ _SEARCH_WEB = _tool(
 _TASKS = _tool("notes", "todos")
 _SHELL = _tool("command", "timeout timeout_ms justification login", command="command cmd", directory="workdir cwd")
 
-CLIENT_TOOLS: Mapping[str, ClientTool] = {
-    # Claude Code
+_CLAUDE_CODE = {
     "Bash": _tool("command", "description timeout run_in_background", command="command"),
     "Read": _READ,
     "NotebookRead": _tool("read", "cell_id", path="notebook_path"),
@@ -83,7 +82,9 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "EnterPlanMode": _tool("notes"),
     "BashOutput": _tool("notes", "bash_id filter"),
     "TaskOutput": _tool("notes", "task_id block timeout"),
-    # Codex
+}
+_CODEX = {
+    "Bash": _tool("command", command="command"),
     "update_plan": _tool("notes", "explanation plan"),
     "shell": _SHELL,
     "shell_command": _SHELL,
@@ -92,12 +93,14 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "apply_patch": _PATCH,
     "view_image": _tool("read", path="path"),
     "web_search": _SEARCH_WEB,
-    # Gemini CLI
+}
+_GEMINI_CLI = {
     "run_shell_command": _tool(
         "command", "description is_background", command="command", directory="directory dir_path"
     ),
     "read_file": _READ,
     "list_directory": _LIST,
+    "glob": _GLOB,
     "search_file_content": _GREP,
     "grep_search": _GREP,
     "write_file": _WRITE,
@@ -105,7 +108,8 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "web_fetch": _tool("fetch_prompt", prompt="prompt", url="url"),
     "google_web_search": _SEARCH_WEB,
     "write_todos": _TASKS,
-    # opencode; glob and grep are also tools of Gemini CLI
+}
+_OPENCODE = {
     "bash": _tool("command", "description timeout", command="command", directory="workdir"),
     "read": _READ,
     "list": _LIST,
@@ -115,11 +119,24 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "edit": _EDIT,
     "multiedit": _EDITS,
     "patch": _PATCH,
+    "apply_patch": _PATCH,
     "webfetch": _FETCH,
     "websearch": _SEARCH_WEB,
     "todowrite": _TASKS,
     "todoread": _tool("notes"),
 }
+CLIENT_TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
+    "claude-code": _CLAUDE_CODE,
+    "codex": _CODEX,
+    "gemini-cli": _GEMINI_CLI,
+    "opencode": _OPENCODE,
+}
+"""By client: another client may have a tool of the same name that does anything."""
+
+
+def client_tool(client: str, tool: str) -> ClientTool | None:
+    """Return the tool of a client by its own name for it; None for other clients and tools."""
+    return CLIENT_TOOLS.get(client, {}).get(tool)
 
 
 @dataclass(slots=True)
@@ -149,9 +166,9 @@ class ReadInput:
         return text
 
 
-def read_input(tool: str, sent: Mapping[str, Any]) -> ReadInput | None:
-    """Return the fields of a call by role; None if the tool is not known here."""
-    known = CLIENT_TOOLS.get(tool)
+def read_input(client: str, tool: str, sent: Mapping[str, Any]) -> ReadInput | None:
+    """Return the fields of a call by role; None if the client has no such tool that is known here."""
+    known = client_tool(client, tool)
     if known is None:
         return None
     found = ReadInput(known)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.client_tools.inputs import CLIENT_TOOLS
+from catalog.client_tools.inputs import client_tool
 
 CLIENT_TITLES = {"claude-code": "Claude Code", "codex": "Codex", "gemini-cli": "Gemini CLI", "opencode": "opencode"}
 """The coding agents by the names of their sources, which are also how their names begin over MCP."""
@@ -35,9 +35,9 @@ def known_tool(client: str, tool: str) -> KnownTool | None:
     return KNOWN_TOOLS.get(client, {}).get(tool)
 
 
-def changes_nothing(tool: str) -> bool:
+def changes_nothing(client: str, tool: str) -> bool:
     """Return whether a client's tool only reads, whatever its input."""
-    found = CLIENT_TOOLS.get(tool)
+    found = client_tool(client, tool)
     return found is not None and found.kind in CHANGE_NOTHING
 
 

@@ -18,9 +18,9 @@ MAX_LISTED = 8
 AS_SENT = "as sent; the file itself is not known here"
 
 
-def preview(tool: str, input: Mapping[str, Any], cwd: str) -> Preview | None:
-    """Return the preview of a call; None for a tool that is not known here. Never raises, whatever the input."""
-    found = read_input(tool, input)
+def preview(client: str, tool: str, input: Mapping[str, Any], cwd: str) -> Preview | None:
+    """Return the preview of a call; None for a tool that is not known of this client. Never raises."""
+    found = read_input(client, tool, input)
     if found is None:
         return None
     return _PREVIEWS[found.tool.kind](tool, found, cwd)

@@ -56,6 +56,9 @@ class DescribedPart:
         if word.has_glob:
             if re.search(r"(^|/)\.[^/]*[*?\[]", word.text):
                 self.doubt("A pattern of file names may match the directory above.")
+            wildcard = _WILDCARD.search(word.text)
+            if wildcard is not None and _ABOVE.search(word.text, wildcard.end()):
+                self.doubt("A pattern of file names leads to the directory above what it matches.")
             if READS in effects:
                 self.effects.add(SEARCHES)
         elif word.text.startswith("~") and not word.has_tilde:
@@ -63,6 +66,11 @@ class DescribedPart:
             return
         if word.is_literal or word.text[:1] in ("/", "~"):
             self.touched.append(word.text)
+
+
+_WILDCARD = re.compile(r"[*?\[#^~]")
+_ABOVE = re.compile(r"/\.\.(/|\Z)")
+"""After a wildcard, `..` may lead anywhere: `**` matches any number of directories, and a name may be a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +353,7 @@ def _ripgrep(arguments: Arguments, part: DescribedPart, command: SimpleCommand) 
     if "e" not in arguments.given and (not arguments.operands or not arguments.operands[0].is_known):
         part.doubt(NOT_LITERAL)
     _reads_files(Arguments(files), part, command)
-    reads_input = command.is_piped and not files
+    reads_input = command.is_piped and not files and not any(each.is_input for each in command.redirects)
     if not reads_input and not (files and all(word.is_known and is_source_file(word.text) for word in files)):
         part.effects.add(SEARCHES)
 
@@ -665,8 +673,8 @@ def _git_content(arguments: Arguments, part: DescribedPart) -> None:
     """Content of files is shown; unless each is named as a file of source code, others may be among them."""
     _git_names(arguments, part)
     is_summary = not arguments.given.keys().isdisjoint(
-        {"stat", "name-only", "name-status", "numstat", "shortstat", "no-patch", "s", "quiet", "check"}
-    ) and arguments.given.keys().isdisjoint({"p", "u", "patch", "U", "unified"})
+        {"stat", "name-only", "name-status", "numstat", "shortstat", "no-patch", "s", "quiet"}
+    ) and arguments.given.keys().isdisjoint({"p", "u", "patch", "U", "unified", "check"})
     names = arguments.operands[: arguments.after_dashes]
     paths = arguments.operands[arguments.after_dashes :] if arguments.after_dashes is not None else []
     # A name may be that of any content of the repository, which is then shown or compared with the file.

@@ -42,8 +42,10 @@ DESCRIPTOR = re.compile(r"[0-9]|-")
 """Target of `>&` that is a file descriptor for every shell. For zsh, `1-` is a file; for dash, `12` is an error."""
 _AFTER_PLAIN_DOLLAR = frozenset(("", *' \t\n")|/.,:;%'))
 """Characters, or the end, that leave a dollar sign before them plain. In zsh, $=x, $^x and $~x are the variable x."""
-_REVISION_WITH_PARENT = re.compile(r"[A-Z_@]{1,20}\^")
-"""Start of a revision of git; in other words, ^ is a wildcard of zsh."""
+_REVISION_WITH_PARENT = re.compile(r"((ORIG_|FETCH_|MERGE_)?HEAD|@)([~^][0-9]*)+((\.\.\.?|:)[^~^]*)?")
+"""Revision of git, or what begins with one; in other words, ^ and ~ are wildcards of zsh."""
+_NUMBERS = re.compile(r"<[0-9]*-[0-9]*>")
+"""Wildcard of zsh for numbers."""
 _STRANGE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
 )
@@ -80,8 +82,16 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
+    """`descriptor` is the number before the operator; empty without one."""
+
     operator: str
     target: Word
+    descriptor: str = ""
+
+    @property
+    def is_input(self) -> bool:
+        """True if it changes what the command reads as its standard input, by any shell's reading."""
+        return self.operator.startswith("<") or self.descriptor.strip("0") == "" != self.descriptor
 
 
 @dataclass(slots=True)
@@ -150,7 +160,8 @@ class _WordBuilder:
     has_glob: bool = False
     has_tilde: bool = False
     has_brace: bool = False
-    has_caret: bool = False
+    has_exclusion: bool = False
+    """True if it has a letter that excludes names in patterns of zsh."""
     plain_length: int | None = None
     """Length of the text before the first quote or unknown piece; None if there is none yet."""
 
@@ -176,6 +187,8 @@ class _Frame:
     command: SimpleCommand = field(default_factory=SimpleCommand)
     word: _WordBuilder | None = None
     redirect: str = ""
+    descriptor: str = ""
+    """Number before the sign of `redirect`."""
     head: str = ""
     depth: int = 0
     start: int = 0
@@ -331,21 +344,24 @@ class _Reader:
             self.stack.append(_Frame("list", builder, closer=")"))
             self.at += 2
             return
-        word = frame.word
+        if _NUMBERS.match(self.text, self.at):
+            self.doubt("It contains a pattern of numbers of zsh.")
+        word, descriptor = frame.word, ""
         if word is not None and word.plain_length is None and "".join(word.pieces).isdigit():
             frame.word = None  # the number of a file descriptor
-            if len("".join(word.pieces)) > 1:
+            descriptor = "".join(word.pieces)
+            if len(descriptor) > 1:
                 self.doubt("A number before a redirection is a word to some shells.")
         self._end_word(frame)
         self.at += len(operator)
-        self._expect_target(frame, operator)
+        self._expect_target(frame, operator, descriptor)
 
-    def _expect_target(self, frame: _Frame, operator: str) -> None:
+    def _expect_target(self, frame: _Frame, operator: str, descriptor: str = "") -> None:
         if frame.redirect:
             self.doubt("A redirection has no target.")
         if frame.command.is_empty:
             frame.command.start = self.at - len(operator)
-        frame.redirect = operator
+        frame.redirect, frame.descriptor = operator, descriptor
 
     def _end_word(self, frame: _Frame) -> None:
         builder, frame.word = frame.word, None
@@ -359,7 +375,7 @@ class _Reader:
         if builder.has_brace and (is_quoted or not (is_group or text == "{}")):
             self.doubt("It contains braces that the shell may expand.")
             builder.is_literal = False
-        has_glob = builder.has_glob or (builder.has_caret and not _REVISION_WITH_PARENT.match(text))
+        has_glob = builder.has_glob or (builder.has_exclusion and not _REVISION_WITH_PARENT.fullmatch(text))
         word = Word(text, builder.is_literal, has_glob and text != "[", builder.has_tilde, is_quoted)
         if frame.redirect:
             self._end_target(frame, word, starts_quoted=builder.plain_length == 0)
@@ -394,11 +410,12 @@ class _Reader:
                 command.doubts.append("Its input is known to the shell alone.")
         elif operator in (">&", "<&") and not DESCRIPTOR.fullmatch(word.text):  # bash expands another word twice
             self.doubt("A redirection names a file descriptor in a way that is not known here.")
-        command.redirects.append(Redirect(operator, word))
+        command.redirects.append(Redirect(operator, word, frame.descriptor))
 
     def _is_keyword(self, frame: _Frame, text: str) -> bool:
         """Take up a keyword where a command may begin. Return False if the text is none."""
         if text in ("!", "{", "}"):
+            frame.command.is_piped = False  # a redirection after a group may be its input
             return True
         if text in SKIPPED_WORDS or text in HEADS:
             self.doubt("It contains control structures or functions.")
@@ -470,7 +487,7 @@ class _Reader:
         plain = _PLAIN.match(self.text, self.at)
         if plain is not None:
             builder.pieces.append(plain[0])
-            builder.has_caret = builder.has_caret or "^" in plain[0]
+            builder.has_exclusion = builder.has_exclusion or "^" in plain[0]
             self.at = plain.end()
         elif letter == "\\":
             self._escape(builder)
@@ -493,8 +510,9 @@ class _Reader:
             builder.has_glob = True
         elif letter in "{}":
             builder.has_brace = True
-        elif letter == "~" and not builder.pieces:
-            builder.has_tilde = True
+        elif letter == "~":
+            builder.has_tilde = builder.has_tilde or not builder.pieces
+            builder.has_exclusion = builder.has_exclusion or bool(builder.pieces)
         elif letter == "=" and not builder.pieces:
             self.doubt("A word begins with =, which zsh replaces by a path.")
 

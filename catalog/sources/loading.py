@@ -97,7 +97,9 @@ def build_tool(name: str, definition: Definition, settings: UpstreamSettings, *,
         timeout=definition.timeout,
         result_type_known=False,
         fills_defaults=False,
-        reversibility=Reversibility.REVERSIBLE if is_of_client and changes_nothing(definition.upstream) else None,
+        reversibility=Reversibility.REVERSIBLE
+        if is_of_client and changes_nothing(settings.name, definition.upstream)
+        else None,
     )
     tool.output_schema = dict(definition.output_schema) if definition.output_schema else None
     if previewer is not None:
@@ -165,7 +167,7 @@ def _client_handlers(definition: Definition, settings: UpstreamSettings) -> tupl
 
     def show(arguments: dict[str, Any], *, context: ToolContext) -> Preview:
         plain = Preview(f"{settings.name} runs {definition.upstream}", "none")
-        return preview_of_client_tool(definition.upstream, arguments, context.cwd) or plain
+        return preview_of_client_tool(settings.name, definition.upstream, arguments, context.cwd) or plain
 
     return call, show
 

@@ -201,7 +201,7 @@ def _summarised_calls(calls: Sequence[Call]) -> list[SessionCall]:
         run, shown = runs.get(call.pk), None
         if run is not None and call.pk not in private and len(call.arguments) <= left:
             left -= len(call.arguments)
-            shown = preview(run.client_tool, call.arguments_json, run.cwd)
+            shown = preview(run.client, run.client_tool, call.arguments_json, run.cwd)
         rows.append(SessionCall(call, status_badge(call.status), shown.summary if shown else "", run))
     return rows
 

@@ -302,7 +302,7 @@ def check_mutations(count: int, seed: int) -> None:
         command = mutated(draw.choice(HELD_COMMANDS), draw)
         if not isinstance(rules.verdict(facts(command)), Allow):
             continue
-        known = derived_facts("Bash", {"command": command}, CWD)
+        known = derived_facts("claude-code", "Bash", {"command": command}, CWD)
         assert known is not None
         assert known.understood, command
         assert set(known.effects) <= {"reads", "writes"}, command

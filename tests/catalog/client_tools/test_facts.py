@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.client_tools import commands
-from catalog.client_tools.facts import DerivedFacts, derived_facts, facts_finder
+from catalog.client_tools.facts import NOT_UNDERSTOOD, DerivedFacts, derived_facts, facts_finder
 from catalog.client_tools.inputs import CLIENT_TOOLS
-from catalog.client_tools.known_tools import KNOWN_TOOLS
+from catalog.client_tools.known_tools import KNOWN_TOOLS, changes_nothing
 from catalog.client_tools.paths import effects_of_path
 from catalog.client_tools.previews import preview
 from catalog.client_tools.programs import describe
@@ -21,8 +21,12 @@ from catalog.results import Preview
 CWD = "/srv/project"
 
 
+def client_of(tool: str) -> str:
+    return next(client for client, tools in CLIENT_TOOLS.items() if tool in tools)
+
+
 def known(tool: str, sent: Mapping[str, Any], cwd: str = CWD) -> DerivedFacts:
-    facts = derived_facts(tool, sent, cwd)
+    facts = derived_facts(client_of(tool), tool, sent, cwd)
     assert facts is not None
     return facts
 
@@ -32,7 +36,7 @@ def facts_of(command: str) -> DerivedFacts:
 
 
 def shown(tool: str, sent: Mapping[str, Any]) -> Preview:
-    found = preview(tool, sent, CWD)
+    found = preview(client_of(tool), tool, sent, CWD)
     assert found is not None
     return found
 
@@ -44,6 +48,8 @@ def shown(tool: str, sent: Mapping[str, Any]) -> Preview:
         *("git diff --stat", "git diff -- src/a.py", "grep -n foo src/a.py", "find . -name '*.py' -type f", "pwd"),
         *("sed -n 1,20p a.py", "[ -f a.py ] && cat a.py", "timeout 5 ls", "bash -lc 'ls src'", "cd src && ls"),
         *("cat a 2>/dev/null", "ls > /dev/null", "wc -l a.py", "echo done", "/bin/ls", "rg --files", "echo $?"),
+        *("ls | rg x 2>/dev/null", "ls | rg x 2>&1 >/dev/null", "ls ../project/*.md", "git diff --stat HEAD~2"),
+        *("git log main~3", "git diff HEAD~1^2 -- a.py", "git show HEAD~:a.py"),
         *("printf '%-9s %s%%\\n' a b", "git diff HEAD^ -- a.py", 'grep "x$" a.py', "{ ls; }"),
     ],
 )
@@ -102,7 +108,7 @@ def test_a_known_read_inside_of_the_working_directory_only_reads(command):
         *("sed -n -e 'w x' -e 1p a", "git branch -D x"),
         *("arch", "arch -x86_64 rm -rf x", "whoami x", "nproc x", "uptime x", "uname rm", "pwd x", "pwd --foo"),
         *("git diff -U --output=x", "git show -U --ext-diff", "git status -u --output=x", "git show :0:x.md"),
-        "ls &>x ./evil",
+        *("ls &>x ./evil", "ls -la a/b/**/../../../", "cat a/*/../x", "cat a/[bc]/..", "cat x<1-9>y", "ls x^y/.."),
         *("printf '%d' 'psvar[$(rm x)]'", "printf '%*s' 'psvar[$(rm x)]' a", "printf '.%n' PATH", "LANG[1]=x ls"),
         *("grep s* a.py", "rg s* a.py", "grep ^x a.py"),
         *("printf -v PATH x", "test -v 'a[$(rm x)]'", "cat .*/x", "sort *", "cat a{b,c}", "cat <(ls)", "ls &>$x"),
@@ -160,6 +166,10 @@ def test_what_rules_do_not_know_is_not_understood(command):
         *(("cp .venv/bin/pip .venv/bin/x", "executes"), ("echo x > ls", "executes"), ("touch hooks/pre-push", "git")),
         *(("cp x bin", "executes"), ("cat .env-prod", "credentials"), ("cat .envs/live/x", "credentials")),
         *(("cat .e#nv", "searches"), ("cat .x^y", "searches"), ("git blame s*", "searches")),
+        *(("cat id_rsa~x", "searches"), ("cat a/x~", "searches"), ("cat _^x", "searches"), ("cat X~Y", "searches")),
+        *(("ls | rg x </dev/null", "searches"), ("ls | rg x <&-", "searches"), ("ls | rg x 0>a", "searches")),
+        *(("ls | { rg x; } </dev/null", "searches"), ("ls | rg x <<<a", "searches"), ("ls |& rg x", "searches")),
+        *(("git diff --check", "searches"), ("git diff --stat --check", "searches"), ("git diff -s -U", "searches")),
         *(("cat *", "searches"), ("grep -r x .", "searches"), ("rg x", "searches"), ("git diff", "searches")),
         *(("npm test; rm -rf ~", "deletes"), ("ls & git push", "pushes"), ('echo "$(git push)"', "pushes")),
         *(("echo `git push`", "pushes"), ("eval 'git push'", "pushes"), ("bash -c 'git push'", "pushes")),
@@ -305,9 +315,27 @@ def test_a_patch_names_every_file_that_it_touches():
     assert facts.effects == ("writes", "deletes", "outside", "ci")
 
 
-def test_an_unknown_tool_has_no_facts_and_no_preview():
-    assert derived_facts("Task", {"prompt": "x"}, CWD) is None
-    assert preview("Task", {"prompt": "x"}, CWD) is None
+@pytest.mark.parametrize(
+    ("client", "tool", "sent"),
+    [
+        ("claude-code", "Task", {"prompt": "x"}),
+        ("python", "update_plan", {"plan": "enterprise"}),
+        ("python", "list", {"path": "a"}),
+        ("python", "Read", {"file_path": "a"}),
+        ("opencode", "update_plan", {"plan": []}),
+        ("opencode", "TaskUpdate", {"taskId": "1"}),
+        ("gemini-cli", "list", {"path": "a"}),
+        ("codex", "read", {"filePath": "a"}),
+        ("claude-code", "todoread", {}),
+        ("", "Bash", {"command": "ls"}),
+    ],
+)
+def test_a_tool_that_its_client_does_not_have_may_do_anything(client, tool, sent):
+    assert derived_facts(client, tool, sent, CWD) is None
+    assert preview(client, tool, sent, CWD) is None
+    find = facts_finder(client, tool, sent, CWD)
+    assert find is not None and find() == NOT_UNDERSTOOD
+    assert not changes_nothing(client, tool)
 
 
 def test_the_preview_of_a_command_lists_its_parts():
@@ -353,13 +381,14 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(CLIENT_TOOLS)), st.data())
-def test_no_input_raises(tool, data):
-    roles = [name for names in CLIENT_TOOLS[tool].roles.values() for name in names]
+@given(st.sampled_from([(client, tool) for client, tools in CLIENT_TOOLS.items() for tool in tools]), st.data())
+def test_no_input_raises(names, data):
+    client, tool = names
+    roles = [name for names in CLIENT_TOOLS[client][tool].roles.values() for name in names]
     sent = data.draw(st.dictionaries(st.sampled_from([*roles, "other"]) | st.text(max_size=5), JSON, max_size=4))
 
-    derived_facts(tool, sent, CWD)
-    preview(tool, sent, CWD)
+    derived_facts(client, tool, sent, CWD)
+    preview(client, tool, sent, CWD)
 
 
 @pytest.mark.parametrize(("client", "understood"), [("claude-code", True), ("codex", False)])
@@ -394,21 +423,21 @@ def test_work_on_a_hostile_command_is_limited_in_all_its_texts(command, monkeypa
 
 def test_a_long_here_document_is_read_whole():
     command = "cat > notes.md <<'E'\n" + "a line; of | text\n" * 5_000 + "E"
-    facts = derived_facts("Bash", {"command": command}, CWD)
+    facts = derived_facts("claude-code", "Bash", {"command": command}, CWD)
     assert facts is not None and (facts.effects, facts.understood) == (("reads", "writes"), True)
 
 
 @pytest.mark.parametrize("tool", ["Read", "Write", "Glob"])
 def test_a_path_that_is_too_long_may_be_any(tool):
     sent = {"file_path": "a/" * 3000, "content": ""} if tool != "Glob" else {"pattern": "a/" * 3000}
-    facts = derived_facts(tool, sent, CWD)
-    assert facts is not None and not facts.understood and "credentials" in facts.effects
+    facts = known(tool, sent)
+    assert not facts.understood and "credentials" in facts.effects
 
 
 def test_fields_of_known_tools_are_those_that_facts_are_read_from():
-    for tools in KNOWN_TOOLS.values():
+    for client, tools in KNOWN_TOOLS.items():
         for name, tool in tools.items():
-            read = CLIENT_TOOLS.get(name)
+            read = CLIENT_TOOLS[client].get(name)
             listed = (
                 set(read.harmless).union(*read.roles.values()) if read is not None else set(tool.schema["properties"])
             )

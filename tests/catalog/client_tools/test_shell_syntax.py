@@ -97,6 +97,7 @@ def test_commands_inside_of_other_constructs_are_found(text, hidden):
         *("{ ls } always { rm x }", "{ ls > } always { rm x }", "ls {", "ls >! x", "ls >>!x", 'ls "$?[a[\\$(rm x)]]"'),
         *("for x in y; do z; done", "coproc a", "select x in y; do z; done", "a <<E $(\nE\n)", "a <&b"),
         *("ls &>a ./b", "ls &>>a", "ls 12>a", "ls 01<a", "ls >&12", "ls 2>&1-", "LANG+=/../a ls"),
+        *("cat x<1-9>y", "cat <->", "ls <5->a"),
     ],
 )
 def test_what_shells_may_read_in_another_way_is_a_doubt(text):
