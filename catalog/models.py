@@ -690,7 +690,10 @@ class ClientRun(models.Model):
     deferred_at = models.DateTimeField(
         null=True, help_text="Time at which the client's process ended to be resumed after the decision."
     )
-    resumed_at = models.DateTimeField(null=True, help_text="Time at which a runner has resumed the client's session.")
+    resumed_at = models.DateTimeField(null=True, help_text="Time at which an answer gave the decision to the client.")
+    confirmed_at = models.DateTimeField(
+        null=True, help_text="Time at which the client's own permission question was given the same decision."
+    )
     resume_owner = models.CharField(
         max_length=64, blank=True, help_text="Claim and name of the runner that resumes the session, or did last."
     )

@@ -1,7 +1,8 @@
 """Deferred calls: the client's process ends while people decide, and a runner resumes its session afterwards.
 
 A runner claims a decided call with a lease and starts the client, which asks again by its hook. The answer then takes
-the decision: an allowed call is handed out once, whoever asks, so a session that is resumed twice runs nothing twice.
+the decision (`permissions.take_decision`): an allowed call is handed out once, whoever asks, so a session that is
+resumed twice runs nothing twice.
 """
 
 from dataclasses import dataclass
@@ -242,12 +243,3 @@ def supersede_earlier(call_ref: str, *, by: Requester) -> None:
     run = _run(call_ref, by)
     earlier = _of(by).filter(client=run.client, session=run.session, deferred_at__isnull=False, resumed_at=None)
     earlier.exclude(pk=run.pk).filter(resume_outcome="").update(resume_outcome="superseded")
-
-
-def take_decision(call_ref: str, *, by: Requester) -> bool:
-    """Return whether this answer may give a deferred call's decision to its client, which happens once.
-
-    Call it when the answer is certain, before it leaves. True for calls that were not deferred.
-    """
-    runs = _of(by).filter(call__public_id=call_ref, deferred_at__isnull=False)
-    return runs.filter(resumed_at=None).update(resumed_at=clock.now()) > 0 or not runs.exists()

@@ -29,7 +29,6 @@ from plans.coding_agents.hook_formats.gemini_cli import GeminiCliFormat
 from plans.coding_agents.hook_formats.opencode import OpencodeFormat
 from plans.coding_agents.permissions import (
     CALL_ID,
-    NOT_REPORTED,
     PROMPT_SESSION,
     PermissionAnswer,
     ask,
@@ -139,7 +138,7 @@ def answer_hook(
 def _answer_question(
     hook_format: HookFormat, asked: Asked, patience: HookPatience, by: Requester, waited_for: str | None
 ) -> HookAnswer:
-    question = replace(asked.question, repeats=asked.event == PERMISSION and not asked.question.call_id)
+    question = replace(asked.question, repeats=asked.event == PERMISSION)
     check_question(question)
     if waited_for is None:
         note_hook_traffic(question.client, question.session, by=by, how="hook")
@@ -165,10 +164,6 @@ def _answer_question(
 
 def _final(hook_format: HookFormat, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:
     """Return an answer that is not repeated. What the client cannot be told is reported as not run, and refused."""
-    if answer.decision in ("allow", "deny") and answer.call is not None and asked.event != PERMISSION:
-        is_first = deferred.take_decision(answer.call, by=by)
-        if not is_first and answer.decision == "allow":
-            return hook_format.refusal(asked.event, NOT_REPORTED)
     try:
         return hook_format.decision(asked, answer)
     except Inexpressible as error:

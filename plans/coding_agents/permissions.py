@@ -4,17 +4,16 @@ A question becomes an ordinary call, which passes the same gate and limits as an
 transaction of the question that is allowed; the client then runs it and reports its end.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from time import monotonic
 from typing import Any, Literal
 
 from django.conf import settings
-from django.db import IntegrityError, close_old_connections, transaction
-from django.db.models import QuerySet
+from django.db import IntegrityError, transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Coalesce
 
 from approvals.errors import AuditUnavailable
 from approvals.models import ApprovalRequest
@@ -33,7 +32,6 @@ from plans.actions.call import CallOrder, create_call
 from plans.engine import calls, client_runs, stops
 from plans.engine.client_runs import run_digest
 from plans.engine.work import PreparedCall
-from plans.live.waits import until_decided
 from plans.store.requesters import Requester
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -72,8 +70,8 @@ class PermissionQuestion:
 
     `client` is the name of the source, `tool` the client's own name of its tool, `call_id` the client's id of the call
     (empty if it has none). `cwd` is the working directory that the client claims. `may_defer` says that the client can
-    end its process and be resumed after the decision. `repeats` says that the client asks a second time, without an id,
-    about a call that it has asked about with one.
+    end its process and be resumed after the decision. `repeats` says that this is the client's own permission question,
+    which follows the one of its hook about the same call, and may lack the call's id.
     """
 
     client: str
@@ -140,27 +138,25 @@ def ask(question: PermissionQuestion, *, by: Requester, waited_for: str | None =
     return _Asker(question, replace(by, session=question.session)).answer(waited_for)
 
 
-async def ask_and_wait(question: PermissionQuestion, *, by: Requester, seconds: float) -> PermissionAnswer:
-    """Answer a question like `ask`; while a person has not decided, wait for at most `seconds`."""
-    ends = monotonic() + seconds
-    answer = await asyncio.to_thread(_ask_in_thread, question, by, None)
-    while answer.decision == "wait" and answer.call is not None and (left := ends - monotonic()) > 0:
-        await until_decided(answer.call, left)
-        answer = await asyncio.to_thread(_ask_in_thread, question, by, answer.call)
-    return answer
-
-
-def _ask_in_thread(question: PermissionQuestion, by: Requester, waited_for: str | None) -> PermissionAnswer:
-    try:
-        return ask(question, by=by, waited_for=waited_for)
-    finally:
-        close_old_connections()
-
-
 def tell_to_ask_again(call_ref: str, *, by: Requester) -> None:
     """Record that the client was told to make an undecided call again, under whatever id, to get the decision."""
     runs = ClientRun.objects.filter(owner=owner_of(by), call__public_id=call_ref, allowed_at=None)
     runs.update(ask_again_at=clock.now())
+
+
+def take_decision(run: ClientRun, *, repeats: bool) -> bool:
+    """Return whether this answer may give a deferred call's decision to its client, which happens once.
+
+    The client's own permission question, which `repeats` that of its hook, may be given the same decision once more.
+    Call it when the answer is certain, before it leaves. True for calls that were not deferred.
+    """
+    if run.deferred_at is None:
+        return True
+    deferred, now = ClientRun.objects.filter(pk=run.pk), clock.now()
+    if repeats:
+        free = deferred.filter(confirmed_at=None)
+        return free.update(confirmed_at=now, resumed_at=Coalesce(F("resumed_at"), now)) > 0
+    return deferred.filter(resumed_at=None).update(resumed_at=now) > 0
 
 
 def session_of_question(question: PermissionQuestion, *, by: Requester) -> str | None:
@@ -336,11 +332,17 @@ class _Asker:
     def _read(self, run: ClientRun) -> ClientRun:
         return ClientRun.objects.select_related("call__approval", "call__version").get(pk=run.pk)
 
-    def _answer_for(self, run: ClientRun) -> PermissionAnswer:
+    def _answer_for(self, run: ClientRun) -> PermissionAnswer | None:
+        """Return the answer, and take the decision about a deferred call; None if the call changed at this moment."""
+        if run.call.status == CallStatus.HELD:
+            return self._wait(run, "A person must approve this call before it runs.")
+        answer = self._decided(run)
+        is_taken = take_decision(run, repeats=self.question.repeats)
+        return answer if is_taken or answer.decision != "allow" else _deny(NOT_REPORTED, run.call)
+
+    def _decided(self, run: ClientRun) -> PermissionAnswer:
         call = run.call
         match call.status:
-            case CallStatus.HELD:
-                return self._wait(run, "A person must approve this call before it runs.")
             case CallStatus.RUNNING if run.allowed_until is not None and run.allowed_until > clock.now():
                 return self._allow(run)
             case CallStatus.RUNNING | CallStatus.OUTCOME_UNKNOWN:
@@ -354,13 +356,15 @@ class _Asker:
                 message = call.message or f"The call has ended as {call.status}."
         return _deny(message, call)
 
-    def _wait(self, run: ClientRun, why: str) -> PermissionAnswer:
+    def _wait(self, run: ClientRun, why: str) -> PermissionAnswer | None:
         request = _request_of(run.call)
         url = _page_of(request)
         if not (self.question.may_defer and is_resumable(self.question)):
             return PermissionAnswer("wait", run.call.public_id, None, f"{why} {url}".strip(), _id_of(request), url)
         # A runner's lease stays: it ends with the process that was just told to end.
-        ClientRun.objects.filter(pk=run.pk).update(deferred_at=clock.now(), resumed_at=None, resume_outcome="")
+        changes = {"deferred_at": clock.now(), "resumed_at": None, "confirmed_at": None, "resume_outcome": ""}
+        if not ClientRun.objects.filter(pk=run.pk, allowed_at=None).update(**changes):
+            return None  # another question has just got it: deferred, it would be handed out a second time
         message = f"{why} This session is resumed after the decision. {url}".strip()
         return PermissionAnswer("defer", run.call.public_id, None, message, _id_of(request), url)
 

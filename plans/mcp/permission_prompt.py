@@ -72,7 +72,7 @@ async def permission_prompt(context: Context, arguments: Mapping[str, Any]) -> t
 async def _answer(context: Context, arguments: Mapping[str, Any]) -> PermissionAnswer:
     caller, ends = caller_of(context), monotonic() + usual_seconds(context)
     client = coding_agent_of(client_of(context)) or CLIENT
-    question = await in_thread(_question, caller, client, session_of(context), arguments)
+    question = await in_thread(prompted_question, caller, client, session_of(context), arguments)
     answer = await in_held_thread(caller, _ask, caller, question, None)
     with listed_wait(caller, context.request_id) as wait:
         told_at = float("-inf")
@@ -92,7 +92,7 @@ async def _answer(context: Context, arguments: Mapping[str, Any]) -> PermissionA
     return answer
 
 
-def _question(caller: Caller, client: str, session: str, arguments: Mapping[str, Any]) -> PermissionQuestion:
+def prompted_question(caller: Caller, client: str, session: str, arguments: Mapping[str, Any]) -> PermissionQuestion:
     """Return the question in a prompt; its session is that in which the client's hook has asked about the same call.
 
     Raises ToolgateError for arguments that hold no question.
@@ -100,7 +100,9 @@ def _question(caller: Caller, client: str, session: str, arguments: Mapping[str,
     tool, given, call_id = (arguments.get(name) for name in ("tool_name", "input", "tool_use_id"))
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(call_id, str | None):
         raise ToolgateError("A prompt needs tool_name (text), input (object) and tool_use_id (text).")
-    question = PermissionQuestion(client, session or PROMPT_SESSION, tool, given, call_id or "")
+    # Without an id it may be about another call with the same input as one that its hook was allowed.
+    repeats = bool(call_id)
+    question = PermissionQuestion(client, session or PROMPT_SESSION, tool, given, call_id or "", repeats=repeats)
     return replace(question, session=session_of_question(question, by=caller.requester()) or question.session)
 
 

@@ -19,7 +19,7 @@ from plans.coding_agents.hook_formats.events import (
 from plans.coding_agents.permissions import PermissionAnswer, PermissionQuestion
 from plans.coding_agents.reports import RunReport
 
-BEFORE, AFTER = "BeforeTool", "AfterTool"
+BEFORE = "BeforeTool"
 
 
 class GeminiCliFormat(HookFormat):

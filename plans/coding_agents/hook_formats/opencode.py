@@ -20,7 +20,7 @@ from plans.coding_agents.hook_formats.events import (
 from plans.coding_agents.permissions import PermissionAnswer, PermissionQuestion
 from plans.coding_agents.reports import ReportedRun, RunReport
 
-BEFORE, AFTER, ERROR = "tool.execute.before", "tool.execute.after", "tool.execute.error"
+BEFORE = "tool.execute.before"
 
 
 class OpencodeFormat(HookFormat):

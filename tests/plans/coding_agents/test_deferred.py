@@ -12,13 +12,19 @@ from approvals.requests import deadlines
 from approvals.stops.services import lift_stop, parse_scope, set_stop
 from catalog.core import clock
 from catalog.models import Call, ClientRun
-from plans.coding_agents import deferred
+from plans.coding_agents import deferred, permissions
+from plans.coding_agents.permissions import PermissionQuestion, ask
 from plans.engine import client_runs
+from plans.mcp.callers import Caller
+from plans.mcp.permission_prompt import prompted_question
 from tests.pages import Pages
 from tests.plans.coding_agents.conftest import CodingAgent
 from tests.plans.coding_agents.hook_client import AFTER, BEFORE, Hooks
 from tests.rest import Rest
 
+PERMISSION = {name: value for name, value in BEFORE.items() if name != "tool_use_id"} | {
+    "hook_event_name": "PermissionRequest"
+}
 DEFER = "?wait_seconds=0&may_defer=true"
 
 
@@ -86,6 +92,69 @@ def test_session_that_a_person_resumes_gets_the_decision_too(claude, approved):
     assert claude.decision(query=DEFER)[0] == "allow"
     assert claude.listed() == []
     claude.tell(approved, "starting", 409, runner="host-1")
+
+
+def ask_by_hook(claude: Sleeper) -> str:
+    return claude.decision(query=DEFER)[0]
+
+
+def ask_by_rest(claude: Sleeper) -> str:
+    names = {"session": "session_id", "tool": "tool_name", "input": "tool_input", "call_id": "tool_use_id"}
+    question = {"client": "claude-code", **{name: BEFORE[field] for name, field in names.items()}}
+    decision: str = claude.rest.post("permissions/", question).json()["decision"]
+    return decision
+
+
+def ask_for_permission(claude: Sleeper) -> str:
+    """Ask by the question of Claude Code itself, which has no id of the call."""
+    return claude.decision(PERMISSION)[0]
+
+
+def ask_by_prompt(claude: Sleeper) -> str:
+    """Ask as the MCP tool for Claude Code's own question does."""
+    given = {"tool_name": "Bash", "input": BEFORE["tool_input"], "tool_use_id": BEFORE["tool_use_id"]}
+    caller = Caller(claude.agent.token, claude.agent.user)
+    return ask(prompted_question(caller, "claude-code", "", given), by=caller.requester()).decision
+
+
+@pytest.mark.parametrize("first", [ask_by_hook, ask_by_rest])
+@pytest.mark.parametrize("own_question", [ask_for_permission, ask_by_prompt])
+def test_decision_is_handed_out_once_whoever_asks(claude, approved, first, own_question):
+    assert first(claude) == "allow"
+    assert [door(claude) for door in (ask_by_hook, ask_by_rest)] == ["deny", "deny"]
+    assert own_question(claude) == "allow"
+    others = (ask_by_hook, ask_by_rest, ask_for_permission, ask_by_prompt)
+    assert [door(claude) for door in others] == ["deny"] * 4
+    assert Call.objects.get().attempt == 1
+
+
+def test_decision_given_to_the_clients_own_question_is_not_given_to_a_hook(claude, approved):
+    claude.claim(approved)
+    doors = (ask_by_prompt, ask_by_hook, ask_by_rest, ask_for_permission, ask_by_prompt)
+    assert [door(claude) for door in doors] == ["allow", *["deny"] * 4]
+    assert claude.listed() == []
+
+
+def test_refusal_told_over_rest_is_delivered(claude, rosa):
+    call = claude.defer()
+    claude.approve(rosa, verdict="reject", comment="Not on a Friday.")
+    assert ask_by_rest(claude) == "deny"
+    assert claude.listed() == []
+    claude.tell(call, "starting", 409, runner="host-1")
+
+
+def test_call_handed_out_while_it_was_to_be_deferred_is_not_deferred(claude, rosa, monkeypatch):
+    claude.decision()
+
+    def approve_and_hand_out(question: PermissionQuestion) -> bool:
+        monkeypatch.undo()
+        claude.approve(rosa)
+        assert claude.decision()[0] == "allow"
+        return True
+
+    monkeypatch.setattr(permissions, "is_resumable", approve_and_hand_out)
+    assert claude.decision(query=DEFER)[0] != "defer"
+    assert ClientRun.objects.get().deferred_at is None
 
 
 def test_refusal_is_delivered_to_the_resumed_session(claude, rosa):
@@ -161,7 +230,7 @@ def test_runner_that_dies_after_the_hand_out_is_not_replaced(claude, approved):
 
 def test_answer_that_dies_before_it_takes_the_decision_is_given_again(claude, approved, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(deferred, "take_decision", Mock(side_effect=RuntimeError))
+        patched.setattr(permissions, "take_decision", Mock(side_effect=RuntimeError))
         assert claude.decision(query=DEFER)[0] == "deny"
     assert Call.objects.get().status == "running"
     assert [claude.decision(query=DEFER)[0] for _ in range(2)] == ["allow", "deny"]
