@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
@@ -91,9 +92,10 @@ class Operations:
 
     `url` and `token` default to the environment variables `TOOLGATE_URL` and `TOOLGATE_TOKEN`, `session` to
     `TOOLGATE_SESSION`. `name` is the source of the tools that run in this process. A server that is away is asked again
-    for `retry_seconds`. `transport` is an httpx transport in place of the network, for tests. Every method raises
-    ToolgateError; before anything is sent, ValueError or TypeError for an id that is none or a value that JSON does not
-    have. Nothing logs arguments or results.
+    for `retry_seconds`. `transport` is an httpx transport in place of the network, for tests. `proxy` is the address of
+    a proxy, and `certificates` a file of the authorities to trust in place of the usual ones; neither is taken from the
+    environment. Every method raises ToolgateError; before anything is sent, ValueError or TypeError for an id that is
+    none or a value that JSON does not have. Nothing logs arguments or results.
     """
 
     def __init__(
@@ -105,6 +107,8 @@ class Operations:
         name: str = "python",
         retry_seconds: float = 60.0,
         transport: Any = None,
+        proxy: str | None = None,
+        certificates: str | os.PathLike[str] | None = None,
     ) -> None:
         self.url = _base_url(url or os.environ.get("TOOLGATE_URL", ""))
         self.session = session or os.environ.get("TOOLGATE_SESSION") or None
@@ -127,6 +131,10 @@ class Operations:
             },
             "follow_redirects": False,
             "transport": transport,
+            # A proxy of the environment would get the token, and could answer in Toolgate's place.
+            "trust_env": False,
+            "proxy": proxy,
+            "verify": _tls_context(certificates) if certificates is not None else True,
         }
 
     def __repr__(self) -> str:
@@ -485,6 +493,14 @@ def _base_url(text: str) -> str:
             "The address must be http:// or https:// with a host, without name, query or fragment."
         )
     return text.rstrip("/")
+
+
+def _tls_context(certificates: str | os.PathLike[str]) -> ssl.SSLContext:
+    """Return the context that trusts the authorities in a file alone. Raises ConfigurationError."""
+    try:
+        return ssl.create_default_context(cafile=certificates)
+    except OSError as error:
+        raise ConfigurationError(f"The certificates {certificates} cannot be read: {error.strerror}.") from None
 
 
 def _id_of(call: Call | str) -> str:

@@ -10,6 +10,8 @@ The owner's configuration says what may be started; without it, or without `enab
     enabled = true
     url = "https://toolgate.example.org"
     token_file = "token"                    # mode 0600, relative to this file; the token of the client's hook
+    proxy = "http://proxy.example.org:3128" # if one is needed: none is taken from the environment
+    certificates = "authorities.pem"        # if the server's certificate is not of a usual authority
 
     [clients.claude-code]
     command = ["claude", "-p", "--resume", "{session}"]     # no shell; {session} is a whole argument
@@ -104,6 +106,8 @@ class RunnerConfig:
     token: str
     parallel: int
     clients: Mapping[str, ClientCommand]
+    proxy: str | None = None
+    certificates: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> "RunnerConfig":
@@ -117,11 +121,14 @@ class RunnerConfig:
             raise ConfigurationError(f"Resuming is off. Set `enabled = true` in {path}.")
         token_file = path.parent / table.take("token_file", str)
         clients = table.take("clients", dict)
+        certificates = table.take("certificates", str, default=None)
         config = cls(
             table.take("url", str),
             _text_of(token_file, forbidden=stat.S_IRWXG | stat.S_IRWXO, wanted="0600").strip(),
             table.take("parallel", int, default=4),
             {name: _client_command(name, Table(entry, f"{path}, clients.{name}")) for name, entry in clients.items()},
+            table.take("proxy", str, default=None),
+            path.parent / certificates if certificates is not None else None,
         )
         table.require_empty()
         if not config.clients or not 1 <= config.parallel <= 64:
@@ -422,7 +429,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def main(path: Path, *, once: bool) -> None:
     """Run with a configuration file until SIGTERM or SIGINT. Raises ConfigurationError."""
     config = RunnerConfig.read(path)
-    with Client(config.url, config.token, retry_seconds=10.0) as client:
+    route: dict[str, Any] = {"proxy": config.proxy, "certificates": config.certificates}
+    with Client(config.url, config.token, retry_seconds=10.0, **route) as client:
         runner = Runner(config, client)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: runner.stop())

@@ -73,7 +73,7 @@ def check(agent: CodingAgent, url: str | None = None) -> Checked:
     program = agent.find_program()
     if program is None:
         raise CheckFailed(f"There is no command {agent.program}. Install {agent.label}, or mend PATH.")
-    server = Server(stored.url, stored.token)
+    server = Server(stored.url, stored.token, agent.stored_route())
     try:
         agent.check_obstacles()
         token_id = check_token_there(server, SCOPES, f"in {agent.settings_file}")

@@ -31,6 +31,7 @@ from plans.client_setup.configuration import (
     real_path,
     take_back_settings,
 )
+from plans.client_setup.server import Route
 
 HERE = Path(__file__).parent
 WRAPPER = "toolgate_hook.py"
@@ -91,7 +92,8 @@ class CodingAgent(ABC):
 
     def own_changes(self, setup: Setup) -> list[FileChange]:
         """Return the files that are Toolgate's alone."""
-        settings = json.dumps({"url": setup.url, "token": setup.token}, indent=2).encode() + b"\n"
+        values = {"url": setup.url, "token": setup.token, **self.stored_route().document}
+        settings = json.dumps(values, indent=2).encode() + b"\n"
         return [
             self._own(self.settings_file, settings, PRIVATE),
             self._own(self.wrapper, (HERE / "hook_wrapper.py").read_bytes()),
@@ -116,11 +118,20 @@ class CodingAgent(ABC):
 
     def stored_setup(self) -> Setup | None:
         """Return the address and token of an earlier set-up, or None."""
+        stored = self._stored()
+        return Setup(str(stored["url"]), str(stored["token"]), "") if {"url", "token"} <= stored.keys() else None
+
+    def stored_route(self) -> Route:
+        """Return the way to the server that a person has named beside address and token; a new set-up keeps it."""
+        stored = self._stored()
+        return Route(*(str(stored.get(name) or "") for name in ("proxy", "certificates")))
+
+    def _stored(self) -> Json:
         try:
             stored = json.loads(self.settings_file.read_bytes())
-            return Setup(str(stored["url"]), str(stored["token"]), "")
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
+        except (OSError, ValueError):
+            return {}
+        return stored if isinstance(stored, dict) else {}
 
 
 class ClientWithHooks(CodingAgent):

@@ -6,21 +6,23 @@
     python3 -I toolgate_hook.py CLIENT report   after it ran
     python3 -I toolgate_hook.py CLIENT headers  prints the headers for Toolgate's MCP server
 
-The hook's body comes on stdin. Address and token are in `toolgate.json` beside this file. Only a well-formed answer
+The hook's body comes on stdin. Address and token are in `toolgate.json` beside this file, and the `proxy` and the file
+of `certificates` to trust, if there are any: the client's environment decides neither. Only a well-formed answer
 with an explicit decision lets a tool run. On any doubt (no connection, an error, a redirect, an answer that is not
 understood, or none in time) the program writes the reason to stderr and ends with status 2, by which the clients
 refuse the tool. It needs Python 3.9 and nothing else.
 """
 
+import http.client
 import json
 import os
+import ssl
 import sys
 import threading
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 SECONDS = 590
 """Seconds for everything. The hook's own timeout is longer: some clients run the tool when a hook is too slow."""
@@ -34,7 +36,6 @@ MAY_DEFER = "TOOLGATE_MAY_DEFER"
 ASKING_EVENT = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini-cli": "BeforeTool"}
 OWN_TOOLS = {"claude-code": "mcp__toolgate__", "codex": "mcp__toolgate__", "gemini-cli": "mcp_toolgate_"}
 """Tools of Toolgate's own MCP server: the server gates each call, so it is not asked twice."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Refused(Exception):
@@ -241,8 +242,10 @@ class AllStatuses(urllib.request.HTTPErrorProcessor):
 def post(client: str, body: bytes, query: str = "") -> tuple[int, str, bytes]:
     """Send a body; return status, content type and text of the answer. Raises Refused without an answer."""
     settings = read_settings()
-    host = urlsplit(settings["url"]).hostname or ""
-    proxies = urllib.request.ProxyHandler({} if host in LOOPBACK else None)
+    proxy = settings["proxy"]
+    # Without a dictionary it would take a proxy of the environment, which would get the token and could answer itself.
+    proxies = urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else {})
+    trusted = urllib.request.HTTPSHandler(context=tls_context(settings["certificates"]))
     headers = {
         "Authorization": "Bearer " + settings["token"],
         "Content-Type": "application/json",
@@ -251,21 +254,32 @@ def post(client: str, body: bytes, query: str = "") -> tuple[int, str, bytes]:
     }
     address = settings["url"] + "/api/v1/hooks/" + client + "/" + query
     request = urllib.request.Request(address, body, headers)  # noqa: S310 - `connect` checks the address
-    opener = urllib.request.build_opener(proxies, NoRedirects, AllStatuses)
+    opener = urllib.request.build_opener(proxies, trusted, NoRedirects, AllStatuses)
     try:
         with opener.open(request, timeout=SECONDS) as response:
             content_type = response.headers.get_content_type()
             return response.status, content_type, response.read(MAX_BYTES + 1)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         cause = getattr(error, "reason", None) or error
         raise Refused(f"Toolgate does not answer at {settings['url']} ({cause}).") from None
+
+
+def tls_context(certificates: str) -> ssl.SSLContext:
+    """Return the context that trusts the authorities in a file, or else those of the system."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):  # else in place of the system's
+        os.environ.pop(name, None)
+    try:
+        return ssl.create_default_context(cafile=certificates or None)
+    except OSError as error:
+        raise Refused(f"The certificates {certificates} in toolgate.json cannot be read ({error}).") from None
 
 
 def read_settings() -> dict[str, str]:
     try:
         settings = json.loads((Path(__file__).parent / "toolgate.json").read_text(encoding="utf-8"))
-        return {"url": str(settings["url"]).rstrip("/"), "token": str(settings["token"])}
-    except (OSError, ValueError, LookupError, TypeError):
+        route = {name: str(settings.get(name) or "") for name in ("proxy", "certificates")}
+        return {"url": str(settings["url"]).rstrip("/"), "token": str(settings["token"]), **route}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise Refused("toolgate.json beside the hook cannot be read. Run the command connect again.") from None
 
 

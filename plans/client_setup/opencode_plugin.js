@@ -1,6 +1,7 @@
 // Asks Toolgate before opencode runs one of its own tools, and reports the run afterwards.
 // `manage.py connect opencode` writes this file. Only a well-formed answer that allows lets a tool run: on any doubt
-// the plugin throws, and opencode does not run the tool. Address and token are in toolgate/toolgate.json beside it.
+// the plugin throws, and opencode does not run the tool. Address and token are in toolgate/toolgate.json beside it, and
+// the `proxy` and the file of `certificates` to trust, if there are any: opencode's environment decides neither.
 import { readFileSync } from "node:fs";
 
 const SECONDS = 590;
@@ -9,8 +10,19 @@ const OWN_TOOLS = "toolgate_"; // of Toolgate's own MCP server, which gates each
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const settings = () => JSON.parse(readFileSync(SETTINGS, "utf8"));
 
+// opencode's runtime sends requests through a proxy of the environment, and has no switch that turns this off in all its
+// versions. That proxy would get the token, and could answer in Toolgate's place.
+const isProxied = ({ protocol, hostname }) => {
+  const { http_proxy, HTTP_PROXY, https_proxy, HTTPS_PROXY, no_proxy, NO_PROXY } = process.env;
+  const proxy = protocol === "https:" ? https_proxy || HTTPS_PROXY : http_proxy || HTTP_PROXY;
+  const direct = (no_proxy ?? NO_PROXY ?? "").split(",").map((host) => host.trim());
+  return Boolean(proxy) && !direct.includes(hostname) && !direct.includes("*");
+};
+
 const post = async (body) => {
-  const { url, token } = settings();
+  const { url, token, proxy, certificates } = settings();
+  if (!proxy && isProxied(new URL(url)))
+    throw new Error("the environment names a proxy; name it in toolgate.json, or Toolgate's host in NO_PROXY");
   const response = await fetch(`${url.replace(/\/+$/, "")}/api/v1/hooks/opencode/`, {
     method: "POST",
     headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json", Accept: "application/json" },
@@ -18,6 +30,8 @@ const post = async (body) => {
     redirect: "error",
     signal: AbortSignal.timeout(SECONDS * 1000),
     timeout: false,
+    ...(proxy && { proxy }),
+    tls: { rejectUnauthorized: true, ...(certificates && { ca: readFileSync(certificates, "utf8") }) },
   });
   const text = await response.text();
   if (response.status !== 200) {

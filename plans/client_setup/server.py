@@ -1,6 +1,7 @@
 """A Toolgate server over REST, as the machine of an agent reaches it: by its address and the agent's token alone."""
 
-from dataclasses import dataclass
+import ssl
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -20,20 +21,45 @@ class ServerProblem(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """The way to a server, as `toolgate.json` names it: a proxy, and a file of the certificates to trust."""
+
+    proxy: str = ""
+    certificates: str = ""
+
+    @property
+    def document(self) -> dict[str, str]:
+        named = {"proxy": self.proxy, "certificates": self.certificates}
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
-    """Its address, without slash at its end, and the text of a token."""
+    """Its address, without slash at its end, the text of a token, and the way to it, which no environment changes."""
 
     url: str
     token: str
+    route: Route = field(default_factory=Route)
 
     def request(self, method: str, path: str, body: Any = None, **query: Any) -> tuple[int, Any]:
         """Return the status and the JSON of an answer; 0 and None if the server does not answer as Toolgate does."""
+        certificates, proxy = self.route.certificates, self.route.proxy
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
         try:
             address = f"{self.url}/api/v1/{path}"
-            answer = httpx2.request(method, address, headers=headers, json=body, params=query, timeout=SECONDS)
+            answer = httpx2.request(
+                method,
+                address,
+                headers=headers,
+                json=body,
+                params=query,
+                timeout=SECONDS,
+                proxy=proxy or None,
+                verify=ssl.create_default_context(cafile=certificates) if certificates else True,
+                trust_env=False,
+            )
             return answer.status_code, answer.json()
-        except (httpx2.HTTPError, ValueError):
+        except (httpx2.HTTPError, OSError, ValueError):
             return 0, None
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:

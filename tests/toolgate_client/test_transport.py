@@ -6,8 +6,14 @@ import ssl
 import httpx
 import pytest
 
+from tests.certificates import server_context, write_authority
+from tests.http_server import serving
+from tests.plans.client_setup.answers import AnsweringServer, as_json
 from tests.toolgate_client.conftest import CALL, PROBLEM_TYPE, TOKEN, problem
 from toolgate_client import (
+    AsyncClient,
+    Client,
+    ConfigurationError,
     Conflict,
     ConnectionLost,
     Forbidden,
@@ -22,6 +28,7 @@ from toolgate_client import (
 )
 from toolgate_client import transport as client_transport
 
+PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 JSON_TYPE = {"content-type": "application/json"}
 
 
@@ -111,3 +118,38 @@ def test_an_id_is_no_path(toolgate, script, outcome, call):
     with pytest.raises(ValueError, match="not an id"):
         outcome(toolgate.wait(call))
     assert script.requests == []
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("host", ["toolgate.invalid", "127.0.0.1:1"])
+def test_a_proxy_is_asked_only_if_it_is_named(monkeypatch, outcome, kind, host):
+    """It gets the token, and can answer in Toolgate's place."""
+    with serving(AnsweringServer({"": as_json(CALL)})) as proxy:
+        address = f"http://127.0.0.1:{proxy.server_port}"
+        for name in PROXY_VARIABLES:
+            monkeypatch.setenv(name, address)
+        with pytest.raises(ConnectionLost):
+            outcome(kind(f"http://{host}", TOKEN, retry_seconds=0).wait("call_1"))
+        assert proxy.taken == []
+        found = outcome(kind(f"http://{host}", TOKEN, retry_seconds=0, proxy=address).wait("call_1"))
+        assert (found.id, len(proxy.taken)) == ("call_1", 1)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_certificates_are_trusted_only_if_they_are_named(tmp_path, monkeypatch, outcome, kind):
+    trusted = tmp_path / "authority.pem"
+    context = server_context(tmp_path, write_authority(trusted))
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    server = AnsweringServer({"api": as_json(CALL)})
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        url = f"https://localhost:{server.server_port}"
+        with pytest.raises(ConnectionLost):
+            outcome(kind(url, TOKEN, retry_seconds=0).wait("call_1"))
+        assert server.taken == []
+        assert outcome(kind(url, TOKEN, retry_seconds=0, certificates=trusted).wait("call_1")).id == "call_1"
+
+
+def test_certificates_that_cannot_be_read_are_a_fault_of_the_configuration(tmp_path):
+    with pytest.raises(ConfigurationError):
+        Client("https://toolgate.example", TOKEN, certificates=tmp_path / "none.pem")

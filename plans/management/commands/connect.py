@@ -110,7 +110,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"Check it: {COMMAND} connect {agent.slug} --check\nTake it back: {COMMAND} connect {agent.slug} --undo"
         )
-        if not Server(url, token).read_token():
+        if not Server(url, token, agent.stored_route()).read_token():
             self.stdout.write(
                 f"No server at {url} knows the token now. Until one does, {agent.label} is refused every tool. "
                 "If the server has another address, set TOOLGATE_URL and run this again."
@@ -144,7 +144,7 @@ class Command(BaseCommand):
         if given:
             if options["user"]:
                 raise NotChanged(f"--user is for a new token; {TOKEN_VARIABLE} holds one. Give one of the two.")
-            check_token_there(Server(url, given), [ASK_SCOPE], f"in {TOKEN_VARIABLE}")
+            check_token_there(Server(url, given, agent.stored_route()), [ASK_SCOPE], f"in {TOKEN_VARIABLE}")
             return given
         if url != settings.TOOLGATE_URL and options["url"]:
             raise NotChanged(
@@ -193,7 +193,7 @@ class Command(BaseCommand):
                 self.stdout.write(change.difference(hide=[token]), ending="")
 
     def _undo(self, agent: CodingAgent) -> None:
-        stored = agent.stored_setup()
+        stored, route = agent.stored_setup(), agent.stored_route()  # read before they are removed
         changes = agent.removals()
         changes += removed_copies(changes)
         if all(change.is_none for change in changes):
@@ -202,7 +202,7 @@ class Command(BaseCommand):
         self._show(changes, stored.token if stored is not None else PLACEHOLDER)
         apply_changes(changes)
         if stored is not None:
-            ended = end_token(Server(stored.url, stored.token))
+            ended = end_token(Server(stored.url, stored.token, route))
             self.stdout.write("The token is revoked." if ended else "The token could not be revoked, or had ended.")
         self.stdout.write(f"{agent.label} no longer asks Toolgate.")
 

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. `cut` bytes are missing at its end, after which the connection is closed; `waits` is in seconds."""
+    """One answer. `cut` bytes are missing at its end, after which the connection is closed; `waits` is in seconds.
+
+    The body of a `raw` one is all that is sent.
+    """
 
     body: bytes
     status: int = 200
@@ -17,6 +20,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     cut: int = 0
     waits: float = 0
+    raw: bool = False
 
 
 def as_json(value: Any, **terms: Any) -> Answer:
@@ -43,6 +47,11 @@ def doubtful(allow: dict[str, Any]) -> dict[str, Answer]:
         "not utf-8": Answer(text + b"\xff"),
         "deep": Answer(b"[" * 200_000),
         "cut": Answer(text, cut=1),
+        "no status": Answer(b"nonsense\r\n\r\n", raw=True),
+        "cut chunk": Answer(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n" + text,
+            raw=True,
+        ),
         "slow": Answer(text, waits=1),
         "redirect": Answer(text, status=302, headers={"Location": "/allow/api/v1/hooks/x/"}),
         "redirect keeping the method": Answer(text, status=307, headers={"Location": "/allow/api/v1/hooks/x/"}),
@@ -68,10 +77,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: AnsweringServer
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         self.server.taken.append((self.path, self.headers["Authorization"], body))
         answer = self.server.answers[self.path.split("/")[1]]
         time.sleep(answer.waits)  # outlasts the patience of the hook; no test waits for it
+        if answer.raw:
+            self.wfile.write(answer.body)
+            return
         self.send_response(answer.status)
         for name, value in {"Content-Type": answer.content_type, **answer.headers}.items():
             self.send_header(name, value)
@@ -80,6 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body[: len(answer.body) - answer.cut])
 
     do_GET = do_POST
+
+    def do_CONNECT(self) -> None:
+        self.server.taken.append((self.path, None, b""))
+        self.send_error(502)
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""

@@ -105,6 +105,16 @@ def test_a_second_time_changes_nothing(tmp_path: Path, slug: str) -> None:
     assert [change for change in agent_in(tmp_path, slug).changes(SETUP) if not change.is_none] == []
 
 
+def test_a_named_proxy_stays(tmp_path: Path, slug: str) -> None:
+    """It may be named before the first set-up, which could not reach the server without it."""
+    agent, named = agent_in(tmp_path, slug), {"proxy": "http://proxy.example:3128", "certificates": "/etc/ours.pem"}
+    agent.settings_file.parent.mkdir(parents=True)
+    agent.settings_file.write_text(json.dumps(named))
+    for _ in range(2):
+        connect(tmp_path, slug)
+        assert json.loads(agent.settings_file.read_text()) == {"url": SETUP.url, "token": SETUP.token, **named}
+
+
 def test_the_token_is_in_private_files_alone_and_is_never_shown(tmp_path: Path, slug: str) -> None:
     write(tmp_path, slug)
     changes = agent_in(tmp_path, slug).changes(SETUP)

@@ -103,10 +103,10 @@ def wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def point_at(wrapper: ModuleType, url: str) -> None:
+def point_at(wrapper: ModuleType, url: str, **more: str) -> None:
     assert wrapper.__file__ is not None
     settings = Path(wrapper.__file__).with_name("toolgate.json")
-    settings.write_text(json.dumps({"url": url, "token": "tg_of-the-agent"}))
+    settings.write_text(json.dumps({"url": url, "token": "tg_of-the-agent", **more}))
 
 
 @pytest.mark.parametrize(("client", "name"), REFUSED)
@@ -275,7 +275,14 @@ def test_a_decision_ends_with_0(wrapper: ModuleType, tmp_path: Path, server: Ans
 
 @pytest.mark.parametrize(
     ("certificate", "code"),
-    [("trusted", 0), ("signed by itself", 2), ("of an unknown authority", 2), ("of another host", 2), ("ended", 2)],
+    [
+        ("trusted", 0),
+        ("trusted by the environment", 2),
+        ("signed by itself", 2),
+        ("of an unknown authority", 2),
+        ("of another host", 2),
+        ("ended", 2),
+    ],
 )
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_certificate_in_doubt_refuses_unasked(
@@ -296,11 +303,33 @@ def test_a_certificate_in_doubt_refuses_unasked(
     server = AnsweringServer({"allow": as_json(ALLOW[client])})
     server.socket = context.wrap_socket(server.socket, server_side=True)
     with serving(server):
-        point_at(wrapper, f"https://localhost:{server.server_port}/allow")
-        environment = {**os.environ, "SSL_CERT_FILE": str(trusted)}
+        named = {} if certificate == "trusted by the environment" else {"certificates": str(trusted)}
+        point_at(wrapper, f"https://localhost:{server.server_port}/allow", **named)
+        environment = {**os.environ, "SSL_CERT_FILE": str(trusted), "SSL_CERT_DIR": str(tmp_path)}
         done = run_hook(tmp_path, client, "ask", body=question(client), env=environment)
     assert (done.returncode, bool(done.stdout), len(server.taken)) == (code, code == 0, 1 - code // 2)
     assert code == 0 or b"certificate" in done.stderr.lower()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_answers_only_if_the_settings_name_it(
+    wrapper: ModuleType, tmp_path: Path, server: AnsweringServer, client: str, scheme: str
+) -> None:
+    """A proxy gets the token and can answer in Toolgate's place; over https it is only asked for a tunnel."""
+    proxy = f"http://127.0.0.1:{server.server_port}"
+    names = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+    environment = {**os.environ, **dict.fromkeys(names, proxy), "NO_PROXY": "", "no_proxy": ""}
+    address, before = f"{scheme}://toolgate.invalid:8000/{client}-allow", len(server.taken)
+    point_at(wrapper, address)
+    assert run_hook(tmp_path, client, "ask", body=question(client), env=environment).returncode == 2
+    assert len(server.taken) == before
+    if scheme == "http":
+        server.answers[""] = server.answers[f"{client}-allow"]
+        point_at(wrapper, address, proxy=proxy)
+        done = run_hook(tmp_path, client, "ask", body=question(client))
+        assert (done.returncode, json.loads(done.stdout)) == (0, ALLOW[client])
+        assert server.taken[-1][0].startswith(f"{address}/api/")
 
 
 @pytest.mark.parametrize("end", ["killed", "no program", "no Python", "too slow", "body without end"])
@@ -333,7 +362,10 @@ def test_the_entry_refuses_however_the_program_ends(tmp_path: Path, server: Answ
         assert process.stderr.read()
 
 
-@pytest.mark.parametrize(("name", "requests"), [("codex allow", 1), ("codex 401", 1), ("codex 503", 3)])
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [("codex allow", 1), ("codex 401", 1), ("codex 503", 3), ("codex no status", 3), ("codex cut chunk", 3)],
+)
 def test_a_report_is_repeated_while_the_server_fails(
     wrapper: ModuleType, server: AnsweringServer, monkeypatch: pytest.MonkeyPatch, name: str, requests: int
 ) -> None:

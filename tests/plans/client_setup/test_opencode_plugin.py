@@ -72,6 +72,29 @@ def test_a_certificate_in_doubt_refuses_unasked(tmp_path: Path, certificate: str
     assert (not outcome.get("refused"), bool(server.taken)) == (is_trusted, is_trusted)
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_refused"),
+    [
+        ({}, False),
+        ({"HTTP_PROXY": "http://127.0.0.1:9"}, True),
+        ({"http_proxy": "http://127.0.0.1:9", "NO_PROXY": "example.org"}, True),
+        ({"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "example.org, 127.0.0.1"}, False),
+        ({"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1", "no_proxy": ""}, True),
+        ({"HTTPS_PROXY": "http://127.0.0.1:9"}, False),
+    ],
+    ids=str,
+)
+def test_a_proxy_of_the_environment_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], is_refused: bool
+) -> None:
+    """opencode's runtime would use it, unlike Node."""
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(AnsweringServer({"allow": as_json(ALLOW)})) as server:
+        outcome = run_plugin(tmp_path, [server.url("allow")], seconds=30, **environment)[server.url("allow")]
+    assert (not server.taken, "names a proxy" in outcome.get("refused", "")) == (is_refused, is_refused)
+
+
 def test_without_settings_it_refuses(tmp_path: Path) -> None:
     assert run_plugin(tmp_path, [""])[""]["refused"]
 

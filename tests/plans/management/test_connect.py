@@ -15,6 +15,8 @@ from catalog.access.tokens import authenticate_token
 from catalog.models import ApiToken
 from plans.client_setup import tokens
 from plans.client_setup.clients import CODING_AGENTS
+from tests.http_server import serving
+from tests.plans.client_setup.answers import AnsweringServer, as_json
 
 
 @pytest.fixture
@@ -123,6 +125,23 @@ def test_a_token_from_the_environment_is_tried_first(home: Path, ada: User, monk
     with pytest.raises(CommandError):
         run("claude-code", "--url", "http://127.0.0.1:1")
     assert list(home.rglob("*")) == []
+
+
+def test_a_proxy_is_asked_only_if_the_settings_name_it(home: Path, ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(AnsweringServer({"": as_json({})})) as proxy:
+        address = f"http://127.0.0.1:{proxy.server_port}"
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, address)
+        monkeypatch.setenv("TOOLGATE_TOKEN", "tg_of-another-server")
+        with pytest.raises(CommandError):
+            run("claude-code", "--url", "http://toolgate.invalid")
+        assert proxy.taken == []
+        settings_file = CODING_AGENTS["claude-code"]({"HOME": str(home)}).settings_file
+        settings_file.parent.mkdir(parents=True)
+        settings_file.write_text(json.dumps({"proxy": address}))
+        with pytest.raises(CommandError):
+            run("claude-code", "--url", "http://toolgate.invalid")
+        assert [path for path, *_ in proxy.taken] == ["http://toolgate.invalid/api/v1/tokens/current/"]
 
 
 def test_undo_needs_no_database(home: Path, ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
