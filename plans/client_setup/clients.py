@@ -57,10 +57,20 @@ class CodingAgent(ABC):
     slug: ClassVar[str]
     label: ClassVar[str]
     program: ClassVar[str]
+    place: ClassVar[str]
+    """The environment variable that names the folder of the configuration, or one above it, in place of the home."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
         self.home = Path(environment.get("HOME") or Path.home())
+
+    def is_linked(self, path: Path) -> bool:
+        """Return whether a link below the home, or the place that a person has named, leads to a path.
+
+        What it leads to may stand in a repository, as dotfiles do.
+        """
+        top = Path(self.environment.get(self.place) or self.home)
+        return path.resolve() != top.resolve() / path.relative_to(top)
 
     @property
     @abstractmethod
@@ -91,7 +101,14 @@ class CodingAgent(ABC):
         return f"{self.command(python, 'ask')} || sh -c 'echo Toolgate did not allow this tool. >&2; exit 2'"
 
     def own_changes(self, setup: Setup) -> list[FileChange]:
-        """Return the files that are Toolgate's alone."""
+        """Return the files that are Toolgate's alone. Raises NotChanged if the token might come into a repository."""
+        folder = self.settings_file.parent
+        is_own_link = folder.is_symlink() and not folder.resolve().is_relative_to(self.folder.resolve())
+        if self.is_linked(folder) and not is_own_link:
+            raise NotChanged(
+                f"A link leads to {folder.resolve()}: the token in it might come into a repository. "
+                f"Make {folder} a link to a folder that is in none, and run this again. Nothing was changed."
+            )
         values = {"url": setup.url, "token": setup.token, **self.stored_route().document}
         settings = json.dumps(values, indent=2).encode() + b"\n"
         return [
@@ -100,7 +117,7 @@ class CodingAgent(ABC):
         ]
 
     def _own(self, path: Path, content: bytes | None, mode: int | None = None) -> FileChange:
-        return FileChange(path, read_bytes(path), content, mode, secret=mode is not None, keeps_copy=False)
+        return FileChange(path, read_bytes(path), content, mode, secret=mode is not None, is_own=True)
 
     def own_removals(self) -> list[FileChange]:
         return [self._own(path, None) for path in (self.settings_file, self.wrapper)]
@@ -211,7 +228,7 @@ def managed_settings(*paths: str) -> list[tuple[Path, Json]]:
 
 
 class ClaudeCode(ClientWithHooks):
-    slug, label, program = "claude-code", "Claude Code", "claude"
+    slug, label, program, place = "claude-code", "Claude Code", "claude", "CLAUDE_CONFIG_DIR"
     asks, reports = "PreToolUse", ("PostToolUse", "PostToolUseFailure", "PermissionDenied")
     refuses = ("PreSkillShellCommand",)
 
@@ -247,8 +264,8 @@ class ClaudeCode(ClientWithHooks):
     def changes(self, setup: Setup) -> list[FileChange]:
         return [
             *self.own_changes(setup),
-            change_settings(self.hooks_file, partial(self.add_hooks, python=setup.python)),
-            change_settings(self.mcp_file, partial(self._add_server, setup=setup)),
+            change_settings(self.hooks_file, partial(self.add_hooks, python=setup.python), self.remove_hooks),
+            change_settings(self.mcp_file, partial(self._add_server, setup=setup), self._remove_server),
         ]
 
     def _add_server(self, settings: Json, *, setup: Setup) -> None:
@@ -259,14 +276,16 @@ class ClaudeCode(ClientWithHooks):
         }
         add_server(self.mcp_file, settings, entry, "headersHelper", str(self.wrapper))
 
+    def _remove_server(self, settings: Json) -> None:
+        remove_server(settings, name="headersHelper", mark=str(self.wrapper))
+
     def removals(self) -> list[FileChange]:
         stored = self.stored_setup() or Setup("", "", "")
         setup = Setup(stored.url, stored.token, self.stored_python())
-        remove_server_here = partial(remove_server, name="headersHelper", mark=str(self.wrapper))
         add_hooks = partial(self.add_hooks, python=setup.python)
         return [
             take_back_settings(self.hooks_file, self.remove_hooks, add_hooks),
-            take_back_settings(self.mcp_file, remove_server_here, partial(self._add_server, setup=setup)),
+            take_back_settings(self.mcp_file, self._remove_server, partial(self._add_server, setup=setup)),
             *self.own_removals(),
         ]
 
@@ -293,7 +312,7 @@ def _has_mark(entry: object, name: str, mark: str) -> bool:
 
 
 class Codex(ClientWithHooks):
-    slug, label, program = "codex", "Codex", "codex"
+    slug, label, program, place = "codex", "Codex", "codex", "CODEX_HOME"
     asks, reports = "PreToolUse", ("PostToolUse",)
 
     @property
@@ -324,7 +343,7 @@ class Codex(ClientWithHooks):
             raise NotChanged(f"{self.config_file} turns hooks off ([features] hooks). Remove it first.")
 
     def changes(self, setup: Setup) -> list[FileChange]:
-        hooks = change_settings(self.hooks_file, partial(self.add_hooks, python=setup.python))
+        hooks = change_settings(self.hooks_file, partial(self.add_hooks, python=setup.python), self.remove_hooks)
         return [*self.own_changes(setup), hooks, self._config_change(setup, hooks.after or b"")]
 
     def _config_change(self, setup: Setup, hooks: bytes) -> FileChange:
@@ -344,7 +363,9 @@ class Codex(ClientWithHooks):
             lines += [f"[hooks.state.{json.dumps(key)}]", f'trusted_hash = "{trusted}"']
         after = with_block(text, lines)
         parse_toml(self.config_file, after.encode())
-        return FileChange(self.config_file, before, after.encode())
+        return FileChange(
+            self.config_file, before, after.encode(), keeps_copy=BLOCK_BEGIN.encode() not in (before or b"")
+        )
 
     def trust(self, hooks: bytes) -> dict[str, str]:
         """Return key and hash of Toolgate's hooks, as Codex computes them; empty where there is no Codex."""
@@ -372,10 +393,11 @@ class Codex(ClientWithHooks):
             after = copy
         elif not after:
             after = None
+        holds_block = BLOCK_BEGIN.encode() in (copy or b"")  # as a copy of an earlier version may
         add_hooks = partial(self.add_hooks, python=self.stored_python())
         return [
             take_back_settings(self.hooks_file, self.remove_hooks, add_hooks),
-            FileChange(self.config_file, before, after),
+            FileChange(self.config_file, before, after, drops_copy=holds_block),
             *self.own_removals(),
         ]
 
@@ -409,7 +431,7 @@ def without_block(text: str) -> str:
 
 
 class GeminiCli(ClientWithHooks):
-    slug, label, program = "gemini-cli", "Gemini CLI", "gemini"
+    slug, label, program, place = "gemini-cli", "Gemini CLI", "gemini", "GEMINI_CLI_HOME"
     asks, reports = "BeforeTool", ("AfterTool",)
     MARK = "Toolgate (written by its command connect)"
 
@@ -441,11 +463,11 @@ class GeminiCli(ClientWithHooks):
     @property
     def hides_token(self) -> bool:
         """True if the file may stand in a repository, so that the token stays in the environment."""
-        return self.hooks_file.is_symlink()
+        return self.is_linked(self.hooks_file)
 
     def changes(self, setup: Setup) -> list[FileChange]:
         mode = None if self.hides_token else PRIVATE
-        change = change_settings(self.hooks_file, partial(self._add, setup=setup), mode=mode)
+        change = change_settings(self.hooks_file, partial(self._add, setup=setup), self._remove, mode=mode)
         return [*self.own_changes(setup), change]
 
     def _add(self, settings: Json, *, setup: Setup) -> None:
@@ -473,7 +495,7 @@ class GeminiCli(ClientWithHooks):
 class OpenCode(CodingAgent):
     """The plugin asks, and adds the MCP server itself: nothing is merged into opencode's own files."""
 
-    slug, label, program = "opencode", "opencode", "opencode"
+    slug, label, program, place = "opencode", "opencode", "opencode", "XDG_CONFIG_HOME"
 
     @property
     def folder(self) -> Path:

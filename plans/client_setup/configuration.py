@@ -1,11 +1,13 @@
 """Changes of a client's configuration files: shown first, written together or not at all, and taken back.
 
-A file that is changed keeps a copy beside it, `NAME.before-toolgate`, as it was before Toolgate's first entry.
+A file that is changed keeps a copy beside it, `NAME.before-toolgate`, as it was before Toolgate's first entry. A text
+that holds entries of Toolgate is never kept: the undo would put them back.
 """
 
 import difflib
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +18,7 @@ from typing import Any
 COPY_SUFFIX = ".before-toolgate"
 PRIVATE = 0o600
 MAX_BYTES = 64 * 1024 * 1024
+TOKEN = re.compile(r"\btg_[\w-]+")
 Json = dict[str, Any]
 
 
@@ -27,8 +30,8 @@ class NotChanged(Exception):
 class FileChange:
     """The bytes of a file before and after; None where it does not exist.
 
-    `mode` is set on the file, which else keeps its own. The text of a `secret` file is not shown. `keeps_copy` is False
-    for files that are Toolgate's alone.
+    `mode` is set on the file, which else keeps its own. The text of a `secret` file is not shown, nor that of one which
+    `is_own`: Toolgate's alone. With `keeps_copy`, the first change keeps `before`; with `drops_copy`, the copy goes.
     """
 
     path: Path
@@ -36,7 +39,9 @@ class FileChange:
     after: bytes | None
     mode: int | None = None
     secret: bool = False
-    keeps_copy: bool = True
+    is_own: bool = False
+    keeps_copy: bool = False
+    drops_copy: bool = False
 
     @property
     def is_none(self) -> bool:
@@ -48,15 +53,18 @@ class FileChange:
         return self.path.with_name(self.path.name + COPY_SUFFIX)
 
     def difference(self, hide: Iterable[str] = ()) -> str:
-        """Return a unified diff for people, or one line for a secret file; `hide` are texts that are not shown."""
+        """Return a unified diff for people, or one line for a secret file.
+
+        It shows no token of Toolgate, of whatever time, and none of the texts in `hide`.
+        """
         verb = "Creates" if self.before is None else "Removes" if self.after is None else "Changes"
         mode = f" (mode {self.mode:o})" if self.mode is not None and self.after is not None else ""
         head = f"{verb} {self.path}{mode}\n"
-        if self.secret or self.after is None or not self.keeps_copy:
+        if self.secret or self.after is None or self.is_own:
             return head
         before, after = ((text or b"").decode("utf-8", "replace").splitlines() for text in (self.before, self.after))
         lines = list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
-        text = head + "".join(f"    {line}\n" for line in lines)
+        text = head + TOKEN.sub("tg_…", "".join(f"    {line}\n" for line in lines))
         for secret in hide:
             text = text.replace(secret, "tg_…")
         return text
@@ -110,15 +118,32 @@ def write_settings(settings: Json, like: bytes | None) -> bytes:
     return json.dumps(settings, indent=indent, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def change_settings(path: Path, change: Callable[[Json], None], *, mode: int | None = None) -> FileChange:
-    """Return the change that `change` makes to a JSON file of settings, which it edits in place."""
+def _edited(settings: Json, edit: Callable[[Json], None]) -> Json:
+    """Return what `edit`, which changes settings in place, makes of them."""
+    copy: Json = json.loads(json.dumps(settings))
+    edit(copy)
+    return copy
+
+
+def _is_same(first: Json, second: Json) -> bool:
+    """Return whether two settings are the same JSON, in whatever order their keys stand."""
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
+def change_settings(
+    path: Path, add: Callable[[Json], None], remove: Callable[[Json], None], *, mode: int | None = None
+) -> FileChange:
+    """Return the change that adds Toolgate's entries to a JSON file of settings; `remove` takes them out again.
+
+    Both edit in place. A file that has the entries stays, byte by byte.
+    """
     path = real_path(path)
     before = read_bytes(path)
     settings = parse_settings(path, before)
-    untouched = json.dumps(settings)
-    change(settings)
-    after = before if json.dumps(settings) == untouched else write_settings(settings, before)
-    return FileChange(path, before, after, mode if after is not None else None)
+    added = _edited(settings, add)
+    after = before if _is_same(settings, added) else write_settings(added, before)
+    is_without = _is_same(settings, _edited(settings, remove))
+    return FileChange(path, before, after, mode if after is not None else None, keeps_copy=is_without)
 
 
 def take_back_settings(path: Path, remove: Callable[[Json], None], add: Callable[[Json], None]) -> FileChange:
@@ -131,24 +156,30 @@ def take_back_settings(path: Path, remove: Callable[[Json], None], add: Callable
     before = read_bytes(path)
     settings = parse_settings(path, before)
     copy = read_bytes(path.with_name(path.name + COPY_SUFFIX))
+    holds_entries = False  # as copies of earlier versions may
     if copy is not None:
-        original = parse_settings(path, copy)
-        add(original)
-        if original == settings:
+        kept = parse_settings(path, copy)
+        original = _edited(kept, remove)
+        holds_entries = not _is_same(kept, original)
+        if not holds_entries and _is_same(_edited(original, add), settings):
             return FileChange(path, before, copy)
-    remove(settings)
-    if parse_settings(path, before) == settings:
-        return FileChange(path, before, before)
-    return FileChange(path, before, write_settings(settings, before) if settings else None)
+    without = _edited(settings, remove)
+    if _is_same(settings, without):
+        return FileChange(path, before, before, drops_copy=holds_entries)
+    after = write_settings(without, before) if without else None
+    return FileChange(path, before, after, drops_copy=holds_entries)
 
 
 def removed_copies(changes: Iterable[FileChange]) -> list[FileChange]:
-    """Return the removals of the copies that are as their files will be; any other copy stays for its owner."""
-    copies = [(change, read_bytes(change.copy)) for change in changes if change.keeps_copy]
+    """Return the removals of the copies that are as their files will be, or that hold entries of Toolgate.
+
+    Any other copy stays for its owner.
+    """
+    copies = [(change, read_bytes(change.copy)) for change in changes if not change.is_own]
     return [
-        FileChange(change.copy, copy, None, keeps_copy=False)
+        FileChange(change.copy, copy, None)
         for change, copy in copies
-        if copy is not None and copy == change.after
+        if copy is not None and (copy == change.after or change.drops_copy)
     ]
 
 

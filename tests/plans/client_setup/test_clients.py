@@ -87,6 +87,46 @@ def test_undo_leaves_nothing_where_nothing_was(tmp_path: Path, slug: str) -> Non
     assert contents(tmp_path) == {}
 
 
+LATER = Setup("https://toolgate.example", "tg_another", "/usr/local/bin/python3")
+
+
+@pytest.mark.parametrize("later", [SETUP, LATER], ids=["the same", "another server"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_undo_takes_back_a_second_set_up_too(tmp_path: Path, slug: str, later: Setup, is_there: bool) -> None:
+    if is_there:
+        write(tmp_path, slug)
+    before = contents(tmp_path)
+    connect(tmp_path, slug)
+    apply_changes(agent_in(tmp_path, slug).changes(later))
+    undo(tmp_path, slug)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("slug", ["claude-code", "codex", "gemini-cli"])
+def test_no_copy_holds_entries_of_toolgate(tmp_path: Path, slug: str) -> None:
+    """Neither a second set-up nor the undo makes one, where the file came only with the first set-up."""
+    connect(tmp_path, slug)
+    name = {"codex": ".codex/config.toml"}.get(slug) or next(iter(SETTINGS[slug]))
+    path = tmp_path / name
+    own = path.read_bytes()
+    path.write_bytes(b'model = "x"\n' + own if slug == "codex" else own.replace(b"{", b'{"model": "x", ', 1))
+    apply_changes(agent_in(tmp_path, slug).changes(LATER))
+    assert list(tmp_path.rglob("*.before-toolgate")) == []
+    undo(tmp_path, slug)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()] == [name]
+    assert b"toolgate" not in path.read_bytes().lower()
+
+
+@pytest.mark.parametrize("slug", ["claude-code", "codex", "gemini-cli"])
+def test_undo_takes_entries_of_toolgate_out_of_a_copy(tmp_path: Path, slug: str) -> None:
+    """An earlier version kept such copies."""
+    connect(tmp_path, slug)
+    for path in [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "toolgate"]:
+        path.with_name(f"{path.name}.before-toolgate").write_bytes(path.read_bytes())
+    undo(tmp_path, slug)
+    assert contents(tmp_path) == {}
+
+
 def test_undo_keeps_later_changes(tmp_path: Path) -> None:
     write(tmp_path, "claude-code")
     connect(tmp_path, "claude-code")
@@ -99,8 +139,10 @@ def test_undo_keeps_later_changes(tmp_path: Path) -> None:
     assert after == {"model": "sonnet", "hooks": {"PreToolUse": [OTHER_HOOK, OTHER_HOOK], "Stop": []}}
 
 
-def test_a_second_time_changes_nothing(tmp_path: Path, slug: str) -> None:
-    write(tmp_path, slug)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_second_time_changes_nothing(tmp_path: Path, slug: str, is_there: bool) -> None:
+    if is_there:
+        write(tmp_path, slug)
     connect(tmp_path, slug)
     assert [change for change in agent_in(tmp_path, slug).changes(SETUP) if not change.is_none] == []
 
@@ -218,6 +260,49 @@ def test_a_link_stays_a_link_and_hides_the_token(tmp_path: Path) -> None:
     connect(tmp_path, "gemini-cli")
     assert (tmp_path / ".gemini/settings.json").is_symlink()
     assert SETUP.token not in target.read_text()
+
+
+@pytest.mark.parametrize("linked", [".gemini", ".gemini/settings.json", "home"])
+def test_a_linked_place_hides_the_token(tmp_path: Path, linked: str) -> None:
+    """What it leads to may stand in a repository, whichever part of the path is the link."""
+    home, dotfiles = tmp_path / "home", tmp_path / "dotfiles"
+    (dotfiles / "gemini").mkdir(parents=True)
+    if linked == "home":
+        home.symlink_to(dotfiles)
+    elif linked == ".gemini":
+        home.mkdir()
+        (home / ".gemini").symlink_to(dotfiles / "gemini")
+    else:
+        (home / ".gemini").mkdir(parents=True)
+        (dotfiles / "settings.json").write_text("{}")
+        (home / ".gemini/settings.json").symlink_to(dotfiles / "settings.json")
+    try:
+        connect(home, "gemini-cli")
+    except NotChanged:
+        assert linked != ".gemini/settings.json"
+    holders = [path for path in dotfiles.rglob("*") if path.is_file() and SETUP.token.encode() in path.read_bytes()]
+    assert (holders == []) == (linked != "home")
+
+
+def test_a_linked_folder_gets_the_token_only_where_a_person_has_put_it(tmp_path: Path, slug: str) -> None:
+    home, dotfiles, apart = tmp_path / "home", tmp_path / "dotfiles", tmp_path / "apart"
+    folder = agent_in(home, slug).folder
+    for each in (folder.parent, dotfiles, apart):
+        each.mkdir(parents=True)
+    folder.symlink_to(dotfiles)
+    (dotfiles / "toolgate").symlink_to(dotfiles / "elsewhere")
+    with pytest.raises(NotChanged, match="repository"):
+        connect(home, slug)
+    (dotfiles / "toolgate").unlink()
+    with pytest.raises(NotChanged, match="repository"):
+        connect(home, slug)
+    assert contents(tmp_path) == {}
+    (dotfiles / "toolgate").symlink_to(apart)
+    connect(home, slug)
+    holders = [path for path in tmp_path.rglob("*") if path.is_file() and SETUP.token.encode() in path.read_bytes()]
+    assert [path.resolve() for path in holders] == [apart / "toolgate.json"]
+    undo(home, slug)
+    assert contents(tmp_path) == {}
 
 
 def test_an_own_entry_of_the_mcp_server_stays(tmp_path: Path) -> None:

@@ -57,6 +57,18 @@ def test_print_changes_nothing_and_makes_no_token(home: Path, ada: User) -> None
     assert not ApiToken.objects.exists()
 
 
+def test_an_earlier_token_is_never_shown(home: Path, ada: User, ben: User) -> None:
+    run("gemini-cli", "--user", "ada")
+    first = stored_token(home, "gemini-cli")
+    for arguments in (["--print"], ["--user", "ben"]):
+        output = run("gemini-cli", *arguments)
+        assert "-    " in output and "Bearer tg_" in output
+        assert first not in output
+    second = stored_token(home, "gemini-cli")
+    (home / ".gemini/toolgate/toolgate.json").unlink()
+    assert second not in run("gemini-cli", "--undo")
+
+
 def test_a_second_time_keeps_the_token(home: Path, ada: User) -> None:
     run("codex")
     before = stored_token(home, "codex")
