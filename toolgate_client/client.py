@@ -10,10 +10,12 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache, cached_property, update_wrapper
 from inspect import isawaitable, iscoroutine
+from itertools import starmap
 from time import monotonic
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
@@ -50,6 +52,9 @@ PAGE_SIZE = 200
 
 NAME = re.compile(r"[a-z0-9-]{1,40}")
 TOKEN = re.compile(r"[\x21-\x7e]{1,500}")
+
+LATER = (Generator, AsyncGenerator, Future, filter, map, starmap)
+"""Results of functions that have not done their work when they return."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -401,7 +406,7 @@ class Client(Operations):
             if iscoroutine(value):
                 value.close()
             raise TypeError("An asynchronous function needs an AsyncClient.")
-        return value
+        return _ended(value)
 
     def events(self, plan: str, *, after: int = 0, poll_seconds: float = 1.0) -> Iterator[Event]:
         """Yield the events of a plan as they happen, from the number `after` on, until the plan has ended."""
@@ -448,7 +453,7 @@ class AsyncClient(Operations):
         if isinstance(wish, Pause):
             return await asyncio.sleep(wish.seconds)
         value = wish.function(wish.arguments)
-        return await value if isawaitable(value) else value
+        return _ended(await value if isawaitable(value) else value)
 
     async def events(self, plan: str, *, after: int = 0, poll_seconds: float = 1.0) -> AsyncIterator[Event]:
         """Yield the events of a plan as they happen, from the number `after` on, until the plan has ended."""
@@ -493,6 +498,14 @@ def _base_url(text: str) -> str:
             "The address must be http:// or https:// with a host, without name, query or fragment."
         )
     return text.rstrip("/")
+
+
+def _ended(value: T) -> T:
+    """Return the result of a function. Raises TypeError if its work comes later: its end would be reported before."""
+    if isinstance(value, LATER):
+        kind = type(value).__name__
+        raise TypeError(f"The function returned a {kind}, whose work comes later. Return its result.")
+    return value
 
 
 def _tls_context(certificates: str | os.PathLike[str]) -> ssl.SSLContext:

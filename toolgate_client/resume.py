@@ -295,8 +295,9 @@ class Runner:
                 is_full = len(self._active) >= self.config.parallel
                 if problem or is_full or key in self._active or self.stopping.is_set():
                     continue
-                self._active[key] = threading.Thread(target=self._work, args=(key, deferred))
-            self._active[key].start()
+                thread = threading.Thread(target=self._work, args=(key, deferred))
+                thread.start()  # before another thread can see it: one that has not started cannot be joined
+                self._active[key] = thread
             started += 1
         return started
 

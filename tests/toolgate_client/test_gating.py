@@ -1,6 +1,8 @@
 """Functions of one's own process: they run once, with the approved arguments, or not at all."""
 
 import asyncio
+from concurrent.futures import Future
+from itertools import starmap
 from typing import Any
 
 import httpx
@@ -213,3 +215,40 @@ def test_without_a_configuration_nothing_runs(monkeypatch, runs):
     with pytest.raises(ToolgateError):
         asyncio.run(gated()(delete)())
     assert runs == []
+
+
+def a_generator(runs):
+    runs.append("ran")
+    yield
+
+
+async def an_async_generator(runs):
+    runs.append("ran")
+    yield
+
+
+LATER = {
+    "generator": a_generator,
+    "asynchronous generator": an_async_generator,
+    "map": lambda runs: map(runs.append, ["ran"]),
+    "filter": lambda runs: filter(runs.append, ["ran"]),
+    "starmap": lambda runs: starmap(runs.append, [("ran",)]),
+    "future": lambda runs: Future(),
+}
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+@pytest.mark.parametrize("name", LATER)
+def test_a_function_whose_work_comes_later_is_refused(toolgate, script, outcome, name, is_awaited):
+    """Its end would be reported before the work has begun."""
+    runs: list[Any] = []
+    script.replies = [permission(), reported()]
+
+    async def awaited(arguments):
+        return LATER[name](runs)
+
+    is_async = is_awaited and isinstance(toolgate, AsyncClient)
+    with pytest.raises(TypeError, match="later"):
+        outcome(toolgate.run("delete", {}, awaited if is_async else lambda arguments: LATER[name](runs)))
+    report = script.bodies()[1]
+    assert (runs, report["succeeded"], report["message"].startswith("TypeError")) == ([], False, True)

@@ -204,6 +204,28 @@ def test_the_runner_stops_when_told(config, work, monkeypatch):
     assert server.ends() == [-15]
 
 
+def test_a_runner_that_is_told_to_stop_while_a_session_starts_waits_for_it(config, work, monkeypatch):
+    server = Server(cwd=str(work))
+    client = Client("https://toolgate.example", "tg_a", transport=httpx.MockTransport(server))
+    runner = Runner(config(), client)
+    joined = threading.Event()
+
+    class Starting(threading.Thread):
+        def start(self) -> None:
+            if self._args:  # type: ignore[attr-defined] # the thread of a session, not that which polls
+                runner.stop()
+                joined.wait(0.5)
+            super().start()
+
+        def join(self, timeout: float | None = None) -> None:
+            joined.set()
+            super().join(timeout)
+
+    monkeypatch.setattr(threading, "Thread", Starting)
+    runner.run()
+    assert server.ends() == [3]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -264,7 +264,7 @@ def test_a_link_stays_a_link_and_hides_the_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linked", [".gemini", ".gemini/settings.json", "home"])
 def test_a_linked_place_hides_the_token(tmp_path: Path, linked: str) -> None:
-    """What it leads to may stand in a repository, whichever part of the path is the link."""
+    """The target of a link may stand in a repository, whichever part of the path is the link."""
     home, dotfiles = tmp_path / "home", tmp_path / "dotfiles"
     (dotfiles / "gemini").mkdir(parents=True)
     if linked == "home":
