@@ -19,10 +19,10 @@ POLICY_ID = "pol_combined"
 POLICY_NAME = "Several policies together"
 UNSTORED = 0
 """Key of the revision of a combined rule that `store_rule` has not stored yet."""
-_BY_NAME = frozenset({"revision_id", "policy", "number", "safety_level", "sentence", "message", "looks_back"})
-_CONFIRMATIONS = ("min_review_seconds", "min_role_age_seconds")
-_ANY = ("typed_target", "fresh_passkey", "reason_required", "remind")
-_ALL = ("allow_self_review", "editor_may_approve", "batchable")
+_NOT_ASKED = frozenset({"revision_id", "policy", "number", "safety_level", "sentence", "message", "looks_back"})
+_LARGEST_COUNTS = ("min_review_seconds", "min_role_age_seconds")
+_TRUE_IF_ANY = ("typed_target", "fresh_passkey", "reason_required", "remind")
+_TRUE_IF_ALL = ("allow_self_review", "editor_may_approve", "batchable")
 
 
 def combine(rules: Sequence[Rule]) -> Rule:
@@ -35,9 +35,9 @@ def combine(rules: Sequence[Rule]) -> Rule:
     sign_ins = [rule.fresh_sign_in_seconds for rule in rules if rule.fresh_sign_in_seconds]
     policies = list(dict.fromkeys(rule.policy for rule in rules))
     addresses = {each["shown"]: each for rule in rules for each in rule.notify}
-    strictest: dict[str, Any] = {name: max(getattr(rule, name) for rule in rules) for name in _CONFIRMATIONS}
-    strictest |= {name: any(getattr(rule, name) for rule in rules) for name in _ANY}
-    strictest |= {name: all(getattr(rule, name) for rule in rules) for name in _ALL}
+    strictest: dict[str, Any] = {name: max(getattr(rule, name) for rule in rules) for name in _LARGEST_COUNTS}
+    strictest |= {name: any(getattr(rule, name) for rule in rules) for name in _TRUE_IF_ANY}
+    strictest |= {name: all(getattr(rule, name) for rule in rules) for name in _TRUE_IF_ALL}
     combined = replace(
         rules[0],
         revision_id=UNSTORED,
@@ -58,7 +58,7 @@ def combine(rules: Sequence[Rule]) -> Rule:
 
 
 def _asks_the_same(rule: Rule, other_rule: Rule) -> bool:
-    names = [field.name for field in fields(Rule) if field.name not in _BY_NAME]
+    names = [field.name for field in fields(Rule) if field.name not in _NOT_ASKED]
     return all(_comparable(getattr(rule, name)) == _comparable(getattr(other_rule, name)) for name in names)
 
 
@@ -97,7 +97,7 @@ def store_rule(rule: Rule) -> Rule:
         name: getattr(rule, name)
         for name in ("expires_seconds", "on_expiry", "escalate_to", "envelope", "fresh_sign_in_seconds")
     }
-    columns |= {name: getattr(rule, name) for name in (*_CONFIRMATIONS, *_ANY, *_ALL)}
+    columns |= {name: getattr(rule, name) for name in (*_LARGEST_COUNTS, *_TRUE_IF_ANY, *_TRUE_IF_ALL)}
     number = policy.revisions.count() + 1
     stages = [{"group": stage.group, "count": stage.count} for stage in rule.stages]
     revision = PolicyRevision.objects.create(

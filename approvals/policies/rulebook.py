@@ -423,9 +423,14 @@ class Rulebook:
             if would is None:
                 continue
             decided = decided or [self._known_answers(form).first(form, at) for form in forms]
+            # The verdict without a rule comes after all rules.
+            places = [
+                len(self.clauses) if verdict.terms is None else self._places[verdict.terms.revision_id]
+                for verdict in decided
+            ]
             verdicts = [
-                would if fits and trial.place <= self._place_of(verdict) else verdict
-                for fits, verdict in zip(fitting, decided, strict=True)
+                would if fits and trial.place <= place else verdict
+                for fits, place, verdict in zip(fitting, places, decided, strict=True)
             ]
             if reduce(stricter, verdicts) is would:
                 found.append(TrialVerdict(trial.clause.rule, would, reduce(stricter, decided)))
@@ -434,10 +439,6 @@ class Rulebook:
     def with_enforced(self, trial: RuleOnTrial) -> "Rulebook":
         """Return these rules with one of those on trial enforced at its place."""
         return Rulebook([*self.clauses[: trial.place], trial.clause, *self.clauses[trial.place :]])
-
-    def _place_of(self, verdict: GateDecision) -> int:
-        """Return the place of the rule that gave a verdict; the last place for the verdict without a rule."""
-        return len(self.clauses) if verdict.terms is None else self._places[verdict.terms.revision_id]
 
     def refuses(self, facts: CallFacts) -> bool:
         """Return True if the call is denied now whatever its arguments; those in `facts` are ignored."""

@@ -236,15 +236,13 @@ class Predicate:
             if len(forms) == 1:  # the most frequent way, and rules are many
                 return self.covers(forms[0]) if entirely else self.matches(forms[0])
             return all(map(self.covers, forms)) if entirely else any(map(self.matches, forms))
-        if entirely and not (self._can_allow and self._is_told(derived)):
+        if entirely and not self._can_allow:
             return False
+        if entirely and not derived.is_plain and any(is_command(row.path) for row in self.rows):
+            return False  # other fields than the command decide what runs, too
         return self._others.fits_call(forms, None, entirely=entirely) and all(
             fact.fits(derived, entirely=entirely) for _, fact in self._facts
         )
-
-    def _is_told(self, derived: DerivedFacts) -> bool:
-        """Return True if nothing beside a command that a row names decides what runs."""
-        return derived.is_plain or not any(is_command(row.path) for row in self.rows)
 
     def unfit(
         self, forms: Sequence[Mapping[str, Any]], derived: DerivedFacts | None, *, entirely: bool

@@ -4,11 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from approvals.policies import trials
 from approvals.policies.gate import rules_in_force
@@ -203,14 +202,10 @@ def history_of(
         plan_ref=plan.ref,
         tool_name=prepared.target.tool.name,
         arguments=prepared.arguments.passed,
-        find_plan_calls=None if plan.is_call or not plan.pk else partial(_calls_of_plan, plan.pk),
+        find_plan_calls=None if plan.is_call or not plan.pk else lambda: Call.objects.filter(step__plan=plan.pk),
     )
     replaced = prepared.replaces.pk if prepared.replaces else None
     return History(origin, tx.now if tx else clock.now(), call, replaced, is_exact=tx is not None, waits=waits)
-
-
-def _calls_of_plan(plan_pk: int) -> QuerySet[Call]:
-    return Call.objects.filter(step__plan=plan_pk)
 
 
 def facts_for_rules(

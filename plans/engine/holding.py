@@ -279,7 +279,7 @@ def start_covered(tx: PlanTransaction, held_call: HeldCall, preview: Preview | N
     was_covered = held_call.call is not None and classify(held_call.call) is CallSituation.COVERED
     if not (was_covered or grants.may_be_covered(plan, prepared)):
         return None
-    # Without a grant a request is opened; its slot lock comes before the audit log's, which a grant's use takes.
+    # If nothing covers it, a request is opened; its slot lock comes before the audit log's, which a use takes.
     request_limits.lock_slots(request_owner(plan, prepared))
     limits.check_budget(tx.cursor, plan)
     people = requesters_of(plan, prepared, step.pk)
@@ -330,7 +330,7 @@ def store_held(tx: PlanTransaction, held_call: HeldCall, preview: Preview | None
 
 
 def store_as_held(tx: PlanTransaction, held_call: HeldCall) -> Call:
-    """Store the call as held; a call that was stored while a grant covered it becomes held."""
+    """Store the call as held; a call that was stored while a grant or an envelope covered it becomes held."""
     call = held_call.call
     if call is not None:
         move(Call.objects.filter(pk=call.pk), to=CallStatus.HELD)
@@ -354,7 +354,8 @@ def open_approval_request(
     if call.requested_by_id is not None:
         people.add(call.requested_by_id)
     rows = [CallRequester(call=call, user_id=person) for person in people]
-    CallRequester.objects.bulk_create(rows, ignore_conflicts=True)  # a grant's earlier start may have stored some
+    # An earlier start under a grant or an envelope may have stored some.
+    CallRequester.objects.bulk_create(rows, ignore_conflicts=True)
     background = RequestProvenance(early_by, input_authors_of(held_call.step))
     request = lifecycle.open_request(call, rule=held_call.rule, preview=preview, now=tx.now, provenance=background)
     candidate = grants.grant_query(held_call.plan, held_call.prepared, people)

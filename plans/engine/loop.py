@@ -207,7 +207,7 @@ def _release_if_paused(tx: PlanTransaction, work: WorkItem, time_slice: TimeSlic
 
 
 def _release_if_stopped(tx: PlanTransaction, work: WorkItem, prepared: PreparedCall) -> bool:
-    """Let a claimed step wait if a stop covers its call, before an approval or grant is used. Return True if so."""
+    """Let a claimed step wait if a stop covers its call, before an approval or a place is used; return True if so."""
     try:
         stops.require_call_not_stopped(tx, work.plan, work.step.step_id, prepared)
     except Stopped as stopped:

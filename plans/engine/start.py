@@ -36,14 +36,14 @@ class StartContext:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Data that the gate, an approval or a grant passes to the call that it starts."""
+    """Data that the gate, an approval, a grant or an envelope passes to the call that it starts."""
 
     target_state: str | None = None
     """The state of the target in the preview, which a tool compares when it writes."""
     edited: EditSummary | None = None
     """The edits that reviewers made before they approved."""
     record: Callable[[Call], object] | None = None
-    """Records the use of a grant, once the call is stored."""
+    """Called with the stored call: records its use of a grant or envelope, or opens the envelope that it proposed."""
     history: History | None = None
     """The history of the call, judged in this transaction; it is kept with the call."""
 
@@ -52,7 +52,7 @@ NOTHING_PASSED = Permission()
 
 
 def begin(
-    start: StartContext,
+    context: StartContext,
     prepared: PreparedCall,
     call: Call | None = None,
     permission: Permission = NOTHING_PASSED,
@@ -61,13 +61,13 @@ def begin(
 ) -> RunningCall:
     """Start a call: store its fencing token, attempt, time and event, and count it against the plan's budget.
 
-    `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval or grant,
-    in a transaction that has claimed the step or renewed its lease. `runs_already` says that the handler of a new call
-    was started before, so that no stop can prevent that.
+    `call` is the stored call; None stores a new one. The caller has asked the gate and used the approval, the grant or
+    the envelope, in a transaction that has claimed the step or renewed its lease. `runs_already` says that the handler
+    of a new call was started before, so that no stop can prevent that.
     Raises Stopped, OutsideLimits, BudgetExceeded, ToolError if the stored call was settled, and Conflict if another
     worker took over the step.
     """
-    tx, plan, step = start.tx, start.plan, start.step
+    tx, plan, step = context.tx, context.plan, context.step
     if not runs_already:
         require_call_not_stopped(tx, plan, step.step_id, prepared)
     # The gate asks the same before; a call that is tried again does not pass it.
@@ -81,7 +81,7 @@ def begin(
         call = copy(call)  # the transaction may be repeated after a deadlock
     call.fence, call.attempt, call.started_at = step.attempt, call.attempt + 1, tx.now
     if is_new:
-        if not statements.insert_step_call(tx.cursor, step, call, just_claimed=start.just_claimed):
+        if not statements.insert_step_call(tx.cursor, step, call, just_claimed=context.just_claimed):
             raise Conflict("Another worker took over this step before its call could start.")
         store_call_secrets(prepared, plan.ref, step.step_id)
         record_trials(call, prepared, plan, step_pk=step.pk, history=permission.history)

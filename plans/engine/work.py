@@ -256,9 +256,9 @@ class RateLimitedCall:
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that needs approval: compute its preview and store its request, unless a grant covers it.
+    """A call that needs approval: compute its preview and store its request, unless a grant or envelope covers it.
 
-    `call` is set if the call is already stored: a direct call that a grant covered when it was stored. `history` was
+    `call` is set if the call is already stored: a direct call that was covered when it was stored. `history` was
     judged in the transaction that made this item, and only that one may store it.
     """
 

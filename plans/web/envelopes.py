@@ -53,10 +53,6 @@ def _tools(viewer: User, chosen: Sequence[str]) -> list[Choice]:
     return column_choices(items, "tool__name", chosen)
 
 
-def _of_tools(values: Sequence[str]) -> Q:
-    return Q(pk__in=EnvelopeItem.objects.filter(tool__name__in=values).values("envelope"))
-
-
 _MAY_BE_PRIVATE = Exists(Step.objects.filter(MEETS_PRIVATE, plan__public_id=OuterRef("call__plan_ref")))
 
 
@@ -79,7 +75,14 @@ ENVELOPE_LIST = register_list(
             **{str(status): (badge.text, Q(status=status)) for status, badge in BADGES.items()},
         },
         filters=(
-            ListFilter(name="tool", label=gettext_lazy("Tool"), offer=_tools, condition=_of_tools),
+            ListFilter(
+                name="tool",
+                label=gettext_lazy("Tool"),
+                offer=_tools,
+                condition=lambda values: Q(
+                    pk__in=EnvelopeItem.objects.filter(tool__name__in=values).values("envelope")
+                ),
+            ),
             column_filter(
                 name="proposer", label=gettext_lazy("Proposer"), offer=_proposers, column="requester__username"
             ),
