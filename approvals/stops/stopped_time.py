@@ -18,11 +18,11 @@ from catalog.models import Call
 MAX_SECONDS = 86_400.0
 LEAST_CHANGE = 0.001
 """Seconds below which a difference comes from rounding."""
-CallFacts = Callable[[Collection[Call]], Mapping[int, StopFacts]]
-_finders: list[CallFacts] = []
+FindCallFacts = Callable[[Collection[Call]], Mapping[int, StopFacts]]
+_finders: list[FindCallFacts] = []
 
 
-def register_call_facts(find: CallFacts) -> None:
+def register_call_facts(find: FindCallFacts) -> None:
     """Register the function that returns the facts of stored calls by their keys, replacing an earlier one."""
     _finders[:] = [find]
 

@@ -240,7 +240,7 @@ class _JudgedOtherwise(Exception):
 
 
 def _run_or_store(
-    plan: Plan, facts: PlanSnapshot, admitted: _AdmittedCall, run: ClientRun | None, *, joins: bool
+    plan: Plan, plan_snapshot: PlanSnapshot, admitted: _AdmittedCall, run: ClientRun | None, *, joins: bool
 ) -> Call:
     """Run an admitted call before it is stored if it may, or else store it.
 
@@ -251,18 +251,18 @@ def _run_or_store(
         if run is None and not joins and admitted.may_run_first and not prepared.target.drifted:
             executor = hints.local_executor()
             if executor is not None and running_first.may_run_first(prepared):
-                call = _run_first(plan, facts, prepared, executor)
+                call = _run_first(plan, plan_snapshot, prepared, executor)
                 if call is not None:
                     return call
         if admitted.rule is None:
-            stops.require_not_stopped_now(facts, 1, prepared)
+            stops.require_not_stopped_now(plan_snapshot, 1, prepared)
         while True:
             try:
-                return _store(plan, facts, admitted, run, joins=joins)
+                return _store(plan, plan_snapshot, admitted, run, joins=joins)
             except _JudgedOtherwise as judged:
-                admitted = _as_judged(facts, admitted, judged.verdict)
+                admitted = _as_judged(plan_snapshot, admitted, judged.verdict)
     except Stopped:
-        _give_back_count(facts, admitted)
+        _give_back_count(plan_snapshot, admitted)
         raise
 
 
