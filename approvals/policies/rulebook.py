@@ -388,7 +388,7 @@ class Rulebook:
 
     def can_look_back(self, facts: CallFacts) -> bool:
         """Return True if rules about this tool look back at what came before its calls."""
-        return bool(self._known_answers(facts).looking_back)
+        return bool(self._known_verdicts_for(facts).looking_back)
 
     def verdict(self, facts: CallFacts, at: datetime | None = None) -> GateDecision:
         """Return the verdict of the first matching rule, now or `at`; an unknown safety level counts as dangerous.
@@ -396,12 +396,12 @@ class Rulebook:
         The call is also judged as requested: without defaults, and without editors of the step as requesters. If that
         gives another verdict, the stricter one is returned, so that defaults and editors never weaken protection.
         """
-        answers = self._known_answers(facts)
-        facts = answers.look_back(facts, at)
-        if not answers.conditional:
-            return answers.otherwise
-        forms = forms_of(facts, (match for match, _ in answers.conditional))
-        return reduce(stricter, [answers.first(form, at) for form in forms])
+        verdicts = self._known_verdicts_for(facts)
+        facts = verdicts.look_back(facts, at)
+        if not verdicts.conditional:
+            return verdicts.otherwise
+        forms = forms_of(facts, (match for match, _ in verdicts.conditional))
+        return reduce(stricter, [verdicts.first(form, at) for form in forms])
 
     def trial_verdicts(self, facts: CallFacts, at: datetime | None = None) -> list[TrialVerdict]:
         """Return a verdict for each rule on trial that would decide this call if it alone were enforced at its place.
@@ -411,10 +411,10 @@ class Rulebook:
         if not self.trials:
             return []
         at = at or clock.now()
-        facts = self._known_answers(facts).look_back(facts, at)
+        facts = self._known_verdicts_for(facts).look_back(facts, at)
         facts = facts if facts.safety_level in LEVELS else replace(facts, safety_level=SafetyLevel.DANGEROUS)
         trials = (trial.clause.match for trial in self.trials)
-        forms = forms_of(facts, chain(trials, (match for match, _ in self._known_answers(facts).conditional)))
+        forms = forms_of(facts, chain(trials, (match for match, _ in self._known_verdicts_for(facts).conditional)))
         found: list[TrialVerdict] = []
         decided: list[GateDecision] = []
         for trial in self.trials:
@@ -422,7 +422,7 @@ class Rulebook:
             would = trial.clause.verdict(facts) if any(fitting) else None
             if would is None:
                 continue
-            decided = decided or [self._known_answers(form).first(form, at) for form in forms]
+            decided = decided or [self._known_verdicts_for(form).first(form, at) for form in forms]
             # The verdict without a rule comes after all rules.
             places = [
                 len(self.clauses) if verdict.terms is None else self._places[verdict.terms.revision_id]
@@ -442,25 +442,25 @@ class Rulebook:
 
     def refuses(self, facts: CallFacts) -> bool:
         """Return True if the call is denied now whatever its arguments; those in `facts` are ignored."""
-        answers = self._known_answers(facts)
-        for match, verdict in answers.conditional:
+        verdicts = self._known_verdicts_for(facts)
+        for match, verdict in verdicts.conditional:
             is_denied = isinstance(verdict, Deny)
             fits = match.fits_without_arguments(facts, entirely=isinstance(verdict, Allow))
             if (match.predicate.rows or match.looks_back) and (is_denied or not fits):
                 continue  # other calls of the tool may not match, or the rule is about other calls
             if fits:
                 return is_denied
-        return isinstance(answers.otherwise, Deny)
+        return isinstance(verdicts.otherwise, Deny)
 
     def can_require_approval(self, facts: CallFacts, names: Collection[str]) -> bool:
         """Return True if a call of this tool can be held for some values, requester or time.
 
         `names` are the only arguments that the call can have: a rule about others does not fit.
         """
-        answers = self._known_answers(facts)
-        return isinstance(answers.otherwise, Hold) or any(
+        verdicts = self._known_verdicts_for(facts)
+        return isinstance(verdicts.otherwise, Hold) or any(
             isinstance(verdict, Hold) and match.predicate.needed_names.issubset(names)
-            for match, verdict in answers.conditional
+            for match, verdict in verdicts.conditional
         )
 
     def possible_verdicts(
@@ -472,8 +472,8 @@ class Rulebook:
         `names` are the only arguments that these calls can have, if that is known: a rule about others fits none.
         """
         found: list[GateDecision] = []
-        answers = self.answers(facts)
-        for match, verdict in answers.conditional:
+        verdicts = self.verdicts_for(facts)
+        for match, verdict in verdicts.conditional:
             if names is not None and not match.predicate.needed_names.issubset(names):
                 continue
             whole = replace(match, plan="")
@@ -482,7 +482,7 @@ class Rulebook:
             found.append(verdict)
             if not (match.predicate.rows or match.plan or match.looks_back):
                 return found
-        return [*found, answers.otherwise]
+        return [*found, verdicts.otherwise]
 
     def verdicts_within(self, facts: CallFacts, at: datetime, rows: Sequence[Condition]) -> list[GateDecision]:
         """Return the verdicts that calls can get whose arguments fit all of these conditions, from now on.
@@ -491,8 +491,8 @@ class Rulebook:
         then or there. What cannot be proven of a condition is assumed to be possible.
         """
         found: list[GateDecision] = []
-        answers = self._known_answers(facts)
-        for match, verdict in answers.conditional:
+        verdicts = self._known_verdicts_for(facts)
+        for match, verdict in verdicts.conditional:
             is_allowed = isinstance(verdict, Allow)
             terms = match.predicate.rows
             judged = [row for row in terms if not (facts.runs_in_client and row.path in DERIVED_FACTS)]
@@ -505,18 +505,18 @@ class Rulebook:
                 and is_within(rows, terms)
             ):
                 return found
-        return [*found, answers.otherwise]
+        return [*found, verdicts.otherwise]
 
-    def _known_answers(self, facts: CallFacts) -> ToolVerdicts:
+    def _known_verdicts_for(self, facts: CallFacts) -> ToolVerdicts:
         key = (facts.tool_name, facts.safety_level, facts.categories, facts.source, facts.runs_in_client)
-        answers = self._known.get(key)
-        if answers is None:
+        verdicts = self._known.get(key)
+        if verdicts is None:
             if len(self._known) >= MAX_CACHED_TOOLS:
                 self._known.clear()
-            answers = self._known[key] = self.answers(facts)
-        return answers
+            verdicts = self._known[key] = self.verdicts_for(facts)
+        return verdicts
 
-    def answers(self, facts: CallFacts) -> ToolVerdicts:
+    def verdicts_for(self, facts: CallFacts) -> ToolVerdicts:
         """Compute the verdicts of the rules on a tool."""
         known = facts.safety_level in LEVELS
         facts = facts if known else replace(facts, safety_level=SafetyLevel.DANGEROUS)

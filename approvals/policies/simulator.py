@@ -171,7 +171,7 @@ def simulate_among(facts: CallFacts, revisions: Iterable[PolicyRevision], at: da
     revisions, at = list(revisions), at or clock.now()
     people = requesters_named(revisions)
     book = build_rulebook(revisions, people)
-    facts = book.answers(facts).look_back(facts, at)
+    facts = book.verdicts_for(facts).look_back(facts, at)
     forms = forms_of(facts, (clause.match for clause in book.clauses))
     simulations = [_first_match(form, revisions, people, at) for form in forms]
     verdict = reduce(stricter, [each.verdict for each in simulations])

@@ -59,15 +59,15 @@ def tool_terms(tool: Tool, version: ToolVersion) -> dict[str, str]:
         source=tool.source.name,
         find_derived=(lambda: NOT_UNDERSTOOD) if tool.source.kind == Source.Kind.CLIENT else None,
     )
-    answers = rules_in_force().answers(facts)
-    count = len(answers.conditional)
+    verdicts = rules_in_force().verdicts_for(facts)
+    count = len(verdicts.conditional)
     depends = ngettext(
         "%(count)s policy with higher priority may decide otherwise, depending on the arguments.",
         "%(count)s policies with higher priority may decide otherwise, depending on the arguments.",
         count,
     ) % {"count": count}
-    found = _verdict_sentences(answers.otherwise, version.safety_level)
-    if tool.name == PROPOSE_ENVELOPE and not isinstance(answers.otherwise, Deny):
+    found = _verdict_sentences(verdicts.otherwise, version.safety_level)
+    if tool.name == PROPOSE_ENVELOPE and not isinstance(verdicts.otherwise, Deny):
         people = _("By the people whom the policies on the calls of its items ask for.")
         found = {"lead": _("Every call needs approval."), "rest": people}
     return found | {"depends": depends if count else ""}

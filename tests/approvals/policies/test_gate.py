@@ -97,13 +97,13 @@ def test_stale_rules_are_reloaded_if_another_thread_hangs(monkeypatch, trust_for
 
 def test_verdicts_are_cached_per_tool(trusted_for_long, monkeypatch):
     worked_out: list[CallFacts] = []
-    answers = Rulebook.answers
+    verdicts_for = Rulebook.verdicts_for
 
     def counted(book: Rulebook, facts: CallFacts) -> ToolVerdicts:
         worked_out.append(facts)
-        return answers(book, facts)
+        return verdicts_for(book, facts)
 
-    monkeypatch.setattr(Rulebook, "answers", counted)
+    monkeypatch.setattr(Rulebook, "verdicts_for", counted)
     for _ in range(3):
         gate(facts())
     assert worked_out == [facts()]
