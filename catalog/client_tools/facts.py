@@ -184,7 +184,7 @@ def _of_paths(client_input: ReadInput, cwd: str, paths: Sequence[str], *effects:
 def _of_one_path(*effects: str) -> Callable[[ReadInput, str], DerivedFacts]:
     def derive(client_input: ReadInput, cwd: str) -> DerivedFacts:
         path = client_input.path()
-        client_input.text("content"), client_input.text("old"), client_input.text("new")
+        client_input.require_texts("content", "old", "new")
         return _of_paths(client_input, cwd, [path] if path else [], *effects)
 
     return derive
@@ -206,7 +206,7 @@ def _of_glob(client_input: ReadInput, cwd: str) -> DerivedFacts:
 def _of_search(client_input: ReadInput, cwd: str) -> DerivedFacts:
     """Content of files that the call does not name is read, unless it names one of source code, or their ending."""
     base, pattern = client_input.path() or ".", client_input.text("glob")
-    client_input.text("pattern")
+    client_input.require_texts("pattern")
     is_narrow = is_source_file(base) or (
         re.fullmatch(r"[\w*./-]*\*\.\w+", pattern) is not None and is_source_file(f"x.{pattern.rpartition('.')[2]}")
     )
@@ -216,9 +216,8 @@ def _of_search(client_input: ReadInput, cwd: str) -> DerivedFacts:
 
 
 def _of_edits(client_input: ReadInput, cwd: str) -> DerivedFacts:
-    path = client_input.path()
-    edits_of(client_input)
-    return _of_paths(client_input, cwd, [path] if path else [], WRITES)
+    paths = unique(change.path for change in edits_of(client_input) if change.path)
+    return _of_paths(client_input, cwd, paths, WRITES)
 
 
 def _of_patch(client_input: ReadInput, cwd: str) -> DerivedFacts:
@@ -242,7 +241,7 @@ def _of_fetch_prompt(client_input: ReadInput, cwd: str) -> DerivedFacts:
 
 
 def _of_web_search(client_input: ReadInput, cwd: str) -> DerivedFacts:
-    client_input.text("query")
+    client_input.require_texts("query")
     return _facts({SENDS}, understood=not client_input.doubts)
 
 

@@ -155,6 +155,11 @@ class ReadInput:
             return ""
         return value
 
+    def require_texts(self, *roles: str) -> None:
+        """Doubt the call for each of these roles whose field holds something other than text."""
+        for role in roles:
+            self.text(role)
+
     def path(self, role: str = "path") -> str:
         """Return the path of a role, with a doubt if a client may read it in another way."""
         text = self.text(role)

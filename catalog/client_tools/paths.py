@@ -17,8 +17,11 @@ SENSITIVE = frozenset({OUTSIDE, CREDENTIALS, CLIENT_SETTINGS, GIT, CI})
 
 _CLIENT_SETTINGS = re.compile(
     r"\.(claude|codex|gemini|opencode|cursor|vscode|idea|continue|windsurf|roo|cline|clinerules|zed|kiro|amazonq|junie|agents)"
+    r"|\.(qwen|trae|crush|goose|augment|factory|kilocode|openhands|copilot|iflow|tabnine|codeium|warp|amp|qodo|rovodev)"
+    r"|\.(crush\.json|goosehints|gooseignore|rules|roomodes|rooignore|kilocodemodes|augment-guidelines|replit)"
+    r"|\.(cursor|cline|crush|augment|codeium|ai|qwen|trae|kilocode)(indexing)?ignore|\.aiexclude|crush\.json"
     r"|\.(claude|claude-plugin|mcp|cursorrules|windsurfrules|aider.*|envrc|miserc|mise|exrc|nvim|devcontainer|geminiignore|claudeignore)(\.jsonc?|\.ya?ml|\.md|\.toml|\.lua)?"
-    r"|(claude|agents?|gemini)(\.local|\.override)?\.md|mise\.toml|copilot-instructions\.md|opencode\.jsonc?|mcp\.json|\.toolgate.*"
+    r"|(claude|agents?|gemini|qwen|crush|warp|iflow)(\.local|\.override)?\.md|mise\.toml|copilot-instructions\.md|opencode\.jsonc?|mcp\.json|\.toolgate.*"
     r"|toolgate_hook\.py|toolgate\.js(on)?"
     r"|\.(bash|zsh|k?sh)(rc|_?profile|_login|_logout|env|_aliases)|\.(profile|zprofile|zlogin|zlogout|t?cshrc|login|inputrc|tmux\.conf|config|local)|launchagents|autostart"
 )
@@ -35,11 +38,15 @@ _CI = re.compile(
 _CREDENTIALS = re.compile(
     r"\.(ssh|gnupg|aws|azure|kube|docker|gcloud|password-store|secrets?|vault-token|netrc|npmrc|pypirc|pgpass|my\.cnf"
     r"|git-credentials|htpasswd|dockercfg|yarnrc(\.yml)?|boto|s3cfg|databricks.*|terraformrc|.*_?history)"
-    r"|\.envs?([._~-].*)?|.*\.(env(\..*)?|pem|key|p12|pfx|jks|keystore|kdbx?|ppk|asc|gpg|ovpn|tfstate(\..*)?|tfvars(\.json)?)"
-    r"|_netrc|.*id_(rsa|dsa|ecdsa|ed25519)(_sk)?(\.(?!pub$).*)?|service[-_]?account.*\.json|g?shadow|environ"
-    r"|application_default_credentials.*|login\.keychain.*|logins\.json|key[34]\.db|cookies(\.sqlite)?"
+    r"|\.envs?([._~-].*)?|.*\.(env(\..*)?|pem|key|p12|p8|pfx|jks|keystore|kdbx?|ppk|asc|gpg|ovpn|tfstate(\..*)?|tfvars(\.json)?)"
+    r"|_netrc|.*id_(rsa|dsa|ecdsa|ed25519)(_sk)?[^.]*(\.(?!pub$).*)?|service[-_]?account.*\.json|g?shadow|environ"
+    r"|.*deploy[._-]?key([._-](?!pub$).*)?|(.*[._-])?kubeconfig([._-].*)?|\.?vault[._-]?pass(word)?([._-].*)?"
+    r"|application_default_credentials.*|login\.keychain.*|logins\.json|auth\.json|key[34]\.db|cookies(\.sqlite)?"
 )
-_LIKELY_CREDENTIALS = re.compile(r"(.*[._-])?(credentials?|secrets?|passwords?)([._-].*)?")
+_LIKELY_CREDENTIALS = re.compile(
+    r"(.*[._-])?(credentials?|creds|secrets?|passwords?)([._-].*)?"
+    r"|(.*[._-])?token(\.(txt|json))?|tokens\.txt|\.tokens|.*[_-](rsa|dsa|ecdsa|ed25519)"
+)
 """Names of files and directories with secrets, unless they hold source code: `secrets/detectors.py`."""
 _HARMLESS = re.compile(r"\.?env[._-](example|sample|template|dist)")
 """Templates of files with secrets, which hold none."""
@@ -86,7 +93,7 @@ def effects_of_path(path: str, cwd: str) -> set[str]:
     found = set() if is_inside(path, cwd) else {OUTSIDE}
     base = posixpath.normpath(cwd).rstrip("/") if not found else ""
     # The working directory itself is one; any other copy as a whole may be a file, such as instructions to all copies.
-    judged = _WORKTREE.sub("", f"{path}/." if path == base else path)
+    judged = _WORKTREE.sub("", f"{path}/." if path == base else path, count=1)
     names = [forms for name in judged.split("/") if (forms := _forms(name))]
     found.update(*(_effects_of_name(form) for forms in names for form in forms))
     if names and "head" in names[-1]:

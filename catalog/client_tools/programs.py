@@ -7,7 +7,7 @@ policies that hold or deny.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from catalog.client_tools.paths import CLIENT_SETTINGS, CREDENTIALS, GIT, is_source_file
@@ -79,6 +79,7 @@ class Options:
 
     `attached` has letters whose value is never the next word. `numbers` allows -5. `lenient` means that no option of
     the program does harm, `any_words` that it does the same with all words, so that none is read as an option.
+    `others` are effects that an option has which is not known.
     """
 
     flags: str = ""
@@ -88,6 +89,7 @@ class Options:
     numbers: bool = False
     lenient: bool = False
     any_words: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,6 +100,8 @@ class Arguments:
     given: dict[str, str] = field(default_factory=dict)
     after_dashes: int | None = None
     """Number of operands before `--`; None without it."""
+    words: Sequence[Word] = ()
+    """All arguments as they are given."""
 
 
 def describe(command: SimpleCommand) -> DescribedPart:
@@ -144,7 +148,9 @@ def _describe_program(words: Sequence[Word], part: DescribedPart, command: Simpl
         part.doubt("The program is known to the shell alone.")
         part.effects.add(EXECUTES)
         part.programs.append(name)
-        _note_paths(words[1:], part)
+        if "/" in name:
+            part.touch(first)
+        _describe_by_effects(name, words, part)
         return ()
     if "/" in name:
         base = name.rpartition("/")[2]
@@ -179,8 +185,8 @@ def _describe_program(words: Sequence[Word], part: DescribedPart, command: Simpl
 def _arguments(words: Sequence[Word], options: Options, part: DescribedPart) -> Arguments:
     """Sort arguments into options and operands; what the rule does not know is a doubt."""
     if options.any_words:
-        return Arguments(list(words))
-    arguments = Arguments()
+        return Arguments(list(words), words=words)
+    arguments = Arguments(words=words)
     valued = ""
     for word in words:
         if valued:
@@ -211,6 +217,7 @@ def _option(word: Word, options: Options, arguments: Arguments, part: DescribedP
         name, equals, value = text[2:].partition("=")
         if f"{name}{equals}" not in options.long:
             part.doubt(f"The option --{name[:40]} is not known here.")
+            part.effects.update(options.others)
         arguments.given[name] = value
     elif options.numbers and text[1:].isascii() and text[1:].isdigit():
         arguments.given["number"] = text[1:]
@@ -225,10 +232,13 @@ def _short_options(text: str, options: Options, arguments: Arguments, part: Desc
         if letter in options.valued or letter in options.attached:
             rest = text[place + 1 :]
             arguments.given[letter] = rest
+            if not rest and letter in options.attached:
+                part.doubt(f"The option -{letter} has no value.")
             return "" if rest or letter in options.attached else letter
         arguments.given[letter] = ""
         if letter not in options.flags:
             part.doubt(f"The option -{letter} is not known here.")
+            part.effects.update(options.others)
             return ""
     return ""
 
@@ -292,6 +302,7 @@ def _printf(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -
     form = arguments.operands[0] if arguments.operands else Word("%")
     if not form.is_known or not _TEXT_FORMAT.fullmatch(form.text):
         part.doubt("Its format is not known here.")
+        part.effects.add(EXECUTES)
     _echo(arguments, part, command)
 
 
@@ -305,14 +316,19 @@ def _date(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> 
 
 
 def _test(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
-    words: Sequence[Word] = command.words
-    if words[0].text.endswith("["):
-        words = words[:-1] if words[-1].text == "]" else ()
-    if len(words) == 3 and words[1].is_known and words[1].text in ("-e", "-f", "-d", "-s", "-r", "-w", "-x", "-L"):
+    """Vouch for a test of one file: others evaluate names of variables, with commands in them."""
+    words = arguments.words
+    if len(words) == 2 and words[0].is_known and words[0].text in ("-e", "-f", "-d", "-s", "-r", "-w", "-x", "-L"):
         part.effects.add(READS)
-        part.touch(words[2])
+        part.touch(words[1])
     else:
         part.doubt("The test is not known here.")
+        part.effects.add(EXECUTES)
+
+
+def _bracket(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
+    words = arguments.words
+    _test(Arguments(words=words[:-1] if words and words[-1].text == "]" else ()), part, command)
 
 
 def _uniq(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> None:
@@ -328,9 +344,12 @@ def _sed(arguments: Arguments, part: DescribedPart, command: SimpleCommand) -> N
     script = arguments.operands[0] if arguments.operands else Word("")
     if "n" not in arguments.given or not script.is_known or not _PRINTED_LINES.fullmatch(script.text):
         part.doubt("Its script is not known here.")
+        part.effects.update(_ANY_SCRIPT)
     _reads_files(Arguments(arguments.operands[1:]), part, command)
 
 
+_ANY_SCRIPT = (WRITES, EXECUTES)
+"""Effects of commands of sed beside those that print."""
 _PRINTED_LINES = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")
 
 
@@ -476,6 +495,10 @@ def _vouched(
     return Options(flags, valued, _long(long), numbers=numbers, lenient=lenient)
 
 
+def _with_others(options: Options, *effects: str) -> Options:
+    return replace(options, others=effects)
+
+
 _HASH = _Rule(_vouched("bt", "a", lenient=True), _reads_files)
 _ANY_WORDS = _Rule(Options(any_words=True), _touches_nothing)
 _RULES: Mapping[str, _Rule] = {
@@ -492,7 +515,12 @@ _RULES: Mapping[str, _Rule] = {
     "cmp": _Rule(_vouched("bls", lenient=True), _reads_files),
     "cut": _Rule(_vouched("sz", "bcdf", lenient=True), _reads_files),
     "column": _Rule(_vouched("t", "s", lenient=True), _reads_files),
-    "sort": _Rule(_vouched("bdfghMnRrVzuci", "kt", "reverse unique numeric-sort human-numeric-sort"), _reads_files),
+    "sort": _Rule(
+        _with_others(
+            _vouched("bdfghMnRrVzuci", "kt", "reverse unique numeric-sort human-numeric-sort"), WRITES, EXECUTES
+        ),
+        _reads_files,
+    ),
     "uniq": _Rule(_vouched("cdiuDz", "fsw", "count"), _uniq),
     **dict.fromkeys(("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum"), _HASH),
     "ls": _Rule(
@@ -502,10 +530,10 @@ _RULES: Mapping[str, _Rule] = {
     "stat": _Rule(_vouched("Lx", "c", "format="), _lists),
     "du": _Rule(_vouched("achsSkmxb0", "d", "max-depth= apparent-size"), _lists),
     "df": _Rule(_vouched("ahiklmTP", lenient=True), _lists),
-    "file": _Rule(_vouched("bikL", "", "brief mime-type"), _lists),
+    "file": _Rule(_with_others(_vouched("bikL", "", "brief mime-type"), WRITES), _lists),
     "readlink": _Rule(_vouched("efmnqsvz", lenient=True), _lists),
     "realpath": _Rule(_vouched("emqsz", lenient=True), _lists),
-    "tree": _Rule(_vouched("adfpshDFiCAv", "LIP", "noreport dirsfirst gitignore"), _lists),
+    "tree": _Rule(_with_others(_vouched("adfpshDFiCAv", "LIP", "noreport dirsfirst gitignore"), WRITES), _lists),
     "diff": _Rule(_vouched("abBciNpqrstuwy", "UC", "color= color brief unified="), _reads_or_searches),
     "grep": _Rule(
         _vouched(
@@ -519,16 +547,19 @@ _RULES: Mapping[str, _Rule] = {
         _grep,
     ),
     "rg": _Rule(
-        _vouched(
-            "ilnNcHIhvwxFoSsUqP",
-            "eABCmgtTj",
-            "files glob= iglob= type= type-not= no-heading heading line-number ignore-case smart-case case-sensitive "
-            "files-with-matches count max-count= context= after-context= before-context= color= word-regexp "
-            "fixed-strings multiline no-ignore hidden sort= max-depth= only-matching json",
+        _with_others(
+            _vouched(
+                "ilnNcHIhvwxFoSsUqP",
+                "eABCmgtTj",
+                "files glob= iglob= type= type-not= no-heading heading line-number ignore-case smart-case "
+                "case-sensitive files-with-matches count max-count= context= after-context= before-context= color= "
+                "word-regexp fixed-strings multiline no-ignore hidden sort= max-depth= only-matching json",
+            ),
+            EXECUTES,
         ),
         _ripgrep,
     ),
-    "sed": _Rule(_vouched("nEr"), _sed),
+    "sed": _Rule(_with_others(_vouched("nEr"), *_ANY_SCRIPT), _sed),
     "echo": _Rule(Options(any_words=True), _echo),
     "printf": _Rule(_vouched(), _printf),
     "pwd": _Rule(_vouched("LP"), _takes_no_operands),
@@ -549,7 +580,7 @@ _RULES: Mapping[str, _Rule] = {
     "type": _Rule(_vouched("at"), _touches_nothing),
     "date": _Rule(_vouched("uR", "", "utc"), _date),
     "test": _Rule(_vouched("efdsrwxL"), _test),
-    "[": _Rule(_vouched("efdsrwxL"), _test),
+    "[": _Rule(_vouched("efdsrwxL"), _bracket),
     "cd": _Rule(_vouched(), _changes_directory),
     "mkdir": _Rule(_vouched("pv", "", "parents"), _makes),
     "touch": _Rule(_vouched("acm"), _makes),
@@ -603,27 +634,27 @@ _GIT_OPTIONS: Mapping[str, Options] = {
     "ls-files": _vouched("comdkz", "", "others exclude-standard cached modified deleted error-unmatch"),
     "blame": _vouched("wMCslep", "L", "date="),
     "describe": _vouched("", "", "tags always dirty abbrev= all"),
-    "remote": _vouched(),
+    "remote": _vouched("v", "", "verbose"),
     "rev-list": _vouched("", "n", "count all max-count= oneline"),
 }
 """Subcommands that read, with the options that are known not to do more."""
 _GIT_EFFECTS: Mapping[str, tuple[str, ...]] = {
     "push": (PUSHES, SENDS),
-    "send-email": (PUSHES, SENDS),
-    **dict.fromkeys(("fetch", "pull", "clone", "submodule", "lfs"), (SENDS, WRITES)),
-    "ls-remote": (SENDS,),
-    **dict.fromkeys(
-        ("add", "commit", "merge", "rebase", "revert", "cherry-pick", "am", "apply", "mv", "tag"), (WRITES,)
-    ),
+    "send-email": (PUSHES, SENDS, EXECUTES),
+    **dict.fromkeys(("fetch", "pull", "clone", "submodule", "lfs"), (SENDS, WRITES, EXECUTES)),
+    "ls-remote": (SENDS, EXECUTES),
+    **dict.fromkeys(("add", "commit", "merge", "revert", "cherry-pick", "am", "apply", "mv", "tag"), (WRITES,)),
+    "rebase": (WRITES, EXECUTES),
     **dict.fromkeys(("checkout", "switch", "restore", "reset", "stash", "rm", "clean", "worktree"), (WRITES, DELETES)),
-    "grep": (READS, SEARCHES),
-    **dict.fromkeys(
-        ("config", "hook", "init", "update-ref", "symbolic-ref", "filter-branch", "gc", "prune"), (GIT, WRITES)
-    ),
-    **dict.fromkeys(("credential", "credential-store", "credential-cache"), (CREDENTIALS,)),
-    **dict.fromkeys(("archive", "bundle", "format-patch"), (READS, SEARCHES, WRITES)),
+    "grep": (READS, SEARCHES, EXECUTES),
+    **dict.fromkeys(("init", "update-ref", "symbolic-ref", "gc", "prune"), (GIT, WRITES)),
+    **dict.fromkeys(("config", "hook", "filter-branch"), (GIT, WRITES, EXECUTES)),
+    **dict.fromkeys(("credential", "credential-store", "credential-cache"), (CREDENTIALS, EXECUTES)),
+    "archive": (READS, SEARCHES, WRITES, EXECUTES),
+    **dict.fromkeys(("bundle", "format-patch"), (READS, SEARCHES, WRITES)),
     "bisect": (EXECUTES, WRITES),
 }
+"""Effects of other subcommands; those that run a program named by an argument, or by a setting they write, execute."""
 _GIT_GLOBAL_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
 
 
@@ -633,8 +664,7 @@ def _git(words: Sequence[Word], part: DescribedPart) -> None:
         text = words[place].text
         if text not in ("--no-pager", "-P"):
             part.doubt(f"git {text[:40]} is not known here.")
-        if text in ("-c", "--config-env"):
-            part.effects.add(EXECUTES)
+            part.effects.add(EXECUTES)  # of the settings of another repository, too
         place += 2 if text in _GIT_GLOBAL_VALUED else 1
     if place >= len(words) or not words[place].is_known:
         part.doubt("git's command is not known here.")
@@ -651,7 +681,7 @@ def _git(words: Sequence[Word], part: DescribedPart) -> None:
         _note_paths(rest, part)
         return
     part.effects.add(READS)
-    arguments = _arguments(rest, options, part)
+    arguments = _arguments(rest, _with_others(options, WRITES, EXECUTES), part)
     _GIT_APPLY.get(name, _git_names)(arguments, part)
 
 
@@ -786,11 +816,12 @@ def _env(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
 
 
 def _wrapper(
-    valued: str = "", operands: int = 0, *, why: str = ""
+    valued: str = "", operands: int = 0, *, why: str = "", effects: tuple[str, ...] = ()
 ) -> Callable[[Sequence[Word], DescribedPart], Sequence[Word]]:
     def describe_wrapper(words: Sequence[Word], part: DescribedPart) -> Sequence[Word]:
         if why:
             part.doubt(why)
+        part.effects.update(effects)
         return _after_options(words, valued, part, operands=operands)
 
     return describe_wrapper
@@ -811,12 +842,12 @@ _WRAPPERS: Mapping[str, Callable[[Sequence[Word], DescribedPart], Sequence[Word]
     "stdbuf": _wrapper("i o e"),
     "ionice": _wrapper("c n p"),
     "xargs": _wrapper("I i L l n P s d E e a", why=STARTS_ANOTHER),
-    "parallel": _wrapper("j I a", why=STARTS_ANOTHER),
-    "watch": _wrapper("n d", why=STARTS_ANOTHER),
-    "entr": _wrapper("", why=STARTS_ANOTHER),
+    "parallel": _wrapper("j I a", why=STARTS_ANOTHER, effects=(EXECUTES,)),
+    "watch": _wrapper("n d", why=STARTS_ANOTHER, effects=(EXECUTES,)),
+    "entr": _wrapper("", why=STARTS_ANOTHER, effects=(EXECUTES,)),
     "caffeinate": _wrapper("t w"),
     "chronic": _wrapper(),
-    "script": _wrapper("c", why=STARTS_ANOTHER),
+    "script": _wrapper("c", why=STARTS_ANOTHER, effects=(EXECUTES,)),
     "unbuffer": _wrapper(),
     "noglob": _wrapper(),
     "nocorrect": _wrapper(),
@@ -825,8 +856,8 @@ _WRAPPERS: Mapping[str, Callable[[Sequence[Word], DescribedPart], Sequence[Word]
     "winpty": _wrapper(),
     "firejail": _wrapper(),
     "chroot": _wrapper("", 1, why="It runs in another root directory."),
-    "flock": _wrapper("w E", 1, why="It locks a file."),
-    "strace": _wrapper("e o p s", why=STARTS_ANOTHER),
+    "flock": _wrapper("w E", 1, why="It locks a file.", effects=(EXECUTES,)),
+    "strace": _wrapper("e o p s", why=STARTS_ANOTHER, effects=(EXECUTES,)),
 }
 
 
@@ -864,37 +895,40 @@ def _evaluated(name: str, words: Sequence[Word], part: DescribedPart) -> None:
 # --- programs whose effects are named, but not vouched for
 
 _EFFECTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("curl", "wget", "http", "https", "xh", "aria2c", "lynx", "w3m", "nc", "ncat", "netcat"), (SENDS,)),
-    **dict.fromkeys(("telnet", "ftp", "sftp", "socat", "dig", "nslookup", "host", "ping", "whois", "nmap"), (SENDS,)),
-    **dict.fromkeys(("openssl", "mail", "sendmail", "mutt", "rclone"), (SENDS,)),
+    **dict.fromkeys(("curl", "http", "https", "xh", "nc", "telnet", "ftp"), (SENDS,)),
+    **dict.fromkeys(("dig", "nslookup", "host", "ping", "whois", "redis-cli", "doctl", "gsutil", "s3cmd"), (SENDS,)),
+    **dict.fromkeys(("wget", "aria2c", "lynx", "w3m", "ncat", "netcat", "socat", "sftp", "nmap"), (SENDS, EXECUTES)),
+    **dict.fromkeys(("openssl", "mail", "sendmail", "mutt", "rclone"), (SENDS, EXECUTES)),
     **dict.fromkeys(("ssh", "mosh", "autossh"), (SENDS, EXECUTES)),
-    **dict.fromkeys(("scp", "rsync"), (SENDS, READS, WRITES)),
-    **dict.fromkeys(
-        ("gh", "glab", "hub", "aws", "gcloud", "az", "gsutil", "s3cmd", "doctl", "heroku", "fly"), (SENDS,)
-    ),
-    **dict.fromkeys(("flyctl", "vercel", "netlify", "wrangler", "firebase", "terraform", "tofu", "pulumi"), (SENDS,)),
-    **dict.fromkeys(("kubectl", "helm", "oc", "ansible", "ansible-playbook"), (SENDS,)),
-    **dict.fromkeys(("psql", "mysql", "mongosh", "redis-cli", "sqlcmd"), (SENDS,)),
-    **dict.fromkeys(("printenv", "set", "export", "declare", "typeset", "compgen"), (READS, CREDENTIALS)),
-    **dict.fromkeys(("security", "pass", "gpg", "gpg2", "ssh-add", "ssh-keygen", "vault", "op", "bw"), (CREDENTIALS,)),
-    **dict.fromkeys(("keyring", "secret-tool", "age", "sops", "aws-vault", "kwallet-query"), (CREDENTIALS,)),
+    **dict.fromkeys(("scp", "rsync"), (SENDS, READS, WRITES, EXECUTES)),
+    **dict.fromkeys(("gh", "glab", "hub", "aws", "gcloud", "az", "heroku", "fly", "flyctl"), (SENDS, EXECUTES)),
+    **dict.fromkeys(("vercel", "netlify", "wrangler", "firebase", "terraform", "tofu", "pulumi"), (SENDS, EXECUTES)),
+    **dict.fromkeys(("kubectl", "helm", "oc", "ansible", "ansible-playbook"), (SENDS, EXECUTES)),
+    **dict.fromkeys(("psql", "mysql", "mongosh", "sqlcmd"), (SENDS, EXECUTES)),
+    **dict.fromkeys(("printenv", "set", "export", "declare", "typeset"), (READS, CREDENTIALS)),
+    "compgen": (READS, CREDENTIALS, EXECUTES),
+    **dict.fromkeys(("security", "bw", "keyring", "secret-tool", "kwallet-query"), (CREDENTIALS,)),
+    **dict.fromkeys(("pass", "gpg", "gpg2", "ssh-add", "ssh-keygen", "vault", "op"), (CREDENTIALS, EXECUTES)),
+    **dict.fromkeys(("age", "sops", "aws-vault"), (CREDENTIALS, EXECUTES)),
     **dict.fromkeys(("claude", "codex", "gemini", "opencode", "toolgate"), (EXECUTES, CLIENT_SETTINGS)),
     **dict.fromkeys(("shred", "srm", "trash", "wipefs", "mkfs", "fdisk", "dropdb"), (DELETES,)),
     **dict.fromkeys(("truncate", "dd"), (WRITES, DELETES)),
-    **dict.fromkeys(
-        ("chmod", "chown", "chgrp", "chattr", "ln", "link", "install", "setfacl", "mkfifo", "patch"), (WRITES,)
-    ),
-    **dict.fromkeys(("tar", "zip", "unzip", "gzip", "gunzip", "7z", "xz", "cpio", "pax"), (READS, SEARCHES, WRITES)),
+    **dict.fromkeys(("chmod", "chown", "chgrp", "chattr", "ln", "link", "setfacl", "mkfifo"), (WRITES,)),
+    **dict.fromkeys(("install", "patch"), (WRITES, EXECUTES)),
+    **dict.fromkeys(("unzip", "gzip", "gunzip", "7z", "xz", "pax"), (READS, SEARCHES, WRITES)),
+    **dict.fromkeys(("tar", "zip", "cpio"), (READS, SEARCHES, WRITES, EXECUTES)),
     **dict.fromkeys(("split", "csplit", "ed", "ex", "vi", "vim", "nvim", "nano", "emacs"), (READS, WRITES, EXECUTES)),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk", "perl", "jq", "yq"), (READS, EXECUTES)),
-    **dict.fromkeys(("fd", "fdfind", "ag", "ack"), (READS, SEARCHES)),
-    **dict.fromkeys(("less", "more", "xxd", "od", "hexdump", "strings", "base64"), (READS,)),
+    **dict.fromkeys(("fd", "fdfind", "ag", "ack"), (READS, SEARCHES, EXECUTES)),
+    **dict.fromkeys(("less", "more"), (READS, EXECUTES)),
+    **dict.fromkeys(("xxd", "od", "hexdump", "strings", "base64"), (READS,)),
     **dict.fromkeys(
         ("kill", "pkill", "killall", "shutdown", "reboot", "systemctl", "service", "launchctl"), (EXECUTES,)
     ),
     **dict.fromkeys(("crontab", "at", "batch"), (EXECUTES, WRITES)),
     "twine": (PUSHES, SENDS),
 }
+"""Programs with their likely effects. Those that can run another program, by an option or a script, execute."""
 _INSTALLERS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
         ("npm", "pnpm", "yarn", "bun"), frozenset({"install", "i", "ci", "add", "update", "upgrade", "link"})

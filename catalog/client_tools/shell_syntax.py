@@ -42,7 +42,7 @@ DESCRIPTOR = re.compile(r"[0-9]|-")
 """Target of `>&` that is a file descriptor for every shell. For zsh, `1-` is a file; for dash, `12` is an error."""
 _AFTER_PLAIN_DOLLAR = frozenset(("", *' \t\n")|/.,:;%'))
 """Characters, or the end, that leave a dollar sign before them plain. In zsh, $=x, $^x and $~x are the variable x."""
-_REVISION_WITH_PARENT = re.compile(r"((ORIG_|FETCH_|MERGE_)?HEAD|@)([~^][0-9]*)+((\.\.\.?|:)[^~^]*)?")
+_REVISION_WITH_PARENT = re.compile(r"((ORIG_|FETCH_|MERGE_)?HEAD|@)(\^[~^0-9]*|[~0-9]+)((\.\.\.?|:)[^~^]*)?")
 """Revision of git, or what begins with one; in other words, ^ and ~ are wildcards of zsh."""
 _NUMBERS = re.compile(r"<[0-9]*-[0-9]*>")
 """Wildcard of zsh for numbers."""

@@ -48,8 +48,9 @@ def shown(tool: str, sent: Mapping[str, Any]) -> Preview:
         *("git diff --stat", "git diff -- src/a.py", "grep -n foo src/a.py", "find . -name '*.py' -type f", "pwd"),
         *("sed -n 1,20p a.py", "[ -f a.py ] && cat a.py", "timeout 5 ls", "bash -lc 'ls src'", "cd src && ls"),
         *("cat a 2>/dev/null", "ls > /dev/null", "wc -l a.py", "echo done", "/bin/ls", "rg --files", "echo $?"),
+        *("timeout 5 test -f x", "command [ -f x ]", "command test -d src", "git remote -v", "git remote --verbose"),
         *("ls | rg x 2>/dev/null", "ls | rg x 2>&1 >/dev/null", "ls ../project/*.md", "git diff --stat HEAD~2"),
-        *("git log main~3", "git diff HEAD~1^2 -- a.py", "git show HEAD~:a.py"),
+        *("git log main~3", "git diff HEAD^2~1 -- a.py", "git show HEAD~:a.py"),
         *("printf '%-9s %s%%\\n' a b", "git diff HEAD^ -- a.py", 'grep "x$" a.py', "{ ls; }"),
     ],
 )
@@ -107,7 +108,15 @@ def test_a_known_read_inside_of_the_working_directory_only_reads(command):
         ),
         *("sed -n -e 'w x' -e 1p a", "git branch -D x"),
         *("arch", "arch -x86_64 rm -rf x", "whoami x", "nproc x", "uptime x", "uname rm", "pwd x", "pwd --foo"),
-        *("git diff -U --output=x", "git show -U --ext-diff", "git status -u --output=x", "git show :0:x.md"),
+        *(
+            "git diff -U --output=x",
+            "git diff -U",
+            "git status -u no",
+            "git show -U --ext-diff",
+            "git status -u --output=x",
+            "git show :0:x.md",
+        ),
+        *("timeout 5 test -v x", "command [ -f x", "timeout 5 [ x -eq 1 ]", "git remote -v x", "command test"),
         *("ls &>x ./evil", "ls -la a/b/**/../../../", "cat a/*/../x", "cat a/[bc]/..", "cat x<1-9>y", "ls x^y/.."),
         *("printf '%d' 'psvar[$(rm x)]'", "printf '%*s' 'psvar[$(rm x)]' a", "printf '.%n' PATH", "LANG[1]=x ls"),
         *("grep s* a.py", "rg s* a.py", "grep ^x a.py"),
@@ -166,10 +175,33 @@ def test_what_rules_do_not_know_is_not_understood(command):
         *(("cp .venv/bin/pip .venv/bin/x", "executes"), ("echo x > ls", "executes"), ("touch hooks/pre-push", "git")),
         *(("cp x bin", "executes"), ("cat .env-prod", "credentials"), ("cat .envs/live/x", "credentials")),
         *(("cat .e#nv", "searches"), ("cat .x^y", "searches"), ("git blame s*", "searches")),
+        *(("grep x .env", "credentials"), ("ls | rg x ../y", "outside"), ("sed -n 1p .env", "credentials")),
+        *(
+            ("uniq .env", "credentials"),
+            ("uniq a .env", "credentials"),
+            ("x~/../.ssh/y", "credentials"),
+            ("$x rm y", "deletes"),
+        ),
         *(("cat id_rsa~x", "searches"), ("cat a/x~", "searches"), ("cat _^x", "searches"), ("cat X~Y", "searches")),
         *(("ls | rg x </dev/null", "searches"), ("ls | rg x <&-", "searches"), ("ls | rg x 0>a", "searches")),
         *(("ls | { rg x; } </dev/null", "searches"), ("ls | rg x <<<a", "searches"), ("ls |& rg x", "searches")),
         *(("git diff --check", "searches"), ("git diff --stat --check", "searches"), ("git diff -s -U", "searches")),
+        *(("tar xf a --checkpoint-action=exec=sh", "executes"), ("zip -T -TT sh a", "executes")),
+        *(("rsync -e sh a b:c", "executes"), ("wget --use-askpass=sh x", "executes"), ("less a", "executes")),
+        *(("sed 1e a", "executes"), ("sed -n -e 1e a", "executes"), ("sed -i s/a/b/ a", "writes")),
+        *(("git diff --ext-diff", "executes"), ("git log --textconv", "executes"), ("git diff --output=x", "writes")),
+        *(("git -C x status", "executes"), ("git grep -Osh x", "executes"), ("git rebase -x sh", "executes")),
+        *(("git fetch --upload-pack=sh", "executes"), ("git submodule foreach sh", "executes")),
+        *(("sort --compress-program=sh a", "executes"), ("rg --pre sh x", "executes"), ("sort -o a b", "writes")),
+        *(("test -v 'a[$(rm x)]'", "executes"), ("printf %d 'a[$(rm x)]'", "executes"), ("tree -o x", "writes")),
+        *(
+            ("script -c sh", "executes"),
+            ("flock a -c sh", "executes"),
+            ("parallel", "executes"),
+            ("fd -x sh", "executes"),
+        ),
+        *(("psql -c '\\! sh'", "executes"), ("kubectl exec a sh", "executes"), ("op run sh", "executes")),
+        *(("ssh-keygen -D a.so", "executes"), ("strace -o '|sh' ls", "executes"), ("compgen -C sh", "executes")),
         *(("cat *", "searches"), ("grep -r x .", "searches"), ("rg x", "searches"), ("git diff", "searches")),
         *(("npm test; rm -rf ~", "deletes"), ("ls & git push", "pushes"), ('echo "$(git push)"', "pushes")),
         *(("echo `git push`", "pushes"), ("eval 'git push'", "pushes"), ("bash -c 'git push'", "pushes")),
@@ -203,10 +235,26 @@ def test_effects_are_found_wherever_they_are(command, effect):
         (".codex/worktrees/.git/config", {"git"}),
         (".claude/worktrees/w", {"client_settings"}),
         (".claude/worktrees/.env", {"client_settings", "credentials"}),
-        (".claude/worktrees/w/.claude/worktrees/a", {"client_settings"}),
+        (".claude/worktrees/w/.claude/worktrees/a/b", {"client_settings"}),
         (".claude/worktrees/.github/a", {"ci"}),
         ("server:443.key", {"credentials"}),
         (".env:stream", {"credentials"}),
+        *(
+            (name, {"credentials"})
+            for name in ("id_rsa2", "deploy_key", "kubeconfig", "auth.json", ".token", "a/token.txt")
+        ),
+        *(
+            (name, {"credentials"})
+            for name in (".vault_pass", "gha-creds-1.json", "x_token", "key.p8", "id_rsa_old.txt")
+        ),
+        *((name, {"credentials"}) for name in ("prod.kubeconfig", "deploy-key.old", ".vault-password", "Token.TXT")),
+        *((name, set()) for name in ("id_rsa2.pub", "deploy_key.pub", "tokenizer.json", "token/lexer.go", "auth.ts")),
+        *((name, {"client_settings"}) for name in (".qwen/settings.json", ".trae/x", ".crush.json", ".goosehints")),
+        *(
+            (name, {"client_settings"})
+            for name in (".rules", "QWEN.md", "CRUSH.md", ".augment/x", ".roomodes", "WARP.md")
+        ),
+        *((name, set()) for name in ("rules", "docs/warp.txt", "src/crush.py")),
     ],
 )
 def test_every_name_of_a_path_that_may_matter_is_judged(path, effects):
