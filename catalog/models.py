@@ -758,6 +758,9 @@ class UngatedRun(models.Model):
     session = models.CharField(max_length=128)
     client_tool = models.CharField(max_length=128, blank=True, help_text="The client's own name of the tool.")
     client_call_id = models.CharField(max_length=200, blank=True)
+    input_digest = models.CharField(
+        max_length=64, blank=True, help_text="SHA-256 like that of `ClientRun`; empty if the input is not known."
+    )
     cwd = models.TextField(blank=True, help_text="Working directory that the client claims.")
     reports = models.PositiveIntegerField(default=1, help_text="Number of reports that this row stands for.")
     reported_at = models.DateTimeField()
@@ -767,7 +770,7 @@ class UngatedRun(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["owner", "client", "session", "client_call_id"],
+                fields=["owner", "client", "session", "client_call_id", "client_tool", "input_digest"],
                 condition=~Q(client_call_id=""),
                 name="ungated_run_once",
             )

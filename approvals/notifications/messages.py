@@ -166,7 +166,7 @@ def _notice_of_connection(delivery: Delivery) -> Notice:
 
 def _notice_of_ungated_run(delivery: Delivery) -> Notice:
     """Return the notification of a run that nobody allowed. Raises LookupError if its alarm is gone."""
-    key = delivery.event_key.partition(":")[2]
+    key = delivery.event_key.split(":")[1]  # the time follows, if the alarm was raised again
     run = UngatedRun.objects.select_related("user").filter(pk=int(key)).first() if key.isdecimal() else None
     if run is None:
         raise LookupError("The alarm is gone.")

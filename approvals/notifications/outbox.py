@@ -61,7 +61,8 @@ def on_fact(sender: object, *, fact: Fact, **kwargs: Any) -> None:
         return
     if fact.kind == UNGATED_KIND:
         if fact.data["is_first"]:
-            event = NotificationEvent(fact.kind, f"{fact.kind}:{fact.data['run']}", None, fact, clock.now())
+            key = ":".join(str(fact.data[name]) for name in ("run", "again") if name in fact.data)
+            event = NotificationEvent(fact.kind, f"{fact.kind}:{key}", None, fact, clock.now())
             Delivery.objects.bulk_create(list(_deliveries(event)), ignore_conflicts=True)
         return
     if fact.kind == STOP_KIND:

@@ -12,13 +12,14 @@ from django.db.models import F
 from catalog import signals
 from catalog.calls import vault
 from catalog.core import clock
+from catalog.core.canonical_json import format_utc
 from catalog.errors import ToolgateError
 from catalog.inventory.client_tools import check_client_names, find_client_tool
 from catalog.models import Call, ClientRun, UngatedRun
 from catalog.results import NO_MESSAGE, UpstreamResult
 from catalog.states import CallStatus
 from plans.coding_agents.permissions import CALL_ID, MAX_CWD, check_session_id, owner_of
-from plans.coding_agents.sessions import note_ungated_run
+from plans.coding_agents.sessions import disarm, note_ungated_run
 from plans.engine import client_runs
 from plans.engine.client_runs import EndEffect, run_digest
 from plans.store.requesters import Requester
@@ -144,18 +145,34 @@ def _report(run: ClientRun, reported: ReportedRun, report: RunReport, by: Reques
 
 
 def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -> None:
-    """Store an alarm about a run that nobody allowed; a repeated report only counts on the alarm that is there."""
-    owner, now = owner_of(by), clock.now()
+    """Store an alarm about a run that nobody allowed.
+
+    A repeated report only counts on the alarm that is there. Once that was seen, or is old, it is taken for a new run,
+    since clients may count their ids anew, and raises the alarm again.
+    """
+    owner, now, input_digest = owner_of(by), clock.now(), _digest_of(run) or ""
     owned = UngatedRun.objects.filter(owner=owner)
     lately, mine = owned.filter(reported_at__gt=now - QUIET_TIME), owned.filter(client=run.client, session=run.session)
-    known = mine.filter(client_call_id=run.call_id) if run.call_id else mine.none()
-    if known.update(reports=F("reports") + 1):
+    same = mine.filter(client_call_id=run.call_id, client_tool=run.tool, input_digest=input_digest)
+    known = same.first() if run.call_id else None
+    unseen = mine.filter(reported_at__gt=now - QUIET_TIME, seen_at=None)
+    is_first = not unseen.exists() and lately.count() < MAX_NOTICES
+    if known is not None:
+        disarm(run.client, run.session, by=by)
+        if known.seen_at is None and known.reported_at > now - QUIET_TIME:
+            same.update(reports=F("reports") + 1)
+            return
+        with transaction.atomic():
+            old = same.filter(reported_at=known.reported_at, seen_at=known.seen_at)
+            if old.update(reports=F("reports") + 1, reported_at=now, seen_at=None, seen_by=None):
+                _record_alarm(known, by, call, is_first=is_first, again=format_utc(now))
         return
-    is_first = not mine.filter(reported_at__gt=now - QUIET_TIME).exists() and lately.count() < MAX_NOTICES
     full = mine if mine[:MAX_ALARMS].count() >= MAX_ALARMS else owned if lately.count() >= MAX_LATE_ALARMS else None
     newest = full.order_by("-pk").first() if full is not None else None
     if newest is not None:
-        UngatedRun.objects.filter(pk=newest.pk).update(reports=F("reports") + 1, reported_at=now, seen_at=None)
+        disarm(run.client, run.session, by=by)
+        counted = UngatedRun.objects.filter(pk=newest.pk)
+        counted.update(reports=F("reports") + 1, reported_at=now, seen_at=None, seen_by=None)
         return
     try:
         with transaction.atomic():
@@ -167,21 +184,21 @@ def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -
                 session=run.session,
                 client_tool=run.tool,
                 client_call_id=run.call_id,
+                input_digest=input_digest,
                 cwd=run.cwd[:MAX_CWD].replace("\0", ""),
                 reported_at=now,
             )
             note_ungated_run(run.client, run.session, by=by)
-            details: dict[str, Any] = {
-                "run": str(alarm.pk),
-                "client": run.client,
-                "session": run.session,
-                "client_tool": run.tool,
-            }
-            details |= {"token": by.token.prefix} if by.token is not None else {}
-            details |= {"asked": call.public_id} if call is not None else {}
-            signals.record_fact("run.ungated", by=by.user, is_first=is_first, **details)
+            _record_alarm(alarm, by, call, is_first=is_first)
     except IntegrityError:  # the same report arrived twice at once
-        known.update(reports=F("reports") + 1)
+        same.update(reports=F("reports") + 1)
+
+
+def _record_alarm(run: UngatedRun, by: Requester, call: Call | None, *, is_first: bool, **more: str) -> None:
+    details = {"run": str(run.pk), "client": run.client, "session": run.session, "client_tool": run.client_tool, **more}
+    details |= {"token": by.token.prefix} if by.token is not None else {}
+    details |= {"asked": call.public_id} if call is not None else {}
+    signals.record_fact("run.ungated", by=by.user, is_first=is_first, **details)
 
 
 def mark_as_seen(run: UngatedRun, *, by: User) -> None:

@@ -73,6 +73,11 @@ def note_ungated_run(client: str, session: str, *, by: Requester) -> None:
     _note(client, session, by, armed_since=None)
 
 
+def disarm(client: str, session: str, *, by: Requester) -> None:
+    """Record a further run without permission, if the session is known: clients may make up any number of sessions."""
+    _row(client, session, by).update(armed_since=None)
+
+
 def _row(client: str, session: str, by: Requester) -> QuerySet[ClientSession]:
     return ClientSession.objects.filter(owner=owner_of(by), client=client, session=session)
 

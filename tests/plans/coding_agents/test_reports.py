@@ -2,11 +2,12 @@
 
 import pytest
 
-from approvals.models import Delivery
+from approvals.models import AuditEntry, Delivery
 from approvals.notifications.messages import build_notice
 from catalog.core import clock
 from catalog.models import UngatedRun
 from plans.coding_agents import reports
+from plans.coding_agents.reports import mark_as_seen
 from plans.coding_agents.sessions import (
     Armed,
     NotArmed,
@@ -40,6 +41,52 @@ def test_further_alarms_of_a_session_notify_nobody(agent, admin, settings):
     for number in range(3):
         agent.report(f"toolu_{number}")
     assert (UngatedRun.objects.count(), Delivery.objects.filter(kind="run.ungated").count()) == (3, 1)
+
+
+@pytest.fixture
+def alarmed(agent, admin, settings):
+    """An alarm about a call under an id that its client counts anew, in a session that has asked again since."""
+    settings.TOOLGATE_SENDS_MAIL = True
+    admin.email = "admin@example.org"
+    admin.save()
+    agent.ask()  # makes the tool known
+    agent.report("call_0", input=COMMAND)
+    note_hook_traffic(agent.client, agent.session, by=agent.by, how="hook")
+    return UngatedRun.objects.get()
+
+
+@pytest.mark.parametrize("changes", [{"tool": "Write"}, {"input": {"command": "rm -r src"}}], ids=str)
+def test_another_run_under_the_same_id_raises_an_alarm_of_its_own(agent, key, alarmed, changes):
+    assert agent.report("call_0", **{"input": COMMAND, **changes}).effect == "ungated"
+    assert [run.reports for run in UngatedRun.objects.order_by("pk")] == [1, 1]
+    assert isinstance(armed_state(key), NotArmed)
+
+
+@pytest.mark.parametrize("was", ["seen", "long ago"])
+def test_same_run_under_the_same_id_raises_the_alarm_again(agent, key, alarmed, admin, was):
+    if was == "seen":
+        mark_as_seen(alarmed, by=admin)
+    else:
+        UngatedRun.objects.update(reported_at=clock.now() - 2 * reports.QUIET_TIME)
+    agent.report("call_0", input=COMMAND)
+    again = UngatedRun.objects.get()
+    assert (again.reports, again.seen_at, again.seen_by) == (2, None, None)
+    assert again.reported_at > alarmed.reported_at
+    notices = [build_notice(delivery) for delivery in Delivery.objects.filter(kind="run.ungated")]
+    assert [notice.facts["Session"] for notice in notices] == ["s1", "s1"]
+    assert AuditEntry.objects.filter(action="run.ungated").count() == 2
+    assert isinstance(armed_state(key), NotArmed)
+
+
+def test_run_that_is_only_counted_disarms_its_session_too(agent, key, alarmed, monkeypatch):
+    agent.report("call_0", input=COMMAND)
+    assert isinstance(armed_state(key), NotArmed)
+    assert AuditEntry.objects.filter(action="run.ungated").count() == 1
+    monkeypatch.setattr(reports, "MAX_ALARMS", 1)
+    note_hook_traffic(agent.client, agent.session, by=agent.by, how="permissions")
+    assert isinstance(armed_state(key), Armed)
+    agent.report("call_1", input=COMMAND)
+    assert isinstance(armed_state(key), NotArmed)
 
 
 def test_alarms_of_a_session_are_limited(agent, monkeypatch):
