@@ -11,7 +11,7 @@ from catalog.rest.pagination import page_schema, paginate, paginated_response
 from catalog.rest.serializers import PageQuery
 from catalog.states import PUBLIC_STATUS
 from plans.api.plans import PlanEndpoint
-from plans.coding_agents.sessions import Armed, NotArmed, armed_state
+from plans.coding_agents.sessions import Armed, AsksElsewhere, NotArmed, armed_state
 from plans.sessions.lists import SessionKey
 from plans.sessions.overview import SessionOverview, newest_plans_of_sessions, session_overview, session_rows
 from plans.states import PlanStatus, StepStatus
@@ -109,7 +109,7 @@ class SessionDetailSerializer(serializers.Serializer[Any]):
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_why_not_armed(self, overview: SessionOverview) -> str | None:
         state = self.context["armed"]
-        return state.why if isinstance(state, NotArmed) else None
+        return state.why if isinstance(state, AsksElsewhere | NotArmed) else None
 
 
 class SessionListEndpoint(PlanEndpoint):

@@ -32,12 +32,12 @@ def headless_run(agent: CodingAgent, program: str, model_url: str, folder: Path)
 
 def shell_use(slug: str, command: str) -> ScriptedUse:
     """Return the call by which a client's model runs a command."""
-    tool, name = SHELLS[slug]
+    tool, name = SHELL_TOOLS[slug]
     described = {} if slug == "codex" else {"description": "Canary of Toolgate"}
     return ScriptedUse(tool, {name: command, **described})
 
 
-SHELLS = {
+SHELL_TOOLS = {
     "claude-code": ("Bash", "command"),
     "codex": ("exec_command", "cmd"),
     "gemini-cli": ("run_shell_command", "command"),

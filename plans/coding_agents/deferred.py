@@ -34,7 +34,9 @@ LISTED_FOR = timedelta(days=30)
 """Time after which a session that nobody resumed is listed no longer."""
 STARTABLE = (CallStatus.CREATED, CallStatus.READY)
 
-Outcome = Literal["ran", "unknown", "told", "deferred_again", "not_asked", "failed", "given_up", "session_gone"]
+Outcome = Literal[
+    "ran", "unknown", "told", "deferred_again", "superseded", "not_asked", "failed", "given_up", "session_gone"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ def _why_not(run: ClientRun, *, is_busy: bool) -> str:
         return "This call was not deferred."
     if run.call.status == CallStatus.HELD:
         return "This call is not decided yet."
+    if run.resume_outcome == "superseded":
+        return "A later call of this session was deferred, and the client resumes only its last one."
     if run.resumed_at is not None or run.resume_outcome:
         return "The decision about this call was delivered already, or its session was given up."
     return "This session cannot be resumed now. List the deferred calls again."
@@ -199,10 +203,10 @@ def end(call_ref: str, claim_ref: str, process: ProcessEnd, *, by: Requester) ->
 
 
 def _outcome(run: ClientRun, process: ProcessEnd) -> Outcome:
-    if run.resumed_at is not None and run.allowed_at is not None:
-        return "ran" if run.reported_at is not None else "unknown"
     if run.resumed_at is not None:
-        return "told"
+        return "told" if run.allowed_at is None else "ran" if run.reported_at is not None else "unknown"
+    if run.resume_outcome == "superseded":
+        return "superseded"
     if run.call.status == CallStatus.HELD or not run.is_current:
         return "deferred_again"
     if process.session_gone:

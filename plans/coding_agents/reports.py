@@ -195,7 +195,8 @@ def _raise_alarm(run: ReportedRun, by: Requester, *, call: Call | None = None) -
 
 
 def _record_alarm(run: UngatedRun, by: Requester, call: Call | None, *, is_first: bool, **more: str) -> None:
-    details = {"run": str(run.pk), "client": run.client, "session": run.session, "client_tool": run.client_tool, **more}
+    names = {"client": run.client, "session": run.session, "client_tool": run.client_tool}
+    details: dict[str, Any] = {"run": str(run.pk), **names, **more}
     details |= {"token": by.token.prefix} if by.token is not None else {}
     details |= {"asked": call.public_id} if call is not None else {}
     signals.record_fact("run.ungated", by=by.user, is_first=is_first, **details)

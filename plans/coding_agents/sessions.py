@@ -41,6 +41,17 @@ class NotArmed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class AsksElsewhere:
+    """The client of a session that has never asked does ask in another one; `why` is for people.
+
+    A client's MCP connection is often a session of its own, beside that of its hooks.
+    """
+
+    client: str
+    why: str
+
+
 def note_hook_traffic(client: str, session: str, *, by: Requester, how: str) -> None:
     """Record that a client has asked in this session; `how` is hook, permission_prompt or permissions."""
     now = clock.now()
@@ -105,7 +116,7 @@ def _rows_of(key: SessionKey) -> Q:
     return own & ~Q(token__kind=ApiToken.Kind.AGENT)
 
 
-def armed_state(key: SessionKey) -> Armed | NotArmed | None:
+def armed_state(key: SessionKey) -> Armed | AsksElsewhere | NotArmed | None:
     """Return whether a session's client is armed; None for a session without a coding agent."""
     rows = list(ClientSession.objects.filter(_rows_of(key)).order_by(F("last_asked_at").desc(nulls_last=True), "pk"))
     if not rows:
@@ -119,9 +130,9 @@ def armed_state(key: SessionKey) -> Armed | NotArmed | None:
     same = ClientSession.objects.filter(
         owner=row.owner, client=row.client, last_asked_at__gt=clock.now() - ASKED_LATELY
     )
-    elsewhere = same.exclude(armed_since=None).order_by("-last_asked_at").first()
-    if elsewhere is not None and elsewhere.armed_since is not None:
-        return Armed(elsewhere.client, elsewhere.armed_since, _last_check(elsewhere), elsewhere.how)
+    if same.exclude(armed_since=None).exists():
+        why = gettext("%(client)s asks in another session, maybe that of its hooks; it has not asked in this one.")
+        return AsksElsewhere(row.client, why % title)
     why = gettext("%(client)s is connected over MCP, but does not ask before it runs its own tools.")
     return NotArmed(row.client, why % title)
 

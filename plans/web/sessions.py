@@ -29,7 +29,7 @@ from catalog.ui.lists import (
 )
 from catalog.ui.requests import PageRequest, administrator_required, next_address, parse_number, sign_in_required
 from plans.coding_agents.reports import mark_as_seen
-from plans.coding_agents.sessions import Armed, armed_state, ungated_runs_in
+from plans.coding_agents.sessions import Armed, AsksElsewhere, armed_state, ungated_runs_in
 from plans.models import Plan
 from plans.sessions.lists import SessionKey
 from plans.sessions.overview import counted_session_rows, newest_plans_of_sessions, session_overview
@@ -139,6 +139,7 @@ def session(request: PageRequest, public_id: str) -> HttpResponse:
         "may_open_token": page.author == request.user or is_administrator,
         "armed": armed,
         "is_armed": isinstance(armed, Armed),
+        "asks_elsewhere": isinstance(armed, AsksElsewhere),
         "ungated": list(ungated_runs_in(key)[:MOST_UNGATED]) if armed is not None else [],
         "may_mark": is_administrator,
     }

@@ -251,6 +251,16 @@ def test_session_resumes_only_its_last_deferred_call(claude, rosa):
     change_run(first, deferred_at=clock.now() - timedelta(hours=1))
     claude.defer(tool_use_id="toolu_2", tool_input={"command": "b"})
     assert claude.listed() == []
+    detail = claude.tell(first, "starting", 409, runner="host-1")["detail"]
+    assert "later call of this session" in detail
+
+
+def test_runner_is_told_that_its_session_deferred_another_call_instead(claude, approved):
+    change_run(approved, deferred_at=clock.now() - timedelta(hours=1))
+    claim = claude.claim(approved)
+    claude.defer(tool_use_id="toolu_2", tool_input={"command": "b"})
+    assert [claude.end(approved, claim) for _ in range(2)] == ["superseded"] * 2
+    assert ClientRun.objects.get(call__public_id=approved).resume_outcome == "superseded"
 
 
 def test_only_the_same_token_sees_and_claims(claude, agent, approved):

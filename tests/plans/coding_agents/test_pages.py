@@ -7,13 +7,14 @@ import pytest
 from approvals.models import AuditEntry
 from catalog.core import clock
 from catalog.models import ClientRun, UngatedRun
-from plans.coding_agents.sessions import note_hook_traffic
+from plans.coding_agents.sessions import note_connection, note_hook_traffic
 from plans.engine import client_runs
 from plans.models import Step
 from plans.sessions import overview
 from plans.web.plan.timeline import step_intervals
 from tests.pages import Pages
 from tests.plans.coding_agents.conftest import answer_request, call_of
+from tests.rest import Rest
 
 
 @pytest.fixture
@@ -45,6 +46,17 @@ def test_session_says_whether_it_is_armed(agent, admin_pages):
     agent.report("toolu_9")
     admin_pages.open(address)
     assert 'id="ungated-runs"' in admin_pages.html
+
+
+def test_session_that_never_asked_is_not_shown_as_armed(agent, admin_pages):
+    """Another session of the same token does ask."""
+    plan = call_of(agent.ask()).plan_ref
+    note_connection(agent.client, agent.session, by=agent.by)
+    note_hook_traffic(agent.client, "another", by=agent.by, how="hook")
+    admin_pages.open(f"/sessions/{plan}/")
+    assert ("Another session asks" in admin_pages.html, "Armed since" in admin_pages.html) == (True, False)
+    session = Rest(agent.user, "plans:read").get(f"sessions/{plan}/").json()
+    assert session["armed"] is None and "another session" in session["why_not_armed"]
 
 
 def test_session_says_what_its_calls_would_do(agent, rosa, admin_pages):

@@ -10,6 +10,7 @@ from plans.coding_agents import reports
 from plans.coding_agents.reports import mark_as_seen
 from plans.coding_agents.sessions import (
     Armed,
+    AsksElsewhere,
     NotArmed,
     armed_state,
     coding_agent_of,
@@ -128,6 +129,8 @@ def test_connection_without_questions_is_not_armed(agent, key):
     note_connection(agent.client, agent.session, by=agent.by)
     assert isinstance(armed_state(key), NotArmed)
     note_hook_traffic(agent.client, "another", by=agent.by, how="hook")
+    assert isinstance(armed_state(key), AsksElsewhere)
+    note_hook_traffic(agent.client, agent.session, by=agent.by, how="hook")
     assert isinstance(armed_state(key), Armed)
 
 
