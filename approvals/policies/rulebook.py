@@ -484,7 +484,7 @@ class Rulebook:
                 return found
         return [*found, verdicts.otherwise]
 
-    def verdicts_within(self, facts: CallFacts, at: datetime, rows: Sequence[Condition]) -> list[GateDecision]:
+    def verdicts_within(self, facts: CallFacts, at: datetime, conditions: Sequence[Condition]) -> list[GateDecision]:
         """Return the verdicts that calls can get whose arguments fit all of these conditions, from now on.
 
         The arguments in `facts` are ignored. A rule for some hours or one plan counts, since such a call may be made
@@ -496,13 +496,13 @@ class Rulebook:
             is_allowed = isinstance(verdict, Allow)
             terms = match.predicate.rows
             judged = [row for row in terms if not (facts.runs_in_client and row.path in DERIVED_FACTS)]
-            if not (match.fits_requesters(facts, entirely=is_allowed) and may_meet(rows, judged)):
+            if not (match.fits_requesters(facts, entirely=is_allowed) and may_meet(conditions, judged)):
                 continue
             found.append(verdict)
             if (
                 not (match.plan or match.hours or match.looks_back)
                 and len(judged) == len(terms)
-                and is_within(rows, terms)
+                and is_within(conditions, terms)
             ):
                 return found
         return [*found, verdicts.otherwise]
@@ -546,12 +546,12 @@ class Rulebook:
         return ToolVerdicts(tuple(conditional), otherwise, tuple(looking_back))
 
 
-def forms_of(facts: CallFacts, rules: Iterable[Match]) -> Sequence[CallFacts]:
-    """Return the call and, if these rules may judge it otherwise, the call as asked.
+def forms_of(facts: CallFacts, matches: Iterable[Match]) -> Sequence[CallFacts]:
+    """Return the call and, if rules with these terms may judge it otherwise, the call as asked.
 
     That has no defaults, and not the editors of its step as requesters. The stricter verdict counts.
     """
-    has_other_requesters = facts.find_requesters is not None and any(rule.requester for rule in rules)
+    has_other_requesters = facts.find_requesters is not None and any(match.requester for match in matches)
     return (facts, facts.as_asked) if has_other_requesters or len(facts.argument_forms) > 1 else (facts,)
 
 
