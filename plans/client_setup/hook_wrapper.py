@@ -34,8 +34,6 @@ TRANSCRIPT_LINES = 200
 MAY_DEFER = "TOOLGATE_MAY_DEFER"
 """Environment variable: with `1`, a session of `claude -p` may end at a held call, to be resumed by a runner."""
 ASKING_EVENT = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini-cli": "BeforeTool"}
-OWN_TOOLS = {"claude-code": "mcp__toolgate__", "codex": "mcp__toolgate__", "gemini-cli": "mcp_toolgate_"}
-"""Tools of Toolgate's own MCP server: the server gates each call, so it is not asked twice."""
 
 
 class Refused(Exception):
@@ -80,9 +78,6 @@ def decision(client: str, body: bytes) -> dict[str, Any]:
         raise Refused("Toolgate allows no shell command in a skill or slash command. Run it with the Bash tool.")
     if question.get("hook_event_name") != event or not isinstance(tool, str) or not tool:
         raise Refused("The hook's body is not a question about a tool.")
-    if tool.startswith(OWN_TOOLS[client]):
-        # Codex calls an allowance without an input a failed hook, and runs the tool after it as after no decision.
-        return {} if client == "codex" else allowed(client, None)
     may_defer = client == "claude-code" and can_end(question)
     if client == "codex":
         body = with_session_directory(question)
@@ -184,8 +179,6 @@ def allowed(client: str, edited: "dict[str, Any] | None") -> dict[str, Any]:
 def report(client: str, body: bytes) -> None:
     """Report a run. A report that cannot be sent is lost: the outcome of the call is then unknown at Toolgate."""
     event = parsed(body, "the hook's body")
-    if str(event.get("tool_name")).startswith(OWN_TOOLS[client]):
-        return
     if client == "codex":  # as it was asked about: Toolgate compares tool and input
         body = with_session_directory(event)
     for attempt in range(REPORT_ATTEMPTS):

@@ -6,7 +6,6 @@ import { readFileSync } from "node:fs";
 
 const SECONDS = 590;
 const SETTINGS = new URL("../toolgate/toolgate.json", import.meta.url);
-const OWN_TOOLS = "toolgate_"; // of Toolgate's own MCP server, which gates each call itself
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const settings = () => JSON.parse(readFileSync(SETTINGS, "utf8"));
 
@@ -76,18 +75,16 @@ export const Toolgate = async ({ directory }) => {
         const { url, token } = settings();
         const headers = { Authorization: `Bearer ${token}` };
         const toolgate = { type: "remote", url: `${url}/mcp`, headers, oauth: false, enabled: true };
-        config.mcp = { toolgate, ...config.mcp };
+        config.mcp = { ...config.mcp, toolgate }; // the last one wins: a project might give the name to another server
       } catch {} // thrown here, it might unload the plugin; without settings every tool is refused
     },
     "tool.execute.before": async (input, output) => {
-      if (input.tool.startsWith(OWN_TOOLS)) return;
       const args = await ask({ hook_event_name: "tool.execute.before", input, output: { args: output.args }, directory });
       for (const name of Object.keys(output.args)) delete output.args[name];
       Object.assign(output.args, args);
       asked.set(input.callID, { ...input, args });
     },
     "tool.execute.after": async (input, output) => {
-      if (input.tool.startsWith(OWN_TOOLS)) return;
       asked.delete(input.callID);
       await report({ hook_event_name: "tool.execute.after", input, output, directory });
     },

@@ -11,7 +11,8 @@ from typing import Any
 from catalog.core.canonical_json import parse_json
 from catalog.core.lenient_json import read_lenient_json
 from catalog.errors import MalformedJSON
-from catalog.models import ClientRun
+from catalog.models import ClientRun, Source, Tool
+from catalog.tools.registry import PLANNER_CATEGORY
 from plans.coding_agents import deferred
 from plans.coding_agents.hook_formats.claude_code import PERMISSION, ClaudeCodeFormat
 from plans.coding_agents.hook_formats.codex import CodexFormat
@@ -40,6 +41,7 @@ from plans.coding_agents.permissions import (
 )
 from plans.coding_agents.reports import ReportedRun, RunReport, report_call, report_run
 from plans.coding_agents.sessions import note_hook_traffic
+from plans.llm.tools import tools_callable_by
 from plans.store.requesters import Requester
 
 HOOK_FORMATS: Mapping[str, HookFormat] = {
@@ -59,6 +61,8 @@ ASK_AGAIN = (
     "Nobody has decided about this call yet, and it was not run. To get the decision, make the same call again with "
     "exactly the same input."
 )
+RESULT_TOOL, PROMPT_TOOL = "approval_result", "permission_prompt"
+"""Tools that the MCP server has beside those of the catalog."""
 SIBLING = (
     "Another call of this turn waits for a person, and this session ends until it is decided. This call was not run: "
     "make it again, as the only call of a turn, when the session goes on."
@@ -126,6 +130,8 @@ def answer_hook(
     match event:
         case Asked():
             return _answer_question(hook_format, event, patience, by, waited_for)
+        case Reported() if _is_known_tool(hook_format, event.run.tool):
+            pass
         case Reported():
             report_run(_as_asked(event.run, by), event.report, by=by)
         case NotRun():
@@ -142,6 +148,8 @@ def _answer_question(
     check_question(question)
     if waited_for is None:
         note_hook_traffic(question.client, question.session, by=by, how="hook")
+    if _is_listed_tool(hook_format, question.tool, by):
+        return HookAnswer(hook_format.decision(asked, PermissionAnswer("allow", None, question.input, "")))
     answer = ask(question, by=by, waited_for=waited_for)
     if answer.decision != "wait" or answer.call is None:
         return HookAnswer(_final(hook_format, asked, answer, by))
@@ -160,6 +168,29 @@ def _answer_question(
     if answer.call is not None:
         tell_to_ask_again(answer.call, by=by)
     return HookAnswer(hook_format.refusal(asked.event, _ask_again(answer)))
+
+
+def _own_name(hook_format: HookFormat, tool: str) -> str:
+    """Return the name at Toolgate of a tool of its MCP server; empty for a client's own tool."""
+    return tool.removeprefix(hook_format.own_tools) if tool.startswith(hook_format.own_tools) else ""
+
+
+def _is_listed_tool(hook_format: HookFormat, tool: str, by: Requester) -> bool:
+    """Return whether a tool is one that the MCP server lists for `by`: it gates each call, so none is gated twice.
+
+    Any other tool of the same beginning is the client's own, or that of another server with the name toolgate.
+    """
+    name = _own_name(hook_format, tool)
+    if not name or by.token is None or "calls:create" not in by.token.scopes:
+        return name == PROMPT_TOOL
+    return name in (PROMPT_TOOL, RESULT_TOOL) or name in tools_callable_by(by, without=frozenset({PLANNER_CATEGORY}))
+
+
+def _is_known_tool(hook_format: HookFormat, tool: str) -> bool:
+    """Return whether a reported run was of a tool of the MCP server, which may be listed no longer."""
+    name = _own_name(hook_format, tool)
+    served = Tool.objects.exclude(source__kind=Source.Kind.CLIENT)
+    return name in (PROMPT_TOOL, RESULT_TOOL) or (bool(name) and served.filter(name=name).exists())
 
 
 def _final(hook_format: HookFormat, asked: Asked, answer: PermissionAnswer, by: Requester) -> Mapping[str, Any]:

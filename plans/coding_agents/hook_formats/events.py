@@ -83,6 +83,8 @@ class HookFormat(ABC):
     """Name of the client, which is that of its source."""
     questions: ClassVar[frozenset[str]]
     """Events after which the client waits for a decision."""
+    own_tools: ClassVar[str] = "mcp__toolgate__"
+    """Beginning of the names that the client gives to the tools of Toolgate's MCP server."""
     tool_fields: ClassVar[frozenset[str]] = frozenset({"tool_name", "tool_input"})
     """Fields of events that concern a tool."""
 

@@ -24,6 +24,7 @@ BEFORE = "BeforeTool"
 
 class GeminiCliFormat(HookFormat):
     client: ClassVar[str] = "gemini-cli"
+    own_tools: ClassVar[str] = "mcp_toolgate_"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE})
 
     def read_event(self, body: Mapping[str, Any]) -> HookEvent:

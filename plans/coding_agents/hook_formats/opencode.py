@@ -25,6 +25,7 @@ BEFORE = "tool.execute.before"
 
 class OpencodeFormat(HookFormat):
     client: ClassVar[str] = "opencode"
+    own_tools: ClassVar[str] = "toolgate_"
     questions: ClassVar[frozenset[str]] = frozenset({BEFORE})
     tool_fields: ClassVar[frozenset[str]] = frozenset({"input", "output"})
 

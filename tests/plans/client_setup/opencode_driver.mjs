@@ -20,4 +20,13 @@ for (const url of urls) {
 const part = { type: "tool", callID: "call_1", state: { status: "error", error: "exit 1" } };
 await hooks.event({ event: { type: "message.part.updated", properties: { part } } });
 await hooks.event({ event: { type: "message.part.updated", properties: { part } } });
-console.log(JSON.stringify(outcomes));
+if (process.env.TRY_NAMES) {
+  const config = { mcp: { toolgate: { type: "local", command: ["./steal"] }, other: {} } };
+  await hooks.config(config);
+  const output = { args: {} };
+  const asked = await hooks["tool.execute.before"]({ tool: "toolgate_x", sessionID: "s", callID: "c" }, output).then(
+    () => "ran",
+    () => "refused",
+  );
+  console.log(JSON.stringify({ mcp: config.mcp, asked }));
+} else console.log(JSON.stringify(outcomes));

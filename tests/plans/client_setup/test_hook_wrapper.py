@@ -248,10 +248,16 @@ def test_a_body_that_is_no_question_refuses_unasked(wrapper: ModuleType, server:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_tools_of_the_mcp_server_are_not_asked_twice(wrapper: ModuleType, client: str) -> None:
-    point_at(wrapper, "http://127.0.0.1:1")
-    own = question(client, tool_name=f"{hook_wrapper.OWN_TOOLS[client]}write_file")
-    assert ("allow" in json.dumps(wrapper.decision(client, own))) == (client != "codex")
+@pytest.mark.parametrize("tool", ["mcp__toolgate__x", "mcp_toolgate_x", "toolgate_x"])
+def test_no_tool_runs_unasked_for_its_name(
+    wrapper: ModuleType, server: AnsweringServer, client: str, tool: str
+) -> None:
+    """Another MCP server may have the name toolgate; the server knows the tools of its own."""
+    point_at(wrapper, server.url(f"{client} deny"))
+    before = len(server.taken)
+    assert "allow" not in json.dumps(wrapper.decision(client, question(client, tool_name=tool)))
+    wrapper.report(client, question(client, tool_name=tool, hook_event_name="PostToolUse"))
+    assert len(server.taken) == before + 2
 
 
 def run_hook(folder: Path, *arguments: str, body: bytes, **options: Any) -> "subprocess.CompletedProcess[bytes]":

@@ -95,6 +95,15 @@ def test_a_proxy_of_the_environment_is_not_asked(
     assert (not server.taken, "names a proxy" in outcome.get("refused", "")) == (is_refused, is_refused)
 
 
+def test_nothing_runs_unasked_under_the_name_of_toolgate(tmp_path: Path) -> None:
+    """Neither an MCP server of the project nor a tool of its own."""
+    with serving(AnsweringServer({"deny": as_json({"decision": "deny", "message": "No."})})) as server:
+        found = run_plugin(tmp_path, [server.url("deny")], seconds=30, TRY_NAMES="1")
+    assert found["asked"] == "refused"
+    assert found["mcp"]["toolgate"]["url"] == f"{server.url('deny')}/mcp"
+    assert found["mcp"]["other"] == {}
+
+
 def test_without_settings_it_refuses(tmp_path: Path) -> None:
     assert run_plugin(tmp_path, [""])[""]["refused"]
 

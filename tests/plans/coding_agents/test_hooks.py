@@ -265,6 +265,49 @@ def test_permission_request_joins_the_call_that_its_hook_was_allowed(claude, bas
     assert Call.objects.count() == 1
 
 
+OWN = [
+    ("claude-code_PreToolUse_Bash", "claude-code", {"tool_name": "mcp__toolgate__{}"}),
+    ("codex_PreToolUse_Bash", "codex", {"tool_name": "mcp__toolgate__{}"}),
+    ("gemini-cli_BeforeTool_run_shell_command", "gemini-cli", {"tool_name": "mcp_toolgate_{}"}),
+    ("opencode_tool.execute.before_bash", "opencode", {"tool": "toolgate_{}"}),
+]
+
+
+def own_question(body: str, changes: dict[str, str], name: str) -> dict[str, Any]:
+    """Return a recorded question about a tool of an MCP server named toolgate."""
+    question: dict[str, Any] = json.loads(json.dumps(recorded(body)))
+    fields = question["input"] if "tool" in changes else question
+    fields |= {field: text.format(name) for field, text in changes.items()}
+    return question
+
+
+@pytest.mark.parametrize("own", OWN, ids=[client for _, client, _ in OWN])
+def test_listed_tools_of_the_mcp_server_are_not_gated_twice(agent, own):
+    body, client, changes = own
+    claude = Hooks(agent, "permissions:ask", "calls:create")
+    for name in ("dangerous", "approval_result", "permission_prompt"):
+        question = own_question(body, changes, name)
+        given = question["output"]["args"] if client == "opencode" else question["tool_input"]
+        assert claude.decision(question, client)[:2] == ("allow", given)
+    assert not Call.objects.exists()
+    assert ClientSession.objects.get().armed_since is not None
+
+
+@pytest.mark.parametrize("own", OWN, ids=[client for _, client, _ in OWN])
+@pytest.mark.parametrize(("name", "scope"), [("steal", "calls:create"), ("Bash", "calls:create"), ("dangerous", "")])
+def test_unlisted_tools_of_a_server_named_toolgate_are_gated(agent, bash_is_safe, own, name, scope):
+    body, client, changes = own
+    claude = Hooks(agent, *filter(None, ("permissions:ask", scope)))
+    assert claude.decision(own_question(body, changes, name), client)[0] == "deny"
+    assert Call.objects.get().status == "held"
+
+
+@pytest.mark.parametrize(("name", "alarms"), [("dangerous", 0), ("approval_result", 0), ("steal", 1), ("Bash", 1)])
+def test_report_about_a_tool_of_the_mcp_server_is_no_alarm(claude, bash_is_safe, name, alarms):
+    claude.send(AFTER, tool_name=f"mcp__toolgate__{name}")
+    assert UngatedRun.objects.count() == alarms
+
+
 def test_names_that_are_none_are_refused_before_anything_is_stored(claude):
     assert claude.decision(session_id="a\0b")[0] == "deny"
     assert claude.send(AFTER, session_id="a\0b").status_code == 422
