@@ -53,7 +53,7 @@ def measure_recent(runs: int) -> list[float]:
     calls = Call.objects.bulk_create(
         Call(tool_name=TOOL, version=version, arguments=text, requested_by=person, **ended) for _ in range(COUNTED)
     )
-    origin = CallOrigin(requested_by=person.pk, tool_name=TOOL, arguments=ARGUMENTS)
+    origin = CallOrigin(requested_by=person.pk, tool_name=TOOL, forms=(ARGUMENTS,))
     for number in range(COUNTING):
         policy = Policy.objects.create(name=f"Counting policy {number}", order=0)
         recent = {"count": 1000 + number, "seconds": 3600, "by": COUNTED_BY[number % len(COUNTED_BY)]}

@@ -338,7 +338,7 @@ class _ReplayedHistory:
             token_id=row["token_id"],
             plan_ref=row["plan_ref"],
             tool_name=row["tool_name"],
-            arguments=call.facts.arguments,
+            forms=call.facts.argument_forms,
         )
 
     def _client(self, call: _ReplayedCall) -> CallingClient:

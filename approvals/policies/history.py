@@ -23,10 +23,11 @@ from approvals.models import CallHistory, PolicyRevision, RecentCall
 from approvals.policy_language.history import Recent, Seen, read_recent
 from catalog.calls.vault import keyring
 from catalog.connections.models import Connection
-from catalog.core.canonical_json import canonical_text
+from catalog.core.canonical_json import MAX_SAFE_INTEGER, canonical_text
 from catalog.core.database import bind_datetime, on_sqlite
 from catalog.core.locks import LockSpace, lock_all_until_commit
 from catalog.core.rate_limits import MAX_CLEARED_ROWS
+from catalog.dispatch.arguments import CallArguments
 from catalog.models import ApiToken, Call, Tool
 from catalog.states import CallStatus
 
@@ -86,6 +87,7 @@ class Finding:
 class CallOrigin:
     """Facts of a call by which earlier calls are found: its requester, token, session, plan, tool and arguments.
 
+    `forms` are the arguments as given and with defaults, so that a default counts the same, given or left out.
     `find_plan_calls` returns the calls of its plan; it is None for a call that is a plan of its own.
     """
 
@@ -94,7 +96,7 @@ class CallOrigin:
     session: str = ""
     plan_ref: str = ""
     tool_name: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    forms: Sequence[Mapping[str, Any]] = ()
     find_plan_calls: "Callable[[], QuerySet[Call]] | None" = None
 
 
@@ -359,16 +361,22 @@ def count_texts(recent: Recent, origin: CallOrigin, find_client: Callable[[], Ca
     Calls without a text, number or truth value at the path of an argument share one value.
     """
     if recent.path:
-        value = recent.value_in(origin.arguments)
-        return [f"{recent.by}\0{'' if value is None else canonical_text(value)}"]
+        value = recent.value_in(*origin.forms)
+        return [f"{recent.by}\0{'' if value is None else _counted_text(value)}"]
     if recent.by == "token":
         return [f"{recent.by}\0{text}" for text in find_client().texts]
     values = {"requester": origin.requested_by, "tool": origin.tool_name, "plan": origin.plan_ref}
     return [f"{recent.by}\0{values[recent.by]}"]
 
 
+def _counted_text(value: str | int | float) -> str:
+    """Return the canonical text of a value; of an integer that JSON cannot hold exactly, its digits."""
+    is_large = type(value) is int and abs(value) > MAX_SAFE_INTEGER
+    return str(value) if is_large else canonical_text(value)
+
+
 def kept_history(
-    call: Call, arguments: Mapping[str, Any], *, now: datetime, is_exact: bool = False, waits: bool = True
+    call: Call, arguments: CallArguments, *, now: datetime, is_exact: bool = False, waits: bool = True
 ) -> History:
     """Return the history of a stored call with these arguments; what was found before is kept."""
     origin = CallOrigin(
@@ -377,7 +385,7 @@ def kept_history(
         session=call.session,
         plan_ref=call.plan_ref,
         tool_name=call.tool_name,
-        arguments=arguments,
+        forms=arguments.forms,
     )
     return History(origin, now=now, call=call, is_exact=is_exact, waits=waits)
 

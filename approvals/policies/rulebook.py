@@ -197,7 +197,7 @@ def call_facts(call: Call, arguments: CallArguments | None = None, *, history: H
         prepared=arguments,
         find_requesters=cache(lambda: {each.user_id for each in call.requesters.all()}),
         find_derived=_derived_of_stored(call, arguments.passed),
-        find_history=(history or kept_history(call, arguments.passed, now=clock.now())).answers,
+        find_history=(history or kept_history(call, arguments, now=clock.now())).answers,
         is_asked_again=True,
     )
 

@@ -146,7 +146,7 @@ def simulate(
         prepared=prepared,
         find_derived=facts_finder(tool.source.name, _client_tool(tool), prepared.passed, cwd),
         find_history=History(
-            CallOrigin(requested_by=person.pk if person else None, tool_name=tool.name, arguments=prepared.passed),
+            CallOrigin(requested_by=person.pk if person else None, tool_name=tool.name, forms=prepared.forms),
             at or clock.now(),
         ).answers,
     )

@@ -47,10 +47,13 @@ class Recent:
         """The dotted path of the argument by which calls are counted; empty if they are counted by something else."""
         return self.by.removeprefix(ARGUMENT) if self.by.startswith(ARGUMENT) else ""
 
-    def value_in(self, arguments: Mapping[str, Any]) -> str | float | bool | None:
-        """Return the text, number or truth value at the path; None if there is nothing, or something else."""
-        value = value_at(arguments, self.path.split("."))
-        return value if isinstance(value, str | int | float) else None
+    def value_in(self, *forms: Mapping[str, Any]) -> str | float | bool | None:
+        """Return the text, number or truth value at the path in the first of these forms of arguments that has one.
+
+        None if there is nothing, or something else.
+        """
+        values = (value_at(form, self.path.split(".")) for form in forms)
+        return next((value for value in values if isinstance(value, str | int | float)), None)
 
     @property
     def by_words(self) -> str:

@@ -350,7 +350,7 @@ def _judged_exactly(request: ApprovalRequest, edit: Edit) -> Edit:
     call, checked = request.call, edit.checked
     if checked is None or not can_look_back(call_facts(call, checked)):
         return edit
-    history = kept_history(call, checked.passed, now=clock.now(), is_exact=True)
+    history = kept_history(call, checked, now=clock.now(), is_exact=True)
     rule = _rule_for_edit(request, checked, history)
     history.keep(call, is_started=False, held_by=rule.revision_id)
     return replace(edit, rule=rule)

@@ -201,7 +201,7 @@ def history_of(
         session=asker.session,
         plan_ref=plan.ref,
         tool_name=prepared.target.tool.name,
-        arguments=prepared.arguments.passed,
+        forms=prepared.arguments.forms,
         find_plan_calls=None if plan.is_call or not plan.pk else lambda: Call.objects.filter(step__plan=plan.pk),
     )
     replaced = prepared.replaces.pk if prepared.replaces else None

@@ -17,7 +17,9 @@ from approvals.reviews.decisions import Decision, decide
 from approvals.states import RequestStatus, ReviewVerdict
 from catalog.connections.models import Client, Connection
 from catalog.core import clock
+from catalog.dispatch.arguments import CallArguments
 from catalog.errors import PolicyRefusal
+from catalog.inventory.http_tools import create_http_tool
 from catalog.models import ApiToken, Call, Category, Source, Tool
 from plans.actions.call import CallOrder, create_call
 from plans.actions.slices import prepare_slice
@@ -111,7 +113,9 @@ def test_own_row_of_a_call_is_not_counted(ada):
     held = [call(ada) for _ in range(3)][-1]
     CallHistory.objects.all().delete()
     rule = compile_match(held.approval.policy_revision)
-    assert kept_history(held, {"value": "x"}, now=clock.now()).answers([rule])[rule.revision_id].count == 3
+    assert (
+        kept_history(held, CallArguments({"value": "x"}), now=clock.now()).answers([rule])[rule.revision_id].count == 3
+    )
 
 
 def test_renamed_client_stays_the_same(ada):
@@ -170,6 +174,30 @@ def test_calls_are_counted_by_a_value(by, values, held, ada):
     """Calls without a text, number or truth value at the path are counted together."""
     third(by)
     assert [call(ada, value).status == "held" for value in values] == held
+
+
+LARGE = 10**21
+
+
+@pytest.mark.parametrize(
+    ("argument", "first", "again"),
+    [
+        ("amount", {"amount": 5}, {"amount": 5.0}),
+        ("amount", {"amount": LARGE}, {"amount": str(LARGE)}),
+        ("amount", {"amount": str(LARGE)}, {"amount": f"+0{LARGE}"}),
+        ("kind", {"kind": "all"}, {}),
+    ],
+)
+def test_forms_of_one_value_are_counted_together(argument, first, again, ada, admin):
+    """A tool that is called over HTTP gets its arguments as given, without the default."""
+    properties = {"amount": {"type": "integer"}, "kind": {"type": "string", "default": "all"}}
+    schema = {"type": "object", "properties": properties}
+    specification = {"name": "spend", "description": "Spend an amount.", "schema": schema}
+    http = {"method": "POST", "url": "https://shop.invalid/"}
+    create_http_tool(specification, http, safety_level="cautious", by=admin)
+    add_policy(1, tool="spend", recent={"count": 2, "seconds": 3600, "by": f"argument:{argument}"}, **HELD)
+    orders = [CallOrder("spend", arguments) for arguments in (first, again)]
+    assert statuses(*(create_call(order, by=Requester(ada)) for order in orders)) == ["created", "held"]
 
 
 def test_connections_of_one_client_are_counted_together(ada, ben):
