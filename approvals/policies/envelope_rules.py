@@ -105,6 +105,8 @@ def _rules_for_item(item: Item, facts: CallFacts, rulebook: Rulebook) -> Sequenc
     refusal = refusal_of(call)
     if refusal is not None:
         return refusal.message
+    if not target.enabled or target.held:
+        return "This tool is switched off, or its change waits for an administrator. Leave the item out."
     verdicts = rulebook.verdicts_within(call, clock.now(), item.rows)
     held: list[Rule] = [verdict.terms for verdict in verdicts if isinstance(verdict, Hold)]
     reversibility = str(target.tool.reversibility)

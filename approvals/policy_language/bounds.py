@@ -14,6 +14,7 @@ from approvals.policy_language.derived import COMMAND_EFFECTS, COMMAND_PROGRAMS,
 from catalog.calls.privacy import is_mask
 from catalog.core.canonical_json import canonical_text
 from catalog.dispatch.arguments import CallArguments
+from catalog.secrets.placeholders import find_argument_secrets
 
 ArgumentPath = tuple[str, ...]
 PLACEHOLDER_KEY = "$secret"
@@ -28,7 +29,8 @@ def check_bounds(rows: object, path: str = "arguments") -> list[dict[str, Any]]:
                 "Only arguments can be compared here. Name the whole command with equals or in, or change a policy."
             )
             raise GrantRefused(f"{path}.{number}.path", message)
-        if PLACEHOLDER_KEY in row["path"].split(".") or PLACEHOLDER_KEY in canonical_text(row.get("value")):
+        is_masked = PLACEHOLDER_KEY in row["path"].split(".") or PLACEHOLDER_KEY in canonical_text(row.get("value"))
+        if is_masked or find_argument_secrets(None, row):
             raise GrantRefused(f"{path}.{number}", "A secret cannot be compared. Use exists to allow any value.")
     return checked
 

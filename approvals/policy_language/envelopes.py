@@ -50,6 +50,8 @@ class Promise(StrEnum):
     COUNT = "count"
     SUM = "sum"
     EXPIRED = "expired"
+    ENDED = "ended"
+    """Before its time."""
     RULE = "rule"
     """Its policy or the approvers do not let it run."""
 
@@ -131,6 +133,13 @@ def read_proposal(arguments: Mapping[str, Any]) -> Proposal:
         minutes=minutes,
         expires_at=None if end is None else _end(end),
     )
+
+
+def proposed_tools(tool: str, arguments: object) -> list[str]:
+    """Return the names of the tools that a call proposes to cover, whatever shape its arguments have."""
+    items = arguments.get("items") if tool == PROPOSE_ENVELOPE and isinstance(arguments, Mapping) else None
+    names = [item.get("tool") for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
 def check_end(proposal: Proposal, proposed_at: datetime, now: datetime) -> None:

@@ -55,7 +55,7 @@ from plans.engine.calls import new_call
 from plans.engine.hints import LocalExecutor
 from plans.engine.holding import preview_in_share
 from plans.engine.limits import request_owner
-from plans.engine.refusals import record_denial, require_plan_within_limits, require_tool_within_limits
+from plans.engine.refusals import record_denial, require_call_within_limits, require_plan_within_limits
 from plans.engine.start import StartContext
 from plans.engine.work import HeldCall, PlanSnapshot, PreparedCall, RunningCall, UnstoredCall, snapshot_of
 from plans.models import Plan, Step
@@ -86,7 +86,7 @@ class Rehearsal:
 
 def rehearse(tool: str, arguments: Mapping[str, Any], *, by: Requester) -> Rehearsal:
     """Check and preview a call without making it. Raises ToolError, and the errors of `create_call` before storing."""
-    require_tool_within_limits(tool, by.ids)
+    require_call_within_limits(tool, arguments, by.ids)
     prepared = replace(calls.prepare_call(tool, dict(arguments)), asker=by.ids)
     if prepared.target.tool.runs_in_client:
         raise runs_in_client(tool, prepared.target.source)
@@ -130,7 +130,7 @@ def create_call(order: CallOrder, *, by: Requester) -> Call:
     the plan; OutsideLimits for the tool, or for other steps of the plan.
     """
     ensure_not_restored()
-    require_tool_within_limits(order.tool, by.ids)  # before the arguments tell of its schema
+    require_call_within_limits(order.tool, order.arguments, by.ids)
     plan = _plan_of_one(order, by) if order.plan_ref is None else _plan_to_join(order.plan_ref, by)
     arguments = dict(order.arguments)
     if order.query_type is not None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from approvals.policy_language.envelopes import proposed_tools
 from catalog.core.canonical_json import Json
 from catalog.core.expressions import ExpressionError
 from catalog.definitions.levels import SafetyLevel
@@ -126,6 +127,11 @@ class _PlanCheck:
     def offered(self) -> list[str]:
         """The names of the tools that the submitter may use."""
         return [name for name in self.tools if name not in self.refused]
+
+    def is_hidden(self, name: str) -> bool:
+        """Return True for a tool outside the submitter's limits; one that its client runs may be in a proposal."""
+        tool = self.tools.get(name)
+        return name in self.refused and tool is not None and not tool.runs_in_client
 
     @cached_property
     def agents(self) -> Mapping[str, AgentAvailability]:
@@ -271,7 +277,11 @@ class _PlanCheck:
         for where, _ in missing:
             yield _error(f"{path}.{where}", "secret_missing", MISSING_MESSAGE)
         tool = self.tools.get(step.tool or "")
-        if tool and readable and not missing:
+        refused = [name for name in proposed_tools(step.tool or "", step.parameters) if self.is_hidden(name)]
+        for name in refused:
+            yield _error(path, "outside_limits", self.refused[name])
+        # The problems of arguments tell of the schemas of these tools.
+        if tool and readable and not missing and not refused and step.tool not in self.refused:
             for problem in argument_problems(tool, step.parameters, found):
                 yield replace(problem, path=f"{path}.{problem.path}" if problem.path else path)
 

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from approvals.audit.log import AuditRecord, append_entry
 from approvals.policies.refused_calls import record_refused_call
+from approvals.policy_language.envelopes import proposed_tools
 from catalog.access.limits import refusal_of
 from catalog.core import clock
 from catalog.dispatch import pipeline
@@ -66,6 +67,17 @@ def require_tool_within_limits(tool_name: str, requester: RequesterIds) -> None:
     if callable_tool is None:
         raise snapshot.missing_tool_error(tool_name, requester.limits)
     require_within_limits(callable_tool, requester)
+
+
+def require_call_within_limits(tool_name: str, arguments: object, requester: RequesterIds) -> None:
+    """Raise what `require_tool_within_limits` raises, also for the tools that an envelope is proposed for.
+
+    It comes before the check of the arguments, whose problems tell of the schemas of all these tools.
+    """
+    require_tool_within_limits(tool_name, requester)
+    if requester.limits is not None:
+        for name in proposed_tools(tool_name, arguments):
+            require_within_limits(snapshot.callable_tool(name), requester)
 
 
 def _limit_verdict(callable_tool: CallableTool, requester: RequesterIds) -> pipeline.Deny | None:

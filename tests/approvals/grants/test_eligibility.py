@@ -107,7 +107,10 @@ def test_invalid_terms_name_their_field(grantable, admin):
         "max_uses": [{"max_uses": 21}, {"max_uses": 0}],
         "expires_at": [{"expires_at": now + timedelta(hours=9)}, {"expires_at": now - timedelta(seconds=1)}],
         "arguments.0.operator": [{"rows": [{"path": "value", "operator": "like", "value": "x"}]}],
-        "arguments.0": [{"rows": [{"path": "value", "operator": "equals", "value": {"$secret": "value"}}]}],
+        "arguments.0": [
+            {"rows": [{"path": "value", "operator": "equals", "value": {"$secret": "value"}}]},
+            {"rows": [{"path": "value", "operator": "in", "value": ["a", f"b\nghp_{'aB3' * 12}"]}]},
+        ],
     }
     for field, each in wrong.items():
         for terms in each:

@@ -87,6 +87,21 @@ def test_plan_with_step_outside_is_refused_at_the_step(rest):
     assert not Plan.objects.exists()
 
 
+@pytest.mark.parametrize("ways", [{"max_level": "cautious"}, {"sources": ["approvals.envelopes.tool"]}])
+def test_checks_tell_nothing_of_the_schema_of_a_tool_outside(ways, ada, stage):
+    """Neither of a step's own tool, nor of one that an envelope is proposed for."""
+    rest = Rest(ada, "calls:create", "plans:write", kind="agent")
+    narrow(rest.token, ways)
+    guess = [{"path": "guess", "operator": "exists"}]
+    proposal = {"purpose": "x", "minutes": 5, "items": [{"tool": "dangerous", "arguments": guess, "count": 1}]}
+    answer = rest.post("calls/", {"tool": "propose_envelope", "arguments": proposal})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:toolgate:outside_limits")
+    steps = [step(1, "dangerous", parameters={"guess": 1}), step(2, "propose_envelope", parameters=proposal)]
+    for document in ({"goal": "x", "steps": [each]} for each in steps):
+        problems = rest.post("plans/", document).json()["errors"]
+        assert {problem["code"] for problem in problems} == {"outside_limits"}
+
+
 def test_limits_narrowed_after_the_plan_was_made_hold_at_the_start(ada, limits, stage):
     rest = Rest(ada, "plans:read", "plans:write", kind="agent")
     answer = rest.post("plans/", {"goal": "Try it", "steps": [act(1), act(2, tool="cautious", dependencies=[1])]})
