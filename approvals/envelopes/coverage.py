@@ -55,7 +55,7 @@ from catalog.signals import Fact, record_fact
 Status = Envelope.Status
 Scope = Envelope.Scope
 REMEMBERED = timedelta(days=1)
-"""Time for which a call that waits is shown beside an envelope that has ended by its time."""
+"""Time for which a call that waits is shown beside an envelope that has ended."""
 MOST_COMPARED = 20
 SET_SINCE = Exists(Stop.objects.filter(since__gt=OuterRef("opened_at")))
 """True for an envelope after whose opening a stop was set, of whatever."""
@@ -305,22 +305,22 @@ def _is_bound_to(item: EnvelopeItem, tool: CallableTool) -> bool:
 def record_mismatch(candidate: GrantCandidate, call: Call, *, now: datetime) -> None:
     """Store which promise a call breaks that now waits, beside the envelope of its requester.
 
-    For a day, an envelope that ended by its time or was used up counts too, for calls of its tools.
+    For a day, an envelope that has ended or was used up counts too, for calls of its tools; open ones come first.
     """
     if candidate.replaces_call or candidate.target.tool.name == PROPOSE_ENVELOPE:  # no promise is about proposals
         return
-    ended = Q(status=Status.ENDED, ended_at__gte=F("expires_at"))
     there = _for_calls(candidate.requested_by, candidate.token, candidate.plan_ref, candidate.session).filter(
-        Q(status__in=[Status.OPEN, Status.USED]) | ended, opened_at__isnull=False, expires_at__gt=now - REMEMBERED
+        Q(ended_at=None) | Q(ended_at__gt=now - REMEMBERED), opened_at__isnull=False, expires_at__gt=now - REMEMBERED
     )
     newest = there.annotate(has_item=_has_item(candidate)).order_by("-has_item", "-pk")[:MOST_COMPARED]
     found: tuple[Envelope, str] | None = None
-    for envelope, items in _with_items(newest, candidate):
+    for envelope, items in sorted(_with_items(newest, candidate), key=lambda each: each[0].status != Status.OPEN):
         mismatch = _mismatch(envelope, items, candidate, now)
         if mismatch and (found is None or found[1] == Promise.TOOL != mismatch):
             found = envelope, mismatch
     if found is not None:
-        mismatch = Truncator(found[1]).chars(LONGEST_MISMATCH)  # a path has names that the caller chose
+        # A path has names that the caller chose; not every database stores null characters.
+        mismatch = Truncator(found[1].replace("\0", "\ufffd")).chars(LONGEST_MISMATCH)
         EnvelopeMismatch.objects.get_or_create(call=call, defaults={"envelope": found[0], "mismatch": mismatch})
 
 
@@ -329,6 +329,8 @@ def _mismatch(envelope: Envelope, items: Sequence[EnvelopeItem], candidate: Gran
 
     `items` are those of that tool.
     """
+    if envelope.status == Status.ENDED and envelope.ended_at is not None and envelope.ended_at < envelope.expires_at:
+        return Promise.ENDED if items else ""
     fits = list(_fits(items, candidate))
     if fits:
         is_over = envelope.expires_at <= now

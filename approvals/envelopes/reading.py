@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from approvals.envelopes.coverage import covering_envelopes
 from approvals.envelopes.services import envelopes_for, proposal_of
-from approvals.models import Envelope, EnvelopeItem, EnvelopeUse
+from approvals.models import Envelope, EnvelopeItem, EnvelopeMismatch, EnvelopeUse
 from approvals.policies.simulator import Simulation
 from approvals.policy_language.bounds import condition_phrases
 from approvals.policy_language.envelopes import Item, Promise, decimal_text, number_of
@@ -21,6 +21,7 @@ from catalog.access.roles import agent_token_of
 from catalog.calls.privacy import can_see_private, is_own_call, mask, private_parts_of
 from catalog.core import clock
 from catalog.dispatch.pipeline import Hold
+from catalog.models import Call
 from catalog.ui.labels import Badge
 
 MISMATCH_SENTENCES: Mapping[str, Any] = {
@@ -28,6 +29,7 @@ MISMATCH_SENTENCES: Mapping[str, Any] = {
     Promise.COUNT: gettext_lazy("The envelope has no calls of this kind left."),
     Promise.SUM: gettext_lazy("Its number does not fit into the sum of the envelope."),
     Promise.EXPIRED: gettext_lazy("The time of the envelope is over."),
+    Promise.ENDED: gettext_lazy("The envelope was ended before this call."),
     Promise.RULE: gettext_lazy("The rule that holds this call asks more than the approval of the envelope gives."),
 }
 ARGUMENT = "argument:"
@@ -53,6 +55,16 @@ def mismatch_sentence(mismatch: str) -> str:
         path = mismatch.removeprefix(ARGUMENT)
         return gettext("The argument %(path)s is not what the envelope allows.") % {"path": path}
     return str(MISMATCH_SENTENCES[mismatch])
+
+
+def outside_sentence(call: Call) -> str:
+    """Return for the agent that made a call why it waits beside an envelope; empty if there was none."""
+    broken = EnvelopeMismatch.objects.select_related("envelope").filter(call=call).first()
+    if broken is None:
+        return ""
+    envelope = broken.envelope
+    because = f" {envelope.ended_because.rstrip('.')}." if broken.mismatch == Promise.ENDED else ""
+    return f"This call is outside of the envelope {envelope.public_id}: {mismatch_sentence(broken.mismatch)}{because}"
 
 
 def amount_text(number: Decimal) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from approvals.models import Envelope
 from approvals.policy_language.bounds import conditions_sentence
-from approvals.policy_language.conditions import MAX_CONDITIONS, NO_NULL_CHARACTERS, OPERATORS
+from approvals.policy_language.conditions import MAX_CONDITIONS, OPERATORS
 from approvals.policy_language.envelopes import (
     MAX_COUNT,
     MAX_ITEMS,
@@ -120,20 +120,15 @@ class ProposalBinding(CheckedBinding):
 
     def check(self, arguments: dict[str, Any], tool_name: str) -> None:
         super().check(arguments, tool_name)
-        raise_for_problems(list(_unstorable(arguments)))
+        raise_for_problems(list(_secrets(arguments)))
         proposal = read_proposal(arguments)
         raise_for_problems(
             [problem for number, item in enumerate(proposal.items) for problem in _problems(item, f"items.{number}")]
         )
 
 
-def _unstorable(arguments: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
-    """Yield the places of secrets, which people would read, and of null characters in texts that are stored alone."""
-    scope = arguments.get("for", {})
-    texts = {"purpose": arguments["purpose"], **{f"for.{kind}": ref for kind, ref in scope.items()}}
-    for path, text in texts.items():
-        if "\0" in str(text):
-            yield ArgumentProblem(path, "invalid", NO_NULL_CHARACTERS)
+def _secrets(arguments: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
+    """Yield the places of secrets: bounds are stored in clear, and people read the whole proposal."""
     for secret in find_argument_secrets(None, large_integers_as_digits(arguments)):
         message = "There is a secret in this, which people would read. Leave it out. Use exists to allow any value."
         yield ArgumentProblem(secret.path, "secret", message)

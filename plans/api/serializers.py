@@ -413,7 +413,8 @@ class CallApprovalSerializer(serializers.Serializer[Any]):
 
 MISMATCH_HELP = (
     "The promise that the call broke, so that it waits beside the envelope: `tool`, `argument:PATH`, `count`, `sum`, "
-    "`expired`, or `rule` if its policy or the approvers do not let the envelope cover it. Null if it ran."
+    "`expired`, `ended` if that was before its time, or `rule` if its policy or the approvers do not let the envelope "
+    "cover it. Null if it ran."
 )
 
 

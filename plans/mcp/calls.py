@@ -13,6 +13,7 @@ import mcp_types as types
 from django.db import connection
 from mcp.shared.exceptions import MCPError
 
+from approvals.envelopes.reading import outside_sentence
 from approvals.models import ApprovalRequest
 from approvals.requests.digests import likeness_of
 from approvals.requests.lifecycle import withdraw
@@ -30,7 +31,7 @@ from plans.actions.call import CallOrder, create_call
 from plans.engine import calls as engine_calls
 from plans.engine.holding import CallBusy
 from plans.engine.progress import progress_of
-from plans.engine.refusals import require_within_limits
+from plans.engine.refusals import require_call_within_limits
 from plans.live.waits import read_soon, standing_in
 from plans.mcp import results
 from plans.mcp.callers import SCOPE, Caller, verify_again
@@ -52,6 +53,8 @@ class CallState:
     result: types.CallToolResult | None
     progress: str = ""
     """The last progress that the running call reported, such as "3 of 10"."""
+    outside: str = ""
+    """The reason why no envelope of the caller lets the waiting call start, if there is one for calls like it."""
 
     @property
     def is_running(self) -> bool:
@@ -66,7 +69,11 @@ class CallState:
     @property
     def interim_result(self) -> types.CallToolResult:
         """The result for a client whose wait ends before the call does."""
-        return results.running_result(self.call) if self.request is None else results.pending_result(self.request)
+        return (
+            results.running_result(self.call)
+            if self.request is None
+            else results.pending_result(self.request, self.outside)
+        )
 
     @property
     def message(self) -> str:
@@ -75,7 +82,8 @@ class CallState:
         if self.request is None:
             return f"{self.call.tool_name} is running{progress}."
         if self.request.status == RequestStatus.PENDING:
-            return f"Waiting for a person to approve {self.call.tool_name}: {results.page_of(self.request)}"
+            waits = f"Waiting for a person to approve {self.call.tool_name}: {results.page_of(self.request)}"
+            return f"{waits} {self.outside}".rstrip()
         return f"{self.call.tool_name} was approved and is still running{progress}."
 
 
@@ -98,7 +106,7 @@ def open_call(caller: Caller, name: str, arguments: Mapping[str, Any], session: 
         raise missing
     if callable_tool is None or callable_tool.tool.runs_in_client or PLANNER_CATEGORY in callable_tool.tool.categories:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:64]}")
-    require_within_limits(callable_tool, by.ids)
+    require_call_within_limits(name, arguments, by.ids)
     if may_wait(callable_tool, arguments, by):
         return None
     call = create_call(CallOrder(tool=name, arguments=arguments), by=by)
@@ -152,7 +160,10 @@ def state_of(call_id: str) -> CallState:
             return state_of(current)
         is_over = not goes_on
     request = call.approval if hasattr(call, "approval") else None
-    return CallState(call, request, results.ended_result(call, request) if is_over else None)
+    if is_over:
+        return CallState(call, request, results.ended_result(call, request))
+    is_pending = request is not None and request.status == RequestStatus.PENDING
+    return CallState(call, request, None, outside=outside_sentence(call) if is_pending else "")
 
 
 @cache

@@ -110,17 +110,21 @@ def result(message: str, structured: Mapping[str, Any] | None, *, is_error: bool
     )
 
 
-def pending_result(request: ApprovalRequest) -> types.CallToolResult:
-    """Return the result of a call that waits for approval, or that was approved and still runs."""
+def pending_result(request: ApprovalRequest, outside: str = "") -> types.CallToolResult:
+    """Return the result of a call that waits for approval, or that was approved and still runs.
+
+    `outside` is the reason why no envelope of the caller lets a waiting call start; empty if there is none.
+    """
     status = RUNNING if request.status in (RequestStatus.APPROVED, RequestStatus.CONSUMED) else PENDING
+    advice = " ".join(filter(None, (outside if status == PENDING else "", NEXT[status])))
     structured = {
         "status": status,
         "approval_id": request.public_id,
         "url": page_of(request),
         "expires_at": format_utc(request.expires_at),
-        "next": NEXT[status],
+        "next": advice,
     }
-    return result(NEXT[status], structured)
+    return result(advice, structured)
 
 
 def page_of(request: ApprovalRequest) -> str:

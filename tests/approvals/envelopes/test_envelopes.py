@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
+from django.db.models import F
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
@@ -647,6 +648,29 @@ def test_call_past_the_end_is_shown_beside_the_expired_envelope(agent, rosa):
     open_envelope(agent, rosa)
     Envelope.objects.update(expires_at=clock.now())
     assert call_within(agent).envelope_mismatch.mismatch == "expired"
+
+
+def test_call_outside_is_shown_beside_the_envelope_that_is_open(agent, rosa):
+    """One that was ended says so for another day, unless an open one is there or it had no calls of the tool."""
+    earlier = open_envelope(agent, rosa, item(rows=[row("value", "in", ["a"])]))
+    ended = open_envelope(agent, rosa, item(count=9))
+    end_envelope(ended, reason="Enough", by=rosa)
+    for envelope, mismatch in ((earlier, "argument:value"), (ended, "ended")):
+        outside = call_within(agent, mismatch).envelope_mismatch
+        assert (outside.envelope, outside.mismatch) == (envelope, mismatch)
+        Envelope.objects.filter(pk=earlier.pk).update(status="ended", ended_at=clock.now() - timedelta(days=2))
+    assert not hasattr(call_within(agent, tool="dangerous_hasty"), "envelope_mismatch")
+    Envelope.objects.filter(pk=ended.pk).update(ended_at=clock.now() - timedelta(days=1, seconds=1))
+    assert not hasattr(call_within(agent, "later"), "envelope_mismatch")
+
+
+@pytest.mark.parametrize("change", [{"enabled": False}, {"held_version": F("current_version")}])
+def test_tool_that_nobody_can_call_now_is_not_covered(change, agent, rosa):
+    """An envelope would let its calls start once it is switched on or its change is accepted."""
+    Tool.objects.filter(name="dangerous").update(**change)
+    snapshot.drop_snapshot()
+    with pytest.raises(PolicyRefusal, match="switched off"):
+        propose(agent)
 
 
 def test_proposal_whose_time_is_over_is_withdrawn(agent, rosa):

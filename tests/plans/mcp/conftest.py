@@ -1,6 +1,7 @@
 """The MCP server on a real socket in this process, with a real executor, and clients that connect to it."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,6 +21,14 @@ from plans.mcp.endpoint import McpEndpoint
 
 ERAS = ("legacy", "auto")
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+def facts_of(answer: Any) -> dict[str, Any]:
+    """Return the facts of an error: its JSON, which is no structured content."""
+    assert answer.is_error
+    assert answer.structured_content is None
+    facts: dict[str, Any] = json.loads(answer.content[-1].text)
+    return facts
 
 
 async def nowhere(scope: Any, receive: Any, send: Any) -> None:

@@ -1,7 +1,6 @@
 """Agents that reach the catalog with the MCP SDK's client, over real sockets, in both protocol eras."""
 
 import asyncio
-import json
 import threading
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -28,7 +27,7 @@ from plans.mcp.waiting import Patience
 from plans.models import Plan
 from tests.approvals.factories import add_policy
 from tests.builders import approve, reject, request_of
-from tests.plans.mcp.conftest import ACCEPT, ERAS, connected
+from tests.plans.mcp.conftest import ACCEPT, ERAS, connected, facts_of
 from tests.plans.socket_clients import apart
 
 SAY = {"template": "hello", "values": {}}
@@ -70,14 +69,6 @@ async def until_held(count: int = 1) -> None:
 
 async def no_progress(progress: float, total: float | None, message: str | None) -> None:
     """Take progress, which makes a client one that is told of it."""
-
-
-def facts_of(answer: Any) -> dict[str, Any]:
-    """Return the facts of an error: its JSON, which is no structured content."""
-    assert answer.is_error
-    assert answer.structured_content is None
-    facts: dict[str, Any] = json.loads(answer.content[-1].text)
-    return facts
 
 
 async def test_tools_are_listed_with_hints_and_schemas(mcp_url: str, token: str, mode: str) -> None:
