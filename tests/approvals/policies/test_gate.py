@@ -32,6 +32,13 @@ def test_default_verdicts_by_level():
     assert verdict.terms.expires_seconds == 24 * 3600
 
 
+def test_limits_of_the_token_come_before_the_rules():
+    add_policy(1, effect="allow")
+    found = gate(replace(facts(SafetyLevel.CAUTIOUS), limits={"max_level": "safe"}))
+    assert isinstance(found, Deny)
+    assert found.by_limits
+
+
 @pytest.mark.parametrize(("order", "expected"), [(5, Deny), (15, Hold)])
 def test_first_matching_rule_decides(order, expected):
     add_policy(order, effect="deny", message="Closed.")
