@@ -165,8 +165,15 @@ def test_deferred_call_goes_to_one_of_many_resumed_processes(agent: CodingAgent,
     call = run.call.public_id
     claims = at_once(*[partial(claim_or_none, call, agent)] * AT_ONCE)
     assert len([each for each in claims if each is not None]) == 1
-    decisions = [decision for decision, *_ in at_once(*[ask_by_hook] * AT_ONCE)]
-    assert sorted(decisions) == ["allow", *["deny"] * (AT_ONCE - 1)]
+
+    def ask_elsewhere(*, repeats: bool) -> tuple[str, Any, str | None]:
+        more = {"input": body["tool_input"], "cwd": run.cwd, "repeats": repeats}
+        return agent.ask(call_id=run.client_call_id, **more).decision, None, None
+
+    doors: list[Act] = [ask_by_hook, partial(ask_elsewhere, repeats=False)] * (AT_ONCE // 2)
+    assert sorted(decision for decision, *_ in at_once(*doors)) == ["allow", *["deny"] * (AT_ONCE - 1)]
+    own_questions = at_once(*[partial(ask_elsewhere, repeats=True)] * AT_ONCE)
+    assert sorted(decision for decision, *_ in own_questions) == ["allow", *["deny"] * (AT_ONCE - 1)]
     assert Call.objects.get().attempt == 1
     assert_invariants()
 
