@@ -5,6 +5,7 @@ Expiry never approves anything. Reminders at 50 % and 90 % of the time are facts
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -19,7 +20,13 @@ from approvals.requests.held_calls import EXPIRED, Refusal, refuse_call
 from approvals.requests.lifecycle import expire_pre_approval, first_reminder, lock_pending, lock_request, next_reminder
 from approvals.requests.queries import HIDDEN_PRE_APPROVALS, request_for
 from approvals.states import APPLYING, FAIL, OPEN, REJECTION_EFFECTS, RequestStatus
-from approvals.stops.stopped_time import StoppableDeadline, StoppableWork, facts_of_calls, stops_since
+from approvals.stops.stopped_time import (
+    StoppableDeadline,
+    StoppableWork,
+    facts_of_calls,
+    move_deadlines,
+    stops_since,
+)
 from catalog.access.roles import (
     ADMINISTRATOR,
     OPERATOR,
@@ -161,15 +168,8 @@ def count_stops_of_open_requests(until: datetime, now: datetime, limit: int) -> 
     Return the number of deadlines that were moved, and whether none is left. Only requests whose deadlines move are
     locked: the others are compared in batches.
     """
-    rows = ApprovalRequest.objects.filter(status__in=OPEN, opened_at__lt=until).select_related("call").order_by("pk")
-    moved, after, is_complete = 0, 0, True
-    while found := list(rows.filter(pk__gt=after)[:COUNTED_AT_ONCE]):
-        if moved >= limit:
-            return moved, False
-        due = _with_stopped_time(found, now)
-        counted = run_each(lambda request: _count(request, now), due)
-        moved, after, is_complete = moved + counted, found[-1].pk, is_complete and counted == len(due)
-    return moved, is_complete
+    rows = ApprovalRequest.objects.filter(status__in=OPEN, opened_at__lt=until).select_related("call")
+    return move_deadlines(rows, COUNTED_AT_ONCE, limit, partial(_with_stopped_time, now=now), partial(_count, now=now))
 
 
 def _with_stopped_time(requests: Sequence[ApprovalRequest], now: datetime) -> list[ApprovalRequest]:

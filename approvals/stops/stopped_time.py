@@ -8,12 +8,16 @@ was given is not taken back, although what the stop held up may have changed sin
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
-from django.db.models import Q
+from django.db.models import Model, Q, QuerySet
 
 from approvals.models import Stop
 from approvals.stops.standing import StandingStop, StopFacts, covers, find_covering, standing_stops
+from catalog.core.transactions import run_each
 from catalog.models import Call
+
+RowT = TypeVar("RowT", bound=Model)
 
 MAX_SECONDS = 86_400.0
 LEAST_CHANGE = 0.001
@@ -91,3 +95,24 @@ def _stopped_seconds(
         counted_to = max(counted_to, end)
         stands = stands or (bool(ends) and stop.lifted_at is None and end == until)
     return min(total.total_seconds(), MAX_SECONDS), stands
+
+
+def move_deadlines(
+    rows: QuerySet[RowT],
+    at_once: int,
+    limit: int,
+    find_due: Callable[[list[RowT]], list[RowT]],
+    move: Callable[[RowT], bool],
+) -> tuple[int, bool]:
+    """Move the deadlines of about `limit` of these rows; return their number, and whether none is left.
+
+    The rows are compared `at_once` with the stops by `find_due`, so that only those that it returns are locked.
+    """
+    moved, after, is_complete = 0, 0, True
+    while found := list(rows.filter(pk__gt=after).order_by("pk")[:at_once]):
+        if moved >= limit:
+            return moved, False
+        due = find_due(found)
+        counted = run_each(move, due)
+        moved, after, is_complete = moved + counted, found[-1].pk, is_complete and counted == len(due)
+    return moved, is_complete

@@ -16,7 +16,7 @@ from approvals.envelopes.services import end_stopped
 from approvals.models import Envelope, Stop
 from approvals.requests.deadlines import count_stops_of_open_requests
 from approvals.stops.standing import StandingStop, StopFacts, find_covering, standing_stops
-from approvals.stops.stopped_time import StoppableDeadline, StoppableWork, stops_since
+from approvals.stops.stopped_time import StoppableDeadline, StoppableWork, move_deadlines, stops_since
 from catalog.core import clock
 from catalog.core.transactions import retry_on_deadlock, run_each
 from catalog.errors import Stopped
@@ -277,14 +277,8 @@ def resume_after_stops(now: datetime) -> int:
 def _count_plans(until: datetime, now: datetime, limit: int) -> tuple[int, bool]:
     """Do for the deadlines of plans what `count_stops_of_open_requests` does for those of requests."""
     rows = Plan.objects.filter(status=PlanStatus.IN_PROGRESS, deadline_at__isnull=False, created_at__lt=until)
-    moved, after, is_complete = 0, 0, True
-    while found := list(rows.filter(pk__gt=after).order_by("pk")[:PLANS_COUNTED_AT_ONCE]):
-        if moved >= limit:
-            return moved, False
-        due = _with_stopped_time(found, now)
-        counted = run_each(lambda plan: _count_plan(plan, now), due)
-        moved, after, is_complete = moved + counted, found[-1].pk, is_complete and counted == len(due)
-    return moved, is_complete
+    find_due, count = partial(_with_stopped_time, now=now), partial(_count_plan, now=now)
+    return move_deadlines(rows, PLANS_COUNTED_AT_ONCE, limit, find_due, count)
 
 
 def _with_stopped_time(plans: Collection[Plan], now: datetime) -> list[Plan]:
